@@ -2,11 +2,11 @@
 
     import ragauge
 
-    model = ragauge.load_model("smollm2-135m-instruct")
-    answer = ragauge.method("superposition", top_k=2).answer(model, "Which river?", ["Graz is a city.", "Vienna ..."])
+    model = ragauge.load_model("smollm2-135m-instruct") answer = ragauge.method("superposition",
+    top_k=2).answer(model, "Which river?", ["Graz is a city.", "Vienna ..."])
 
-The names in `__all__` are the library; docs/building-blocks.md lists the other public modules. Nothing is imported
-until a name is used.
+The names in `__all__` are the library; docs/building-blocks.md lists the other public modules.
+Nothing is imported until a name is used.
 """
 
 import importlib

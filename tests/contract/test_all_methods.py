@@ -1,4 +1,6 @@
-"""What holds for every registered method: how it is made, how it refuses, and that its cost needs no weights."""
+"""What holds for every registered method: how it is made, how it refuses, and that its cost needs
+no weights.
+"""
 
 import random
 import types
@@ -63,7 +65,9 @@ def wrong_values(annotation: Any) -> list[Any]:
         beyond = [bound for limit in limits for bound in _beyond(limit)]
         return [*wrong_values(inner), *(inner(value) for value in beyond)]
     if get_origin(annotation) in (types.UnionType, Union):
-        return wrong_values(next(part for part in get_args(annotation) if part is not types.NoneType))
+        return wrong_values(
+            next(part for part in get_args(annotation) if part is not types.NoneType)
+        )
     if get_origin(annotation) in (dict, Literal):
         return ["nonsense", 1, None]
     return {
@@ -77,7 +81,12 @@ def wrong_values(annotation: Any) -> list[Any]:
 def _beyond(limit: Any) -> list[float]:
     """Values outside of a pydantic Field's range."""
     beyond = {"ge": -1, "gt": 0, "le": 1, "lt": 0}
-    return [getattr(m, name) + step for m in limit.metadata for name, step in beyond.items() if hasattr(m, name)]
+    return [
+        getattr(m, name) + step
+        for m in limit.metadata
+        for name, step in beyond.items()
+        if hasattr(m, name)
+    ]
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
@@ -86,7 +95,8 @@ def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name:
     assert isinstance(method, Method)
     assert is_dataclass(method)
     assert (type(method).__doc__ or "").strip()
-    assert not (type(method).__doc__ or "").startswith(f"{type(method).__name__}(")  # what dataclass would write
+    # what dataclass would write
+    assert not (type(method).__doc__ or "").startswith(f"{type(method).__name__}(")
     with pytest.raises(FrozenInstanceError):
         method.anything = 1  # type: ignore[attr-defined]
     options = {f.name: getattr(method, f.name) for f in fields(method)}
@@ -95,7 +105,9 @@ def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name:
 
 @pytest.mark.parametrize("name", registry.names("method"))
 def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str) -> None:
-    with pytest.raises(UserError, match=rf"^c\.yaml: methods\.v: unknown option of {name} 'top_kk'") as caught:
+    with pytest.raises(
+        UserError, match=rf"^c\.yaml: methods\.v: unknown option of {name} 'top_kk'"
+    ) as caught:
         making.make(name, where="c.yaml: methods.v", top_kk=1)
     message = str(caught.value)
     assert "\n" not in message
@@ -106,7 +118,9 @@ def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str)
 def test_a_value_of_another_type_or_out_of_range_is_one_line_with_the_place(name: str) -> None:
     kind = type(making.make(name))
     hints = get_type_hints(kind, include_extras=True)
-    for option, value in ((f.name, value) for f in fields(kind) for value in wrong_values(hints[f.name])):
+    for option, value in (
+        (f.name, value) for f in fields(kind) for value in wrong_values(hints[f.name])
+    ):
         with pytest.raises(UserError) as caught:
             making.make(name, where="c.yaml: methods.v", **{option: value})
         message = str(caught.value)

@@ -41,9 +41,13 @@ def test_the_questions_are_those_of_the_example(page: str, example: Path) -> Non
     assert f"and {len(asked) - 1} questions" in page
 
 
-def test_the_study_finds_what_is_shown(page: str, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_study_finds_what_is_shown(
+    page: str, example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if not resolver.describe(MODEL)["fetched"]:
-        pytest.skip(f"{MODEL}, whose tokens are counted, is not in the asset store; ragauge fetch {MODEL}")
+        pytest.skip(
+            f"{MODEL}, whose tokens are counted, is not in the asset store; ragauge fetch {MODEL}"
+        )
     given = ["--documents", "example/documents", "--questions", "example/questions.csv"]
     assert _main.main(["study", *given, "--model", MODEL, "--out", "study", "--no-run"]) == 0
     first, _ = shown(page, "3. Compare the methods")
@@ -60,7 +64,9 @@ def test_the_table_of_comparisons_has_these_columns_and_variants(
     for name in (*names, "naive"):
         method, _, top = name.partition("_k")
         params = {"top_k": int(top)} if top else {}
-        write_variant(tmp_path / "study/results/study", name, method, [True, False, True], params=params)
+        write_variant(
+            tmp_path / "study/results/study", name, method, [True, False, True], params=params
+        )
     code, _ = shown(page, "5. Use it from Python", "python")
     exec(code, {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]

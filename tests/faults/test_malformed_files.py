@@ -1,7 +1,7 @@
 """Hundreds of malformed files, over the readers of files from others or from crashes.
 
-A reader accepts a file or refuses it in one line that names it (`UserError`); it does not hang, take memory for sizes
-that a header makes up, or leave part of a folder as if it were complete.
+A reader accepts a file or refuses it in one line that names it (`UserError`); it does not hang,
+take memory for sizes that a header makes up, or leave part of a folder as if it were complete.
 """
 
 import bz2
@@ -153,14 +153,17 @@ def test_corpora(name: str, tmp_path: Path) -> None:
 
 WEIGHTS = bytes(range(256)) * 4
 ARCHIVES = {
-    "a.zip": zipped({"model/config.json": '{"model_type": "llama"}' * 9, "model/weights.bin": WEIGHTS}),
+    "a.zip": zipped(
+        {"model/config.json": '{"model_type": "llama"}' * 9, "model/weights.bin": WEIGHTS}
+    ),
     "a.tar.gz": tarred("model/weights.bin", WEIGHTS),
 }
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
-    path, target = tmp_path / name, tmp_path / "home" / "unpacked"
+    path = tmp_path / name
+    target = tmp_path / "home" / "unpacked"
     path.write_bytes(ARCHIVES[name])
 
     def make(folder: Path) -> dict[str, Any]:

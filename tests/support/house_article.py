@@ -1,4 +1,6 @@
-"""An article of short sentences, its prompt, a decoder with room for it, and checks of the evidence found in it."""
+"""An article of short sentences, its prompt, a decoder with room for it, and checks of the evidence
+found in it.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +15,10 @@ from ragauge.methods.prompts import Prompt, build_prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
-ARTICLE = "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30)) + "\n\nNotes\n\nThe end."
+ARTICLE = (
+    "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30))
+    + "\n\nNotes\n\nThe end."
+)
 
 
 def long_lm(shape: Shape = tiny_models.LLAMA, context: int = 4096) -> LM:
@@ -21,16 +26,22 @@ def long_lm(shape: Shape = tiny_models.LLAMA, context: int = 4096) -> LM:
 
 
 def prompt_of(
-    *documents: tuple[str, str], question: str = "Where is house 7?", instruction: str = INSTRUCTION, **more: Any
+    *documents: tuple[str, str],
+    question: str = "Where is house 7?",
+    instruction: str = INSTRUCTION,
+    **more: Any,
 ) -> Prompt:
     """The prompt of some (title, text), or of the article alone."""
     tokenizer = more.pop("tokenizer", None) or tiny_models.byte_tokenizer()
     documents = documents or (("", ARTICLE),)
-    return build_prompt(question, documents, instruction=instruction, template="chat", tokenizer=tokenizer, **more)
+    return build_prompt(
+        question, documents, instruction=instruction, template="chat", tokenizer=tokenizer, **more
+    )
 
 
 def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> method.Answer:
-    method, lm = making.make(name, **options), lm or long_lm()
+    method = making.make(name, **options)
+    lm = lm or long_lm()
     assert method.refusal(lm) is None
     return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
 

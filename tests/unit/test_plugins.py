@@ -1,4 +1,6 @@
-"""Components of other packages: found, named with their package, refused in one line, covered by digests."""
+"""Components of other packages: found, named with their package, refused in one line, covered by
+digests.
+"""
 
 import json
 import subprocess
@@ -33,7 +35,10 @@ def install(tmp_path: Path) -> Iterator[Install]:
 
 
 def broken(install: Install, group: str = "metrics", name: str = "worst") -> None:
-    files = {"acme_broken/__init__.py": "", f"acme_broken/{name}.py": "import there_is_no_such_library\n"}
+    files = {
+        "acme_broken/__init__.py": "",
+        f"acme_broken/{name}.py": "import there_is_no_such_library\n",
+    }
     install("acme-broken", {f"ragauge.{group}": {name: f"acme_broken.{name}"}}, files)
 
 
@@ -101,12 +106,24 @@ def test_a_broken_plugin_disturbs_no_other_command(
     for group in ("metrics", "datasets", "indexes", "engines", "rankers", "schedules"):
         broken(install, group, "worst")
     records = tmp_path / "a.jsonl"
-    base = {"key": "1", "status": "ok", "question": "q", "answers": ["a"], "gold": [], "documents": 1}
+    base = {
+        "key": "1",
+        "status": "ok",
+        "question": "q",
+        "answers": ["a"],
+        "gold": [],
+        "documents": 1,
+    }
     records.write_text(json.dumps({**base, "prompt_sha256": "", "prediction": "a"}) + "\n")
     assert scoring.compare_files(records, records)["metrics"]["f1"]["a"] == 1.0
     assert schema.schema()
     write_checkpoint(tmp_path / "model")
-    config = {"run": "mine", "models": {"tiny": {"source": str(tmp_path / "model")}}, "datasets": {}, "methods": {}}
+    config = {
+        "run": "mine",
+        "models": {"tiny": {"source": str(tmp_path / "model")}},
+        "datasets": {},
+        "methods": {},
+    }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     assert said(capsys, "validate", str(tmp_path / "c.yaml"))[0] == 0
     assert Plan(loading.load(tmp_path / "c.yaml"), cores=1).items.code("frontier")
@@ -115,25 +132,35 @@ def test_a_broken_plugin_disturbs_no_other_command(
 def test_a_broken_item_has_no_rule_unless_it_is_asked_for(install: Install, tmp_path: Path) -> None:
     broken(install, "items", "worst_item")
     write_checkpoint(tmp_path / "model")
-    config = {"run": "mine", "models": {"tiny": {"source": str(tmp_path / "model")}}, "items": ["frontier"]}
+    config = {
+        "run": "mine",
+        "models": {"tiny": {"source": str(tmp_path / "model")}},
+        "items": ["frontier"],
+    }
     named = Plan(loading.parse(config, "c.yaml"), cores=1).items.names()
     assert "frontier" in named
     assert "worst_item" not in named
-    with pytest.raises(UserError, match=r"c\.yaml: items: item 'worst_item' of acme-broken 1\.0 cannot be imported"):
+    with pytest.raises(
+        UserError, match=r"c\.yaml: items: item 'worst_item' of acme-broken 1\.0 cannot be imported"
+    ):
         loading.parse({**config, "items": ["worst_item"]}, "c.yaml")
 
 
 def test_a_components_file_bears_its_name(install: Install) -> None:
     install("acme-rag", {"ragauge.methods": {"final": "acme_rag.last"}}, FILES)
     with pytest.raises(
-        UserError, match=r"method 'final' of acme-rag 1\.0: its module is acme_rag\.last; .* acme_rag\.final"
+        UserError,
+        match=r"method 'final' of acme-rag 1\.0: its module is acme_rag\.last; .* acme_rag\.final",
     ):
         making.make("final")
 
 
 def test_a_module_without_a_component_is_told_by_name(install: Install) -> None:
     install("acme-rag", METHODS, {"acme_rag/__init__.py": "", "acme_rag/last.py": "X = 1\n"})
-    with pytest.raises(UserError, match=r"method 'last': acme_rag\.last defines 0 subclasses of Method; it needs one"):
+    with pytest.raises(
+        UserError,
+        match=r"method 'last': acme_rag\.last defines 0 subclasses of Method; it needs one",
+    ):
         making.make("last")
 
 
@@ -158,14 +185,26 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
     }
     site = install("acme-rag", METHODS, files)
     assert {name for name in digest.reachable("acme_rag.last") if name.startswith("acme_rag")} == {
-        *("acme_rag", "acme_rag.last", "acme_rag.helper", "acme_rag.deep", "acme_rag.deep.inner", "acme_rag.other")
+        *(
+            "acme_rag",
+            "acme_rag.last",
+            "acme_rag.helper",
+            "acme_rag.deep",
+            "acme_rag.deep.inner",
+            "acme_rag.other",
+        )
     }
     assert "ragauge.methods.base" in digest.reachable("acme_rag.last")
-    own, seen = digest.digest("ragauge.measure.runner", "ragauge.methods.naive"), [of_last()]
+    own = digest.digest("ragauge.measure.runner", "ragauge.methods.naive")
+    seen = [of_last()]
     (site / "acme_rag/helper.py").write_text('"""A docstring."""\nVALUE = 1  # a comment\n')
     (site / "acme_rag/unrelated.py").write_text("VALUE = 2\n")
     assert of_last() == seen[0]
-    for name, text in (("helper.py", "VALUE = 2\n"), ("deep/inner.py", "X = 2\n"), ("prompt.txt", "Answer it.")):
+    for name, text in (
+        ("helper.py", "VALUE = 2\n"),
+        ("deep/inner.py", "X = 2\n"),
+        ("prompt.txt", "Answer it."),
+    ):
         (site / "acme_rag" / name).write_text(text)
         seen.append(of_last())
     install("acme-rag", METHODS, {}, version="1.1")
@@ -181,11 +220,16 @@ def test_an_existing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     code, _, err = said(capsys, "new", "method", "last_first", "--out", str(tmp_path / "mine"))
-    assert (code, err) == (2, f"ragauge: error: {tmp_path / 'mine'}: exists already; name another folder with --out\n")
+    assert (code, err) == (
+        2,
+        f"ragauge: error: {tmp_path / 'mine'}: exists already; name another folder with --out\n",
+    )
 
 
 def test_what_is_written_keeps_the_houses_style(root: Path, tmp_path: Path) -> None:
-    rules = ",".join(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"])
+    rules = ",".join(
+        tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"]
+    )
     for kind, kv in [*((kind, False) for kind in scaffold.MODULES), ("method", True)]:
         scaffold.write(kind, f"new_{kind}", tmp_path / kind / str(kv), kv=kv)
     for verb in (["check", "--select", rules], ["format", "--check"]):

@@ -12,7 +12,8 @@ READ = {
     "The o\ufb03cer of the \ufb01rst \ufb02eet": "The officer of the first fleet",
     "Leucht\u00adturm\u200bw\u00e4rterin": "Leuchtturmw\u00e4rterin",
     "43\u00a0m, 5\u202f%": "43 m, 5 %",
-    "x\u00b2 = \u00bd\uff0c\u5168": "x\u00b2 = \u00bd\uff0c\u5168",  # other forms stay as they are written
+    # other forms stay as they are written
+    "x\u00b2 = \u00bd\uff0c\u5168": "x\u00b2 = \u00bd\uff0c\u5168",
     "\u0646\u200c\u0645": "\u0646\u200c\u0645",  # Persian needs its joiners
 }
 
@@ -28,7 +29,8 @@ def test_texts_are_read_in_one_form(written: str, read: str) -> None:
         *READ.items(),
         ("\uff11\uff12 \uff42\uff41\uff52", "12 bar"),
         ("STRASSE", "Stra\u00dfe"),
-        ("\ud558\ub298", "\u1112\u1161\u1102\u1173\u11af"),  # Hangul syllables, as macOS decomposes them
+        # Hangul syllables, as macOS decomposes them
+        ("\ud558\ub298", "\u1112\u1161\u1102\u1173\u11af"),
         ("\uff76\uff9e", "\u30ac"),
         ("Auf\u200clage", "Auflage"),
         ("\u0645\u200f", "\u0645"),

@@ -68,7 +68,9 @@ for paper, files in PLAN.items.papers().items():
             files,
         localrule: True
 
-    getattr(rules, paper).rule.docstring = f"Every table and figure of one paper of the experiment: {paper}."
+    getattr(rules, paper).rule.docstring = (
+        f"Every table and figure of one paper of the experiment: {paper}."
+    )
 
 
 rule predictions:
@@ -125,7 +127,9 @@ rule reproduction:
     input:
         config="configs/papers/paper.yaml",
         claims="configs/papers/claims.yaml",
-        facts=PLAN.items.package_files("results/published/*.csv", "report/*.txt", "cost/*.yaml", "assets/catalog.yaml"),
+        facts=PLAN.items.package_files(
+            "results/published/*.csv", "report/*.txt", "cost/*.yaml", "assets/catalog.yaml"
+        ),
     output:
         page="reports/reproduction.md",
         directions="reports/directions.csv",

@@ -22,7 +22,10 @@ rule chunks:
     params:
         step="chunks",
         config=PATHS.settings,
-        settings=PLAN.entry("databases/{database}", exclude={*PLAN.retrieval.EMBEDDING, "evaluation_sets", "indexes"}),
+        settings=PLAN.entry(
+            "databases/{database}",
+            exclude={*PLAN.retrieval.EMBEDDING, "evaluation_sets", "indexes"},
+        ),
         code=code_of("pipelines.database.chunking"),
         folder=filled(PATHS.database),
         labels=PLAN.retrieval.label_options,

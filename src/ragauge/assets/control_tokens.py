@@ -1,4 +1,6 @@
-"""Control tokens in texts: those that a template writes are tokens, those that a document quotes are plain words."""
+"""Control tokens in texts: those that a template writes are tokens, those that a document quotes
+are plain words.
+"""
 
 import json
 import re
@@ -13,29 +15,39 @@ PRIVATE_PLANE = 0xF0000  # code points without a meaning, one for each of the ba
 
 
 class TemplateText(str):
-    """Words of a template or an instruction, whose control tokens are tokens; in any other text they are words."""
+    """Words of a template or an instruction, whose control tokens are tokens; in any other text
+    they are words.
+    """
 
     __slots__ = ()
 
 
 def plain_reader(tokenizer: Any, texts: Iterable[str]) -> Any:
-    """Return the tokenizer, or a copy of it that reads the control tokens in these texts as plain words."""
+    """Return the tokenizer, or a copy of it that reads the control tokens in these texts as plain
+    words.
+    """
     return _renamed(tokenizer, _names(tokenizer)) if count_quoted(tokenizer, texts) else tokenizer
 
 
 def reader(tokenizer: Any, pieces: Sequence[str]) -> tuple[Any, str]:
-    """Return a tokenizer and a text for it that give the ids and the offsets of the pieces as one text; a control token
-    counts only in `TemplateText`. Raises UserError if another piece has one and the tokenizer is not of
-    `tokenizers`."""
-    text, pattern = "".join(pieces), _pattern(names := _names(tokenizer))
-    origins = "".join(("t" if isinstance(piece, TemplateText) else "q") * len(piece) for piece in pieces)
+    """Return a tokenizer and a text for it that give the ids and the offsets of the pieces as one
+    text; a control token counts only in `TemplateText`. Raises UserError if another piece has one
+    and the tokenizer is not of `tokenizers`.
+    """
+    text = "".join(pieces)
+    pattern = _pattern(names := _names(tokenizer))
+    origins = "".join(
+        ("t" if isinstance(piece, TemplateText) else "q") * len(piece) for piece in pieces
+    )
 
     def is_quoted(match: re.Match[str]) -> bool:
         return "q" in origins[slice(*match.span())]
 
     if not names or not any(map(is_quoted, pattern.finditer(text))):
         return tokenizer, text
-    return _renamed(tokenizer, names), pattern.sub(lambda m: m[0] if is_quoted(m) else _alias(m[0]), text)
+    return _renamed(tokenizer, names), pattern.sub(
+        lambda m: m[0] if is_quoted(m) else _alias(m[0]), text
+    )
 
 
 def count_quoted(tokenizer: Any, texts: Iterable[str]) -> int:
@@ -50,8 +62,13 @@ def _names(tokenizer: Any) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _control_tokens(tokenizer: Any, template: str) -> frozenset[str]:
-    """Return the special tokens, those like `<|this|>`, and those in brackets that the chat template writes."""
-    added = [(token.content, token.special) for token in getattr(tokenizer, "added_tokens_decoder", {}).values()]
+    """Return the special tokens, those like `<|this|>`, and those in brackets that the chat
+    template writes.
+    """
+    added = [
+        (token.content, token.special)
+        for token in getattr(tokenizer, "added_tokens_decoder", {}).values()
+    ]
     return frozenset(
         name
         for name, is_special in added
@@ -73,11 +90,15 @@ def _alias(name: str) -> str:
 
 @lru_cache(maxsize=4)
 def _renamed(tokenizer: Any, names: frozenset[str]) -> Any:
-    """Return a copy of a tokenizer that knows its control tokens by their aliases, so that no other text gives them."""
+    """Return a copy of a tokenizer that knows its control tokens by their aliases, so that no other
+    text gives them.
+    """
     from tokenizers import Tokenizer
 
     if not tokenizer.is_fast:
-        raise UserError(f"a {type(tokenizer).__name__} cannot read a control token in a text as plain words")
+        raise UserError(
+            f"a {type(tokenizer).__name__} cannot read a control token in a text as plain words"
+        )
     aliases = {name: _alias(name) for name in names}
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     for token in state["added_tokens"]:

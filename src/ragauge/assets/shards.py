@@ -13,10 +13,13 @@ class ShardWriter:
     """Writes `model-00001.safetensors`, ... and their index to a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._pending, self._files = folder, dict[str, Any](), dict[str, str]()  # tensors, their files
+        # tensors, their files
+        self._folder, self._pending, self._files = folder, dict[str, Any](), dict[str, str]()
 
     def add(self, name: str, tensor: Any) -> None:
-        """Append a tensor, which is written at once if the shard is full. Raises OSError if it cannot be written."""
+        """Append a tensor, which is written at once if the shard is full. Raises OSError if it
+        cannot be written.
+        """
         self._pending[name] = tensor.contiguous()
         if sum(pending.nbytes for pending in self._pending.values()) >= SHARD_BYTES:
             self._write()
@@ -24,7 +27,9 @@ class ShardWriter:
     def close(self) -> None:
         """Write what is left, and the index."""
         self._write()
-        (self._folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": self._files}, indent=1))
+        (self._folder / INDEX).write_text(
+            json.dumps({"metadata": {}, "weight_map": self._files}, indent=1)
+        )
 
     def _write(self) -> None:
         from safetensors import SafetensorError

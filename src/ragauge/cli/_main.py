@@ -1,8 +1,9 @@
-"""The command line: a verb is a file of this package. docs/command-line.md has its grammar and exit codes.
+"""The command line: a verb is a file of this package. docs/command-line.md has its grammar and exit
+codes.
 
-A verb's module has a docstring, whose first line is the help text, `add_arguments(parser)` and `run(args)`. It imports
-what it needs inside `run`, so that `ragauge --help` answers at once; `run` returns an exit code other than 0, or
-nothing. An error that is not the user's keeps its traceback.
+A verb's module has a docstring, whose first line is the help text, `add_arguments(parser)` and
+`run(args)`. It imports what it needs inside `run`, so that `ragauge --help` answers at once; `run`
+returns an exit code other than 0, or nothing. An error that is not the user's keeps its traceback.
 """
 
 import errno
@@ -19,7 +20,15 @@ from ragauge.io import progress
 from ragauge.io.redaction import redacted
 
 # Errors of a disk that is full, over its quota, read-only, someone else's or broken; not bugs.
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
+DISK_ERRORS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EFBIG,
+    errno.EIO,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,12 +67,18 @@ def _fail(message: str) -> int:
 
 
 def _set_up_logging() -> None:
-    """Log this package's messages, and of libraries only warnings, even of those that configure their own loggers."""
+    """Log this package's messages, and of libraries only warnings, even of those that configure
+    their own loggers.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_RedactingFormatter("%(message)s"))
-    handler.addFilter(lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING)
+    handler.addFilter(
+        lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING
+    )
     logging.basicConfig(handlers=[handler])
-    sys.excepthook = lambda *raised: sys.stderr.write(redacted("".join(traceback.format_exception(*raised))))
+    sys.excepthook = lambda *raised: sys.stderr.write(
+        redacted("".join(traceback.format_exception(*raised)))
+    )
     logging.getLogger("ragauge").setLevel(logging.INFO)
 
 

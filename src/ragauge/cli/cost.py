@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", help="a model whose shape is known, or a local checkpoint")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--method", help="a method that answers questions")
-    what.add_argument("--schedule", help="a schedule of generation with retrieval, as in a pipeline")
+    what.add_argument(
+        "--schedule", help="a schedule of generation with retrieval, as in a pipeline"
+    )
     published = "predict every row of the papers' tables with compute cycles from the shapes of the papers' models"
     what.add_argument("--published", action="store_true", help=published)
     searched = "with --schedule: bound the seconds of searching the index of PipeRAG's paper, 3 billion vectors, there"
@@ -28,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
     add("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
     add("--accounting", default="critical_path", help="critical_path, total or published")
-    add("--dtype", choices=DTYPES, default="bfloat16", help="data type of what is not quantised (bfloat16)")
+    add(
+        "--dtype",
+        choices=DTYPES,
+        default="bfloat16",
+        help="data type of what is not quantised (bfloat16)",
+    )
     add("--weights", choices=WEIGHTS, default="full", help="storage of matrices (full)")
     add("--kv", choices=CACHE_TYPES, default="full", help="storage of keys and values (full)")
     text = "fvcore: also count the method's calls by the papers' counter (closed_form)"
@@ -61,14 +68,18 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
 
         entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
         # RETRO has the sizes of its paper; other decoders read the neighbours themselves.
-        made = {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model))}
+        made = {
+            "model": args.model,
+            **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model)),
+        }
         if not args.search_machine:
             return made
         from ragauge.pipelines.indexes.ivf_pq import IvfPq
 
         if not entry.asks_index:
             raise UserError(f"--search-machine: schedule {entry.schedule!r} asks no index")
-        index = IvfPq(nlist=16384, pq_bytes=64), 3 * 10**9, 384  # and the width of its vectors (Appendix B)
+        # and the width of its vectors (Appendix B)
+        index = IvfPq(nlist=16384, pq_bytes=64), 3 * 10**9, 384
         return made | {"search": cost.search_floor(entry, *index, SERVERS[args.search_machine])}
     if args.search_machine:
         raise UserError("--search-machine: must be given with --schedule")

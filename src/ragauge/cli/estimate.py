@@ -1,4 +1,6 @@
-"""Estimate what an experiment takes: downloads, disk, memory, and time on this machine, measured for a minute."""
+"""Estimate what an experiment takes: downloads, disk, memory, and time on this machine, measured
+for a minute.
+"""
 
 import argparse
 from pathlib import Path
@@ -11,9 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shapes = "measure nothing: lower bounds of GPU time from the models' shapes and the data sheet of an A100"
     parser.add_argument("--from-shapes", action="store_true", help=shapes)
     parser.add_argument(
-        "--cores", type=options.count, metavar="N", help="cores of the run; default: all of this machine"
+        "--cores",
+        type=options.count,
+        metavar="N",
+        help="cores of the run; default: all of this machine",
     )
-    parser.add_argument("--brief", action="store_true", help="print one line: the time, and what it is made of")
+    parser.add_argument(
+        "--brief", action="store_true", help="print one line: the time, and what it is made of"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -11,7 +11,9 @@ from ragauge.library import scaffold
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=tuple(scaffold.MODULES))
     parser.add_argument("name", metavar="NAME", help="name of the component, such as last_first")
-    parser.add_argument("--kv", action="store_true", help="a method that stores, moves and rereads keys and values")
+    parser.add_argument(
+        "--kv", action="store_true", help="a method that stores, moves and rereads keys and values"
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: ragauge-NAME")
 
 

@@ -1,4 +1,6 @@
-"""Everything that an experiment fetches: assets, data sets and streams of the hub; what of it is pinned; its lock."""
+"""Everything that an experiment fetches: assets, data sets and streams of the hub; what of it is
+pinned; its lock.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -27,13 +29,17 @@ REPLY_TOKENS = 64  # of an endpoint's first reply, in which some models think be
 
 
 def fetch(config: Config, *, lock: bool = False) -> Lock:
-    """Fetch what is not here yet, and say what everything is. Streams of the hub are read when a database is built;
-    here they only have their pins. `lock`: ask the hub which commits its data sets are, and fetch these. Raises
-    UserError: something cannot be fetched, or is not what the configuration or the lock in use says."""
+    """Fetch what is not here yet, and say what everything is. Streams of the hub are read when a
+    database is built; here they only have their pins. `lock`: ask the hub which commits its data
+    sets are, and fetch these. Raises UserError: something cannot be fetched, or is not what the
+    configuration or the lock in use says.
+    """
     fetched = {source: resolver.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
         assets={source: pin for source, pin in fetched.items() if pin},
-        datasets={name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()},
+        datasets={
+            name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()
+        },
         corpora={source: hub.pinned(source, lock) for source in streams(config)},
     )
 
@@ -52,15 +58,25 @@ def streams(config: Config) -> list[str]:
     """The corpora that are read as streams of the hub."""
     databases = config.databases.values()
     sources = [source for database in databases for source in database.sources]
-    sources += [s for database in databases for chosen in database.evaluation_sets.values() for s in chosen.sources]
+    sources += [
+        s
+        for database in databases
+        for chosen in database.evaluation_sets.values()
+        for s in chosen.sources
+    ]
     sources += [source for training in config.training.values() for source in training.corpora]
     return sorted(set(streamed(sources)))
 
 
 def unpinned(config: Config) -> list[str]:
-    """What may be another file tomorrow: what has neither a hash nor a commit in configuration, catalog or lock. Raises
-    UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins."""
-    sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
+    """What may be another file tomorrow: what has neither a hash nor a commit in configuration,
+    catalog or lock. Raises UserError: the lock in use contradicts the configuration, or lacks
+    something that nothing else pins.
+    """
+    sets = {
+        name: pins.required_pin("datasets", name, pin)
+        for name, (_, pin) in downloads(config).items()
+    }
     corpora = {source: hub.pinned(source) for source in streams(config)}
     return [
         *(source for source in Plan(config).assets if not resolver.is_pinned(source)),
@@ -70,17 +86,23 @@ def unpinned(config: Config) -> list[str]:
 
 
 def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
-    """Check what a run needs of others before hours are spent on it, and name what of it is not pinned.
+    """Check what a run needs of others before hours are spent on it, and name what of it is not
+    pinned.
 
-    Args:
-        made: the files that the run makes.
-        asks: whether endpoints are asked for a word; jobs on other machines may reach what this one does not.
+    Args: made: the files that the run makes. asks: whether endpoints are asked for a word; jobs on
+        other machines may reach what this one does not.
 
-    Raises UserError: a line for each endpoint that is not named or does not answer, and each refused model or archive.
+    Raises UserError: a line for each endpoint that is not named or does not answer, and each
+    refused model or archive.
     """
-    fetched, problems = [source for path, source in plan.manifests.items() if path in made], list[str]()
+    fetched = [source for path, source in plan.manifests.items() if path in made]
+    problems = list[str]()
     checks = [partial(_check_endpoint, *endpoint, asks) for endpoint in _endpoints(plan, made)]
-    answered = (job for job in plan.config.answers() if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made)
+    answered = (
+        job
+        for job in plan.config.answers()
+        if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made
+    )
     models = {job.model: plan.config.models[job.model] for job in answered}
     checks += [partial(check_served, model, asks) for model in models.values() if model.served]
     for check in (*(partial(resolver.check_access, source) for source in fetched), *checks):
@@ -96,8 +118,12 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
 
 def _endpoints(plan: Plan, made: Collection[str]) -> Iterator[tuple[str, str]]:
     """Prefix and purpose of the endpoints that the jobs behind these files ask."""
-    config, data = plan.config, f"{plan.paths.training}/data/train.jsonl"
-    if any(one.writer == ENDPOINT and data.format(training=label) in made for label, one in config.training.items()):
+    config = plan.config
+    data = f"{plan.paths.training}/data/train.jsonl"
+    if any(
+        one.writer == ENDPOINT and data.format(training=label) in made
+        for label, one in config.training.items()
+    ):
         yield "RAGAUGE_WRITER", "writes the questions"
     judged = {plan.paths.judgements.format(**job._asdict()) for job in config.judged()}
     if config.judge and config.judge.model == ENDPOINT and judged & set(made):
@@ -123,10 +149,14 @@ def check_served(model: ModelEntry, asks: bool = True) -> None:
 
 
 def check_fetched(plan: Plan) -> None:
-    """Raise UserError if an asset that this folder has a manifest of is not what the lock in use says."""
+    """Raise UserError if an asset that this folder has a manifest of is not what the lock in use
+    says.
+    """
     for path, source in plan.manifests.items():
         locked = pins.locked_pin("assets", source)
         if locked and Path(path).is_file():
             there = pins.validated(Pin, read_object(Path(path)).get("pin") or {}, f"{path}: pin")
             if trouble := locked.conflict(there):
-                raise UserError(f"{path}: the lock has {trouble}; to fetch it again, remove this file")
+                raise UserError(
+                    f"{path}: the lock has {trouble}; to fetch it again, remove this file"
+                )

@@ -1,4 +1,5 @@
-"""Costs: folds over the trace of model calls (MACs, cycles, bytes, roofline), shapes of models, rates of machines.
+"""Costs: folds over the trace of model calls (MACs, cycles, bytes, roofline), shapes of models,
+rates of machines.
 
 Measuring belongs to `measure`.
 """

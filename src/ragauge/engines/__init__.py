@@ -1,4 +1,5 @@
-"""Engines: the decoder with its caches, families of checkpoints and kernels, and clients of model servers.
+"""Engines: the decoder with its caches, families of checkpoints and kernels, and clients of model
+servers.
 
 `protocol` defines what methods may use of one. Prompts and methods belong elsewhere.
 """

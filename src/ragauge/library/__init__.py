@@ -1,1 +1,3 @@
-"""The Python library, `import ragauge`, and the packages that `ragauge new` writes for components of one's own."""
+"""The Python library, `import ragauge`, and the packages that `ragauge new` writes for components
+of one's own.
+"""

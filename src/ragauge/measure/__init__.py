@@ -1,4 +1,5 @@
 """Runs: methods are asked, timed, loaded and costed, and their records written.
 
-`protocols/` has one file a protocol of measurement. Statistics over what was measured belong to `results`.
+`protocols/` has one file a protocol of measurement. Statistics over what was measured belong to
+`results`.
 """

@@ -1,4 +1,6 @@
-"""What else a GPU did between timed trials: other processes, lowered clocks and heat, by `nvidia-smi`."""
+"""What else a GPU did between timed trials: other processes, lowered clocks and heat, by
+`nvidia-smi`.
+"""
 
 import os
 import shutil
@@ -11,8 +13,8 @@ import psutil
 from ragauge.cost.machine import command_output
 
 QUERY = "clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active"
-# Bits of the reasons by which a GPU runs slower than its load would have it. A power cap is not among them: at full
-# load it is the rule.
+# Bits of the reasons by which a GPU runs slower than its load would have it. A power cap is not
+# among them: at full load it is the rule.
 SLOWED = {
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -48,11 +50,18 @@ class GpuWatch:
             self.slowed[reason] = self.slowed.get(reason, 0) + 1
 
     def refusal(self) -> str | None:
-        """Why times must not be reported; None if the GPU was this process's and ran at its own pace."""
+        """Why times must not be reported; None if the GPU was this process's and ran at its own
+        pace.
+        """
         if self.others:
-            return f"{self.others} other {'process' if self.others == 1 else 'processes'} used the GPU"
+            return (
+                f"{self.others} other {'process' if self.others == 1 else 'processes'} used the GPU"
+            )
         if self.slowed:
-            reasons = ", ".join(f"{reason} at {count} of {self.looks} looks" for reason, count in self.slowed.items())
+            reasons = ", ".join(
+                f"{reason} at {count} of {self.looks} looks"
+                for reason, count in self.slowed.items()
+            )
             return f"the GPU lowered its clocks: {reasons}"
         return None
 
@@ -64,27 +73,39 @@ class GpuWatch:
             "other_processes": self.others,
             "sm_mhz": [min(self.sm_mhz), max(self.sm_mhz)] if self.sm_mhz else None,
             "max_sm_mhz": self.max_sm_mhz,
-            "temperature_c": [min(self.temperature_c), max(self.temperature_c)] if self.temperature_c else None,
+            "temperature_c": [min(self.temperature_c), max(self.temperature_c)]
+            if self.temperature_c
+            else None,
             "slowed": dict(self.slowed),
         }
 
 
 def watch(device: str) -> GpuWatch:
-    """A watch over the GPU of a torch device (`cuda`, `cuda:1`); over none for a CPU, or without `nvidia-smi`."""
+    """A watch over the GPU of a torch device (`cuda`, `cuda:1`); over none for a CPU, or without
+    `nvidia-smi`.
+    """
     if not device.startswith("cuda") or shutil.which("nvidia-smi") is None:
         return GpuWatch(None)
     index = int(device.partition(":")[2] or 0)
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return GpuWatch(visible[index] if index < len(visible) else str(index))  # `nvidia-smi` sees all GPUs
+    visible = [
+        name.strip()
+        for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if name.strip()
+    ]
+    # `nvidia-smi` sees all GPUs
+    return GpuWatch(visible[index] if index < len(visible) else str(index))
 
 
 def _count_others(lines: list[str]) -> int:
     """Count processes of others on a GPU; all but one where a container has numbers of its own."""
-    pids, me = [int(line) for line in lines if line.strip().isdigit()], psutil.Process()
+    pids = [int(line) for line in lines if line.strip().isdigit()]
+    me = psutil.Process()
     own = {me.pid, *(process.pid for process in (*me.parents(), *me.children(recursive=True)))}
     return len(pids) - (len(own & set(pids)) or min(1, len(pids)))
 
 
 def _query(query: str, gpu: str) -> list[str]:
-    shown = command_output("nvidia-smi", query, "--format=csv,noheader,nounits", f"--id={gpu}") or ""
+    shown = (
+        command_output("nvidia-smi", query, "--format=csv,noheader,nounits", f"--id={gpu}") or ""
+    )
     return [line for line in shown.splitlines() if line.strip()]

@@ -26,12 +26,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of a data set, from its official records or a file that `ragauge fetch --dataset` wrote."""
+    """The questions of a data set, from its official records or a file that `ragauge fetch
+    --dataset` wrote.
+    """
 
     name: str  # the data set's, in the registry
     options: dict[str, Any]  # of the data set, its seed included
     official: Path | None = None  # a file in the official format; None: the data set's own source
-    written: Path | None = None  # file written by `ragauge fetch --dataset`; takes precedence over the official records
+    # file written by `ragauge fetch --dataset`; takes precedence over the official records
+    written: Path | None = None
     pin: Pin | None = None  # what the official file must be, where a configuration says
     skip: int = 0  # first official records left out
 
@@ -42,7 +45,9 @@ class Questions:
 
     @cached_property
     def path(self) -> Path:
-        """The questions' file, made or downloaded if the data set has a source. Raises UserError: not as pinned."""
+        """The questions' file, made or downloaded if the data set has a source. Raises UserError:
+        not as pinned.
+        """
         if self.written:
             return self.written
         if self.official:
@@ -52,7 +57,9 @@ class Questions:
         return self.dataset.official(self.pin)
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        """The first `limit` questions (None: all) that are not skipped. Raises UserError: invalid records, or none."""
+        """The first `limit` questions (None: all) that are not skipped. Raises UserError: invalid
+        records, or none.
+        """
         if self.written:
             return read_examples(self.written)[:limit]
         last = None if limit is None else self.skip + limit
@@ -70,21 +77,35 @@ def specification(
     max_new_tokens: int,
     finder: ModelEntry | None = None,
 ) -> AnswerSpecification:
-    """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files included."""
+    """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files
+    included.
+    """
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
-    specified = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
+    specified = specify(
+        name, method, questions.name, questions.dataset, model, max_new_tokens, finder
+    )
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
     hashed["assets"] = {asset: resolver.fingerprint(asset) for asset in method.assets()}
     if finder:
-        hashed["finder"] = finder.finder_facts.model_copy(update=_weights(finder) | {"template": _template(finder)})
+        hashed["finder"] = finder.finder_facts.model_copy(
+            update=_weights(finder) | {"template": _template(finder)}
+        )
     return specified.model_copy(update=hashed)
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
-    """The part of a specification that is about the model: its weights, how prompts are written, its engine."""
-    tokenization = model.tokenization or (None if model.served else resolver.describe(model.source)["tokenization"])
-    wording = {"template": _template(model), "tokenization": tokenization or "whole", **model.template_facts}
+    """The part of a specification that is about the model: its weights, how prompts are written,
+    its engine.
+    """
+    tokenization = model.tokenization or (
+        None if model.served else resolver.describe(model.source)["tokenization"]
+    )
+    wording = {
+        "template": _template(model),
+        "tokenization": tokenization or "whole",
+        **model.template_facts,
+    }
     return {**_weights(model), **wording, "engine": model.engine_facts}
 
 
@@ -101,18 +122,31 @@ def _weights(model: ModelEntry) -> dict[str, Any]:
 
 
 def template_of(source: str) -> str:
-    """The template that the catalog names, or that a training here used; else `chat`, or `plain` without one. A copy of
-    a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said."""
+    """The template that the catalog names, or that a training here used; else `chat`, or `plain`
+    without one. A copy of a model of the catalog is known by its weights. A choice that nothing but
+    the tokenizer tells is said.
+    """
     folder = resolver.resolve(source)
     if known := resolver.describe(source)["template"] or _trained_in(Path(folder)):
         return str(known)
-    guessed, why = ("chat", "has one") if load_tokenizer(folder).chat_template else ("plain", "has no chat template")
-    logger.info("%s: prompts in the template %r, as its tokenizer %s; `template` chooses another", source, guessed, why)
+    guessed, why = (
+        ("chat", "has one")
+        if load_tokenizer(folder).chat_template
+        else ("plain", "has no chat template")
+    )
+    logger.info(
+        "%s: prompts in the template %r, as its tokenizer %s; `template` chooses another",
+        source,
+        guessed,
+        why,
+    )
     return guessed
 
 
 def _trained_in(folder: Path) -> str | None:
-    """The template of a fine-tuned model, as the account next to its folder has it; None without an account."""
+    """The template of a fine-tuned model, as the account next to its folder has it; None without an
+    account.
+    """
     try:
         template = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["template"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -14,8 +14,9 @@ from ragauge.methods.rankers.bm25 import Idf, Split, rank
 class BM25(Ranked):
     """Okapi BM25 over the question's own documents.
 
-    With `idf: rank_bm25`, the default, it is the baseline of Superposition Prompting, section 4.1.1: the library that
-    the paper cites, at its defaults. `lucene` has no negative idf to replace.
+    With `idf: rank_bm25`, the default, it is the baseline of Superposition Prompting, section
+    4.1.1: the library that the paper cites, at its defaults. `lucene` has no negative idf to
+    replace.
     """
 
     idf: Idf = "rank_bm25"  # weight of words that are in more than half of the documents

@@ -10,7 +10,9 @@ from ragauge.methods.prompts import Prompt
 
 @dataclass(frozen=True)
 class ClosedBook(Method):
-    """The question alone, without the instruction, which mentions search results: what the model has memorised."""
+    """The question alone, without the instruction, which mentions search results: what the model
+    has memorised.
+    """
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         return Answer(engine.respond(prompt.as_one(engine.tokenizer), limits).ids)

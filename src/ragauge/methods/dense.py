@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dense(Ranked):
-    """Dot products of embeddings. The documents' are computed before the query is known where there is path caching."""
+    """Dot products of embeddings. The documents' are computed before the query is known where there
+    is path caching.
+    """
 
     encoder: str = "minilm"  # an asset's name or source: "minilm", "contriever", "path:/folder"
 
@@ -36,10 +38,13 @@ class Dense(Ranked):
         return load_encoder(self.encoder)
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
-        state, _ = super().prepare(engine, prompt), self._model  # loaded here, not when the first question is timed
+        state = super().prepare(engine, prompt)
+        _ = self._model  # loaded here, not when the first question is timed
         return replace(state, vectors=self._embed(engine, prompt)) if self.path_caching else state
 
-    def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(
+        self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits
+    ) -> Answer:
         if state.vectors is None:
             state = replace(state, vectors=self._embed(engine, prompt))
         return super().answer(engine, state, prompt, limits)

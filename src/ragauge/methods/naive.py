@@ -10,7 +10,9 @@ from ragauge.methods.prompts import Prompt
 
 @dataclass(frozen=True)
 class Naive(Method):
-    """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of every speedup)."""
+    """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of
+    every speedup).
+    """
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         ids = read_plain(engine, prompt, prompt.documents, limits)

@@ -9,10 +9,13 @@ from ragauge.methods.prompts import Prompt
 
 @dataclass(frozen=True)
 class PromptCache(Windowed):
-    """Every document is a module of its own, cached without attending to the preamble; the query attends to all.
+    """Every document is a module of its own, cached without attending to the preamble; the query
+    attends to all.
 
     Documents are left-aligned after the preamble and none is dropped.
     """
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
-        return read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="nothing", parallel=True)
+        return read_windows(
+            engine, prompt, split_paths(len(prompt.documents)), sees="nothing", parallel=True
+        )

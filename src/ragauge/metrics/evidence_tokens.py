@@ -4,7 +4,8 @@ from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:
-    """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found. Reads `tokens`. None if the
-    method looks for no evidence."""
+    """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found. Reads
+    `tokens`. None if the method looks for no evidence.
+    """
     tokens = record["tokens"].get("evidence")
     return None if tokens is None else float(tokens)

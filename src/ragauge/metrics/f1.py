@@ -4,6 +4,9 @@ from ragauge.metrics.base import Fields, token_f1
 
 
 def score(record: Fields) -> float | None:
-    """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1]. Reads `prediction` and
-    `answers`."""
-    return max((token_f1(record["prediction"], answer) for answer in record["answers"]), default=None)
+    """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1].
+    Reads `prediction` and `answers`.
+    """
+    return max(
+        (token_f1(record["prediction"], answer) for answer in record["answers"]), default=None
+    )

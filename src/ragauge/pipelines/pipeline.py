@@ -1,4 +1,6 @@
-"""Runs one pipeline over sequences of held-out text, which it scores or continues, and writes a record of each."""
+"""Runs one pipeline over sequences of held-out text, which it scores or continues, and writes a
+record of each.
+"""
 
 import math
 import time
@@ -34,15 +36,17 @@ class Pipeline:
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks an index
     passages: Database | None = None  # the database's, where neighbours are random
     network_s: float = 0.0  # of a message to the searcher and back without a search
-    performance: GenerationModel | None = field(default=None, init=False)  # fitted once, where nprobe follows from it
+    # fitted once, where nprobe follows from it
+    performance: GenerationModel | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.settings = self.specification.pipeline
         self.schedule = self.settings.make_schedule(self.specification.seed)
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
-        """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails. Raises UserError:
-        the retriever failed."""
+        """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails.
+        Raises UserError: the retriever failed.
+        """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
             run = self._score if self.settings.task == "perplexity" else self._generate
@@ -51,7 +55,9 @@ class Pipeline:
         except MEMORY_ERRORS as error:
             return SequenceRecord(**base, status="failed", reason=in_one_line(error))
         if not math.isfinite(result.get("nll", 0.0)):  # which JSON has no number for
-            return SequenceRecord(**base, status="failed", reason="its likelihood is not a finite number")
+            return SequenceRecord(
+                **base, status="failed", reason="its likelihood is not a finite number"
+            )
         return SequenceRecord(**base, status="ok", **result)
 
     def _score(self, text: EvaluationStretch) -> dict[str, Any]:
@@ -79,26 +85,44 @@ class Pipeline:
         }
 
     def generate(self, text: EvaluationStretch) -> tuple[list[int], NeighbourSource, Trace, float]:
-        """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
-        tokens, windows = self.settings.tokens, self.schedule.windows
-        return self._run(text, lambda reader, source: generate(reader, text.ids[:PROMPT], tokens, source, windows))
+        """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64
+        tokens.
+        """
+        tokens = self.settings.tokens
+        windows = self.schedule.windows
+        return self._run(
+            text,
+            lambda reader, source: generate(reader, text.ids[:PROMPT], tokens, source, windows),
+        )
 
     def warm_up(self, text: EvaluationStretch) -> None:
-        """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
+        """Generate once untimed; the performance model is fitted to the first such trace, searches
+        at nprobe 1.
+        """
         if self.settings.chooses_nprobe and self.performance is None:
-            self.performance = GenerationModel.of(self.generate(text)[2], self.specification.mode.in_cache)
+            self.performance = GenerationModel.of(
+                self.generate(text)[2], self.specification.mode.in_cache
+            )
         elif self.settings.trials > 1:
             self.generate(text)
 
     def _run(
         self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
     ) -> tuple[Any, NeighbourSource, Trace, float]:
-        """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new cache."""
-        schedule, lm = self.schedule, self.lm
-        reader = lm.open(self.settings.tokens, schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0)
+        """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new
+        cache.
+        """
+        schedule = self.schedule
+        lm = self.lm
+        reader = lm.open(
+            self.settings.tokens,
+            schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0,
+        )
         prepare = reader.prepare if isinstance(reader, PreparingReader) else None
         searched = self.searcher, self.passages, lm.tokenizer, self._budget_s
-        source = schedule.source(SequenceInputs(reader.note, text.key, text.document, *searched, prepare))
+        source = schedule.source(
+            SequenceInputs(reader.note, text.key, text.document, *searched, prepare)
+        )
         try:
             with lm.tracing() as trace:
                 lm.synchronize()
@@ -111,10 +135,14 @@ class Pipeline:
         return result, source, list(trace), seconds
 
     def _budget_s(self, length: int) -> float:
-        """Seconds of a search next to the window after `length` tokens; the least there is until a model is fitted."""
+        """Seconds of a search next to the window after `length` tokens; the least there is until a
+        model is fitted.
+        """
         if self.performance is None:
             return 1e-3
-        return self.performance.budget_s(length, self.schedule.windows, self.settings.neighbours, self.network_s)
+        return self.performance.budget_s(
+            length, self.schedule.windows, self.settings.neighbours, self.network_s
+        )
 
 
 def run(
@@ -126,19 +154,28 @@ def run(
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
 ) -> Path:
-    """Write a record of every sequence that `out` does not have yet, with metadata `about`; a killed run resumes.
-    `make` loads the decoder and connects the retriever; it is called only if a sequence is missing. Raises UserError as
-    `make` and `RecordWriter` do."""
+    """Write a record of every sequence that `out` does not have yet, with metadata `about`; a
+    killed run resumes. `make` loads the decoder and connects the retriever; it is called only if a
+    sequence is missing. Raises UserError as `make` and `RecordWriter` do.
+    """
     keys = [text.key for text in texts]
     machine = processor(specification.device)
-    with RecordWriter(out, specification.fingerprint, keys, overwrite, SequenceRecord, machine) as writer:
+    with RecordWriter(
+        out, specification.fingerprint, keys, overwrite, SequenceRecord, machine
+    ) as writer:
         todo = [text for text in texts if text.key not in writer.done]
         pipeline = make() if todo else None
         label = specification.pipeline.schedule
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
             if (crashes := writer.crashes.get(text.key, 0)) >= MAX_CRASHES:
-                facts: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
-                writer.append(SequenceRecord(**facts, status="failed", reason=crash_reason(crashes)))
+                facts: dict[str, Any] = {
+                    "key": text.key,
+                    "document": text.document,
+                    "tokens": len(text.ids),
+                }
+                writer.append(
+                    SequenceRecord(**facts, status="failed", reason=crash_reason(crashes))
+                )
                 continue
             assert pipeline is not None
             writer.start(text.key)

@@ -28,11 +28,14 @@ class Prepared:
     """Neighbours that were read, and are not attended to yet."""
 
     calls: tuple[Call, ...]  # that read them
-    put: Callable[[], None]  # lets tokens read from now on attend to them; called where the sequence is read
+    # lets tokens read from now on attend to them; called where the sequence is read
+    put: Callable[[], None]
 
 
 Prepare = Callable[[Sequence[Tokens], int], Prepared]
-"""Reads the neighbours of the window that begins after so many tokens, without changing what is attended to now."""
+"""Reads the neighbours of the window that begins after so many tokens, without changing what is
+attended to now.
+"""
 
 
 class NeighbourModel(Protocol):
@@ -41,7 +44,9 @@ class NeighbourModel(Protocol):
     tokenizer: Any
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
-        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all."""
+        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in
+        all.
+        """
 
     def tracing(self) -> AbstractContextManager[Trace]:
         """Record every call made inside the block into the list it yields."""
@@ -54,20 +59,27 @@ class DecoderModel:
     """What each `NeighbourModel` over the engine's decoder takes from it."""
 
     def __init__(self, lm: LM) -> None:
-        self.lm, self.tokenizer = lm, lm.tokenizer
-        self.tracing, self.synchronize = lm.tracing, lm.synchronize
+        self.lm = lm
+        self.tokenizer = lm.tokenizer
+        self.tracing = lm.tracing
+        self.synchronize = lm.synchronize
 
 
 class Reader(ABC):
-    """One sequence as it is read: a cache of its tokens and the neighbours that new tokens attend to."""
+    """One sequence as it is read: a cache of its tokens and the neighbours that new tokens attend
+    to.
+    """
 
     def __init__(self, lm: Traced) -> None:
-        self.lm, self.length = lm, 0  # tokens read
+        self.lm = lm
+        self.length = 0  # tokens read
         self.note = lm.note  # adds a call that was made elsewhere (a retrieval) to the trace
 
     @abstractmethod
     def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """Let tokens read from now on attend to these neighbours, and no more to those attached before."""
+        """Let tokens read from now on attend to these neighbours, and no more to those attached
+        before.
+        """
 
     @abstractmethod
     def read(self, ids: Tokens) -> Tensor:
@@ -75,31 +87,55 @@ class Reader(ABC):
 
     @abstractmethod
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        """Greedy continuation by that many tokens after logits (vocab,); the last of them is not read yet."""
+        """Greedy continuation by that many tokens after logits (vocab,); the last of them is not
+        read yet.
+        """
 
-    def decode_with(self, step: Callable[[Tokens], Tensor], logits: Tensor, tokens: int, past: int) -> list[int]:
-        """Decode by a function that reads tokens and returns their logits; the first step attends to `past` tokens."""
-        started, ids = time.perf_counter(), [int(logits.argmax())]
+    def decode_with(
+        self, step: Callable[[Tokens], Tensor], logits: Tensor, tokens: int, past: int
+    ) -> list[int]:
+        """Decode by a function that reads tokens and returns their logits; the first step attends
+        to `past` tokens.
+        """
+        started = time.perf_counter()
+        ids = [int(logits.argmax())]
         while len(ids) < tokens:
             ids.append(int(step(ids[-1:])[-1].argmax()))
         if steps := len(ids) - 1:
-            self.note(Call("decode", (1,), (past,), logits=(1,), steps=steps, seconds=time.perf_counter() - started))
+            self.note(
+                Call(
+                    "decode",
+                    (1,),
+                    (past,),
+                    logits=(1,),
+                    steps=steps,
+                    seconds=time.perf_counter() - started,
+                )
+            )
         return ids
 
 
 class StateCache(Generic[State]):
-    """Keys and values of the neighbours that a sequence read last, as its windows find the same chunks again. A state
-    depends on the neighbour's tokens, their positions and the sequence's first token alone."""
+    """Keys and values of the neighbours that a sequence read last, as its windows find the same
+    chunks again. A state depends on the neighbour's tokens, their positions and the sequence's
+    first token alone.
+    """
 
     def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
         self._size, self._states = size, dict[Hashable, State]()
         self._lock = Lock()  # two threads may read neighbours, at the first window
 
-    def get(self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]) -> list[State]:
-        """The states of keys, in order; `read` makes those that are missing, given their places among the keys."""
+    def get(
+        self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]
+    ) -> list[State]:
+        """The states of keys, in order; `read` makes those that are missing, given their places
+        among the keys.
+        """
         with self._lock:
             states = {key: self._states[key] for key in keys if key in self._states}
-        missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in states}
+        missing = {
+            key: place for place, key in reversed(list(enumerate(keys))) if key not in states
+        }
         if places := sorted(missing.values()):
             states |= dict(zip((keys[place] for place in places), read(places), strict=True))
         with self._lock:
@@ -136,7 +172,9 @@ class CachedReader(PreparingReader):
 
     def read(self, ids: Tokens) -> Tensor:
         row = Row(ids, range(self.length, self.length + len(ids)), (Span(0, self._cache.length),))
-        [logits] = self.lm.extend(self._cache, [row], stage="read", logits_at=[range(len(ids))]).logits
+        [logits] = self.lm.extend(
+            self._cache, [row], stage="read", logits_at=[range(len(ids))]
+        ).logits
         self.length += len(ids)
         return logits
 

@@ -1,4 +1,6 @@
-"""Where a window's neighbours come from: nowhere, a blocking retrieval, a prefetched one, or random draws."""
+"""Where a window's neighbours come from: nowhere, a blocking retrieval, a prefetched one, or random
+draws.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,14 @@ class NeighbourSource(ABC):
     results: list[Neighbours] = field(default_factory=list, init=False)  # of all searches, in order
 
     @abstractmethod
-    def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared | None:
-        """The neighbours of the next window, which may be `Prepared`; None: those of the window before stay. `ids`: all
-        tokens known at the window's start; `more`: whether a window follows, for which a query may be sent early.
-        Raises UserError: the retriever failed; the sequence must not go on without its neighbours."""
+    def neighbours(
+        self, window: int, ids: Tokens, more: bool
+    ) -> Sequence[Tokens] | Prepared | None:
+        """The neighbours of the next window, which may be `Prepared`; None: those of the window
+        before stay. `ids`: all tokens known at the window's start; `more`: whether a window
+        follows, for which a query may be sent early. Raises UserError: the retriever failed; the
+        sequence must not go on without its neighbours.
+        """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to cancel)
         """Cancel a pending retrieval."""
@@ -45,7 +51,8 @@ class RetrievalOptions:
     searcher: Searcher
     k: int = 2
     nprobe: int | None = None  # of searches without a budget; None: the index's own
-    # in place of nprobe, of prefetched queries: seconds of a search while the window after so many tokens is decoded
+    # in place of nprobe, of prefetched queries: seconds of a search while the window after so many
+    # tokens is decoded
     budget: Callable[[int], float] | None = None
     as_text: Callable[[Tokens], str] | None = None  # detokenises where the query is sent as text
     characters: int | None = None  # length of that text, from its end; None: all
@@ -56,11 +63,15 @@ class RetrievalOptions:
     def query(self, ids: Tokens, continuation: int, budget_s: float | None = None) -> Query:
         nprobe = self.nprobe if budget_s is None else None
         k = self.k + (self.spare if self.excluded_documents or self.excluded_chunks else 0)
-        query = Query(tokens=list(ids), k=k, nprobe=nprobe, budget_s=budget_s, continuation=continuation)
+        query = Query(
+            tokens=list(ids), k=k, nprobe=nprobe, budget_s=budget_s, continuation=continuation
+        )
         if self.as_text is None:
             return query
         text = self.as_text(ids)
-        return replace(query, tokens=None, text=text if self.characters is None else text[-self.characters :])
+        return replace(
+            query, tokens=None, text=text if self.characters is None else text[-self.characters :]
+        )
 
     def search(self, query: Query) -> tuple[Neighbours, float]:
         """(neighbours, seconds of the whole call)."""
@@ -69,11 +80,17 @@ class RetrievalOptions:
         return neighbours, time.perf_counter() - started
 
     def texts(self, neighbours: Neighbours, part: slice) -> list[list[int]]:
-        """This part of the tokens of the k nearest neighbours that are not excluded, where a neighbour has any."""
+        """This part of the tokens of the k nearest neighbours that are not excluded, where a
+        neighbour has any.
+        """
         allowed = [
             place
-            for place, (chunk, document) in enumerate(zip(neighbours.ids, neighbours.documents, strict=True))
-            if chunk >= 0 and int(document) not in self.excluded_documents and int(chunk) not in self.excluded_chunks
+            for place, (chunk, document) in enumerate(
+                zip(neighbours.ids, neighbours.documents, strict=True)
+            )
+            if chunk >= 0
+            and int(document) not in self.excluded_documents
+            and int(chunk) not in self.excluded_chunks
         ]
         texts = []
         for place in allowed[: self.k]:  # a chunk and the text after it in its document
@@ -95,7 +112,8 @@ class BlockingRetrieval(NeighbourSource):
     options: RetrievalOptions
     windows: Windows
     note: Note
-    reads_at: Callable[[int], bool] = lambda window: True  # where not, the neighbours of the window before stay
+    # where not, the neighbours of the window before stay
+    reads_at: Callable[[int], bool] = lambda window: True
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | None:
         if not self.reads_at(window):
@@ -109,19 +127,23 @@ class BlockingRetrieval(NeighbourSource):
 
 @dataclass
 class PrefetchedRetrieval(NeighbourSource):
-    """PipeRAG: another thread queries for the next window while one is decoded; the first retrieval blocks."""
+    """PipeRAG: another thread queries for the next window while one is decoded; the first retrieval
+    blocks.
+    """
 
     options: RetrievalOptions
     windows: Windows
     note: Note
-    prepare: Prepare | None = None  # by it the searching thread reads the neighbours too; None: whoever reads the text
+    # by it the searching thread reads the neighbours too; None: whoever reads the text
+    prepare: Prepare | None = None
 
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "prefetch")
         self._pending: Future[tuple[Neighbours, float, Sequence[Tokens] | Prepared]] | None = None
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared:
-        options, windows = self.options, self.windows
+        options = self.options
+        windows = self.windows
         if self._pending is None:
             query = options.query(ids[windows.query(window)], windows.continuation)
             results, seconds, neighbours = self._fetch(window, query, None)
@@ -156,7 +178,9 @@ class PrefetchedRetrieval(NeighbourSource):
 
 @dataclass
 class RandomNeighbours(NeighbourSource):
-    """The control: as many neighbours of the same database, drawn at random, each with its continuation."""
+    """The control: as many neighbours of the same database, drawn at random, each with its
+    continuation.
+    """
 
     passages: Database
     rng: np.random.Generator
@@ -171,7 +195,9 @@ class RandomNeighbours(NeighbourSource):
             document, tokens = self.passages.passage(int(self.rng.integers(len(self.passages))), 1)
             if document not in self.excluded_documents:
                 return tokens
-        raise UserError("random neighbours: nearly all chunks of the database belong to excluded documents")
+        raise UserError(
+            "random neighbours: nearly all chunks of the database belong to excluded documents"
+        )
 
 
 def _call(stage: str, seconds: float) -> Call:

@@ -28,7 +28,9 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     """Everything that the records of one pipeline depend on besides their sequences."""
 
     version: Literal[3] = VERSION
-    pipeline: PipelineSettings = Field(description="every key of the section `pipelines`, defaults resolved")
+    pipeline: PipelineSettings = Field(
+        description="every key of the section `pipelines`, defaults resolved"
+    )
     model: str = Field(description="label of the decoder")
     database: str = Field(description="label of the chunk database")
     index: IndexFacts | None = Field(None, description="null: the schedule asks no index")
@@ -37,9 +39,13 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     device: str | None = Field(None, description="of the decoder; null: it has not run")
     seed: int = Field(0, description="of random neighbours and weights")
     model_sha256: str | None = None
-    adapters_sha256: str | None = Field(None, description="hash of weights that were trained to read neighbours")
+    adapters_sha256: str | None = Field(
+        None, description="hash of weights that were trained to read neighbours"
+    )
     database_sha256: str | None = None
-    evaluation_sha256: str | None = Field(None, description="of the evaluation set; null: the held-out text is read")
+    evaluation_sha256: str | None = Field(
+        None, description="of the evaluation set; null: the held-out text is read"
+    )
     index_sha256: str | None = Field(None, description="hashes of the index, or of its parts")
     code: str | None = Field(None, description="digest of the modules that generate")
 
@@ -48,7 +54,9 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
         """The settings without labels and access, with files by their hashes."""
         scores = self.pipeline.task == "perplexity"
         settings = self.pipeline.model_dump(exclude=UNRECORDED | (TIMED if scores else set()))
-        others = self.model_dump(exclude={"version", "pipeline", "model", "database", "index", "source"})
+        others = self.model_dump(
+            exclude={"version", "pipeline", "model", "database", "index", "source"}
+        )
         return settings | others | {"model": self.source}
 
     @property
@@ -62,26 +70,35 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
 
 
 def modules_of(settings: PipelineSettings, index_type: str | None) -> list[str]:
-    """The modules that records depend on and no import shows: schedule, mode and index type by name, as far as the last
-    is known; of timed ones the service."""
+    """The modules that records depend on and no import shows: schedule, mode and index type by
+    name, as far as the last is known; of timed ones the service.
+    """
     service = ("client", "fanout", "server") if settings.task == "generate" else ()
     named = [("schedule", settings.schedule), ("mode", settings.mode)]
     named += [("index", index_type)] if index_type in registry.names("index") else []
-    return [registry.module_name(*one) for one in named] + [f"ragauge.pipelines.service.{name}" for name in service]
+    return [registry.module_name(*one) for one in named] + [
+        f"ragauge.pipelines.service.{name}" for name in service
+    ]
 
 
 def specify(
     settings: PipelineSettings, *, model: str, database: str, index: IndexFacts | None, **facts: Any
 ) -> PipelineSpecification:
-    """The specification of a pipeline; `index`, of whose nprobe it may make use, and further fields as far as known."""
+    """The specification of a pipeline; `index`, of whose nprobe it may make use, and further fields
+    as far as known.
+    """
     labels: dict[str, Any] = {"model": model, "database": database}
     index = index if settings.asks_index else None
     nprobe = {"nprobe": index.nprobe} if index and settings.nprobe is None else {}
-    return PipelineSpecification(pipeline=settings.model_copy(update=labels | nprobe), **labels, index=index, **facts)
+    return PipelineSpecification(
+        pipeline=settings.model_copy(update=labels | nprobe), **labels, index=index, **facts
+    )
 
 
 def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> IndexFacts:
-    """The facts of an index by its recipe, as far as that is known; a recipe without a type is of IVF-PQ."""
+    """The facts of an index by its recipe, as far as that is known; a recipe without a type is of
+    IVF-PQ.
+    """
     kind = recipe.get("type", DEFAULT_TYPE)
     key = recipe_class(kind).NPROBE_KEY
     return IndexFacts(
@@ -95,7 +112,9 @@ def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> Inde
 
 
 def index_facts(folder: Path) -> IndexFacts:
-    """The facts of an index on disk: `<database>/indexes/<label>`. Raises UserError: there is no merged index."""
+    """The facts of an index on disk: `<database>/indexes/<label>`. Raises UserError: there is no
+    merged index.
+    """
     manifest = read_object(folder / "merged" / "manifest.json")
     settings = recipe_of(manifest).model_dump(exclude={"parts"})
     shards = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # of the database

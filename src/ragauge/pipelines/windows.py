@@ -1,7 +1,9 @@
-"""Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG, section 3.2).
+"""Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG,
+section 3.2).
 
-Window i of a sequence begins every `interval` tokens m. A fresh query is the tokens `[i*m, i*m + 64)`; a stale one that
-of the window before, whose neighbours lie m tokens behind: their first m tokens are dropped (Figure 3).
+Window i of a sequence begins every `interval` tokens m. A fresh query is the tokens `[i*m, i*m +
+64)`; a stale one that of the window before, whose neighbours lie m tokens behind: their first m
+tokens are dropped (Figure 3).
 """
 
 from collections.abc import Iterator
@@ -16,12 +18,15 @@ NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk a
 @dataclass(frozen=True)
 class Windows:
     interval: int = CHUNK  # m: tokens between retrievals
-    stale: bool = False  # each query is that of the window before, so that it can be answered ahead of time
+    # each query is that of the window before, so that it can be answered ahead of time
+    stale: bool = False
 
     def __post_init__(self) -> None:
         if self.interval < 1 or CHUNK % self.interval:
             choices = ", ".join(str(m) for m in range(1, CHUNK + 1) if CHUNK % m == 0)
-            message = f"{self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}"
+            message = (
+                f"{self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}"
+            )
             raise SettingError("interval", message)
 
     def of(self, place: int) -> int:
@@ -33,7 +38,9 @@ class Windows:
         return CHUNK - 1 + window * self.interval
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """The tokens [start, stop) cut where the window changes: (start, stop, window); -1 before the first one."""
+        """The tokens [start, stop) cut where the window changes: (start, stop, window); -1 before
+        the first one.
+        """
         while start < stop:
             window = self.of(start)
             end = min(stop, self.first(window + 1))
@@ -52,5 +59,7 @@ class Windows:
 
     @property
     def continuation(self) -> int:
-        """Chunks that must be fetched after each neighbour: 1, or 2 where the first `interval` tokens are dropped."""
+        """Chunks that must be fetched after each neighbour: 1, or 2 where the first `interval`
+        tokens are dropped.
+        """
         return 2 if self.stale else 1

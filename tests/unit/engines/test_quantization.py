@@ -1,4 +1,6 @@
-"""Keys and values in 8 bits: near those in full, rounded once, and right under every operation of a cache."""
+"""Keys and values in 8 bits: near those in full, rounded once, and right under every operation of a
+cache.
+"""
 
 from pathlib import Path
 
@@ -55,7 +57,11 @@ def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted() -> None:
     lm = reader()
     cache, span = filled(lm)
     assert {part.dtype for name, part in cache.tensors() if "scale" not in name} == {torch.int8}
-    assert cache.bytes == kv_bytes(LLAMA, len(span), Precision("float32", kv="int8")) == 12 * 2 * 2 * 2 * (8 + 4)
+    assert (
+        cache.bytes
+        == kv_bytes(LLAMA, len(span), Precision("float32", kv="int8"))
+        == 12 * 2 * 2 * 2 * (8 + 4)
+    )
     assert lm.cache_bytes == cache.bytes
 
 
@@ -95,7 +101,8 @@ def test_tokens_are_rewritten_in_place() -> None:
     again = Row([IDS[3], IDS[8]], [3.0, 8.0], (span,), slots=(3, 8))
     lm.extend(cache, [again], stage="again")
     for name, part in content(cache, span).items():
-        torch.testing.assert_close(part, before[name], atol=1, rtol=1e-5)  # a last bit of an integer
+        # a last bit of an integer
+        torch.testing.assert_close(part, before[name], atol=1, rtol=1e-5)
 
 
 def test_responses_side_by_side_and_a_row_over_gathered_spans_agree() -> None:

@@ -46,7 +46,8 @@ def looked(smi: Path, *states: str, processes: str | None = None) -> GpuWatch:
 
 
 def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
-    result = looked(smi, QUIET, "1755, 1980, 63, 0x0000000000000004")  # a power cap is the rule at full load
+    # a power cap is the rule at full load
+    result = looked(smi, QUIET, "1755, 1980, 63, 0x0000000000000004")
     assert result.refusal() is None
     assert result.to_json() == {
         "looks": 2,
@@ -87,7 +88,9 @@ def test_what_is_not_told_is_left_out(state: str, smi: Path) -> None:
     assert result.looks == 1
 
 
-def test_the_gpu_is_the_one_that_this_process_sees(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_is_the_one_that_this_process_sees(
+    smi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-abc, 3")
     for device, name in (("cuda", "GPU-abc"), ("cuda:1", "3")):
         result = watch(device)
@@ -107,7 +110,10 @@ def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPat
 
 def test_latencies_of_a_gpu_that_others_used_are_refused(smi: Path) -> None:
     result = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
-    assert latency.disturbance([{"disturbed": False}], Load(), 0.0, result) == "1 other process used the GPU"
+    assert (
+        latency.disturbance([{"disturbed": False}], Load(), 0.0, result)
+        == "1 other process used the GPU"
+    )
 
 
 def test_a_look_frames_what_is_measured(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,18 @@ from retro_parts import TINY, ExactRetriever, specified, tokens
 
 def counted(run: Any) -> int:
     """MACs by torch's counter, which knows attention as its matrix products."""
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False):
+    with (
+        FlopCounterMode(display=False) as counter,
+        sdpa_kernel(SDPBackend.MATH),
+        torch.inference_mode(False),
+    ):
         run()
     return counter.get_total_flops() // 2
 
 
-@pytest.mark.parametrize("sizes", [TINY, replace(TINY, cross=(0, 2, 3), encoder_layers=3, encoder_cross=(0, 2))])
+@pytest.mark.parametrize(
+    "sizes", [TINY, replace(TINY, cross=(0, 2, 3), encoder_layers=3, encoder_cross=(0, 2))]
+)
 @pytest.mark.parametrize("lengths", [(128, 128), (128, 100), (64,)])
 @torch.no_grad()
 def test_the_closed_forms_are_what_torch_counts(sizes: Sizes, lengths: tuple[int, ...]) -> None:
@@ -45,16 +51,22 @@ def test_the_closed_forms_are_what_torch_counts(sizes: Sizes, lengths: tuple[int
     assert steps == token_macs(sizes, 1, 74, sum(lengths), steps=6)
 
 
-@pytest.mark.parametrize("kind", ["no_retrieval", "retrieve_once", "retro", "retro_plus", "piperag"])
+@pytest.mark.parametrize(
+    "kind", ["no_retrieval", "retrieve_once", "retro", "retro_plus", "piperag"]
+)
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
 def test_the_calls_are_those_of_a_real_reader(kind: Any, task: Any) -> None:
     interval = CHUNK if kind == "retro" else 32
     retriever = ExactRetriever([tokens(600, 2), tokens(700, 4)])
     chosen = specified(kind, interval, task, tokens=200, mode="retro", weights="random")
     pipeline = Pipeline(RetroLM(random_network(TINY)), chosen, retriever, retriever)
-    trace = [Call.from_json(call) for call in pipeline.record(EvaluationStretch("0", 0, tuple(tokens(200, 7)))).trace]
+    trace = [
+        Call.from_json(call)
+        for call in pipeline.record(EvaluationStretch("0", 0, tuple(tokens(200, 7)))).trace
+    ]
     entry = PipelineSettings(schedule=kind, task=task, interval=interval, tokens=200)
-    planned, real = covered(retro_calls(entry, TINY)), covered(trace)
+    planned = covered(retro_calls(entry, TINY))
+    real = covered(trace)
     assert not real - planned
     assert sum((planned - real).values()) <= 1, "the last token is written and not read"
     found = [call for call in trace if call.stage == "neighbours"]
@@ -82,14 +94,31 @@ def test_a_report_sums_the_stages_and_compares_with_no_retrieval() -> None:
 
 def test_the_verb_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     model = "smollm2-135m-instruct"
-    command = ["cost", "--model", model, "--schedule", "piperag", "--set", "interval=32", "--set", "tokens=512"]
+    command = [
+        "cost",
+        "--model",
+        model,
+        "--schedule",
+        "piperag",
+        "--set",
+        "interval=32",
+        "--set",
+        "tokens=512",
+    ]
     assert _main.main([*command, "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert (made["model"], made["schedule"], made["interval"], made["tokens"]) == (model, "piperag", 32, 512)
+    assert (made["model"], made["schedule"], made["interval"], made["tokens"]) == (
+        model,
+        "piperag",
+        32,
+        512,
+    )
 
 
 def test_a_search_is_bounded_on_the_papers_server(capsys: pytest.CaptureFixture[str]) -> None:
-    """By hand: 16,384 centroids of 1,536 B and 64 / 16,384 of 3e9 vectors of 72 B, at 281.6 GB/s; 16 retrievals."""
+    """By hand: 16,384 centroids of 1,536 B and 64 / 16,384 of 3e9 vectors of 72 B, at 281.6 GB/s;
+    16 retrievals.
+    """
     command = ["cost", "--model", "retro", "--schedule", "retro", "--set", "nprobe=64"]
     assert _main.main([*command, "--search-machine", "xeon-8259cl", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)

@@ -30,7 +30,11 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 @pytest.fixture(scope="module", params=["joint", "cross_attention"])
 def model(request: pytest.FixtureRequest) -> NeighbourModel:
     lm = tiny_models.tiny_lm()
-    return JointDecoder(lm, JointAttention()) if request.param == "joint" else CrossDecoder(lm, cross_weights(lm))
+    return (
+        JointDecoder(lm, JointAttention())
+        if request.param == "joint"
+        else CrossDecoder(lm, cross_weights(lm))
+    )
 
 
 def sources(windows: Windows, reader: Any) -> dict[str, NeighbourSource]:
@@ -52,11 +56,16 @@ def sources(windows: Windows, reader: Any) -> dict[str, NeighbourSource]:
 def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(
     model: NeighbourModel, interval: int, stale: bool
 ) -> None:
-    """Scored as given text, every generated token is the one of the highest logit, whatever the neighbours."""
-    windows, prompt = Windows(interval, stale), IDS[:70]
+    """Scored as given text, every generated token is the one of the highest logit, whatever the
+    neighbours.
+    """
+    windows = Windows(interval, stale)
+    prompt = IDS[:70]
     for name in sources(windows, model.open(132, 256)):
-        reader, again = model.open(132, 256), model.open(132, 256)
-        source, other = sources(windows, reader)[name], sources(windows, again)[name]
+        reader = model.open(132, 256)
+        again = model.open(132, 256)
+        source = sources(windows, reader)[name]
+        other = sources(windows, again)[name]
         new = generate(reader, prompt, 132, source, windows)
         assert len(new) == 62
         forced = read_through(again, [*prompt, *new], 131, other, windows)
@@ -67,7 +76,9 @@ def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(
 
 
 def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(model: NeighbourModel) -> None:
-    torch.testing.assert_close(*(logits_of(model, IDS, Windows(16, stale=True), DOCUMENTS, s)[0] for s in (1, None)))
+    torch.testing.assert_close(
+        *(logits_of(model, IDS, Windows(16, stale=True), DOCUMENTS, s)[0] for s in (1, None))
+    )
 
 
 def test_a_window_without_neighbours_forgets_those_before(model: NeighbourModel) -> None:

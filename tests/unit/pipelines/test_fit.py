@@ -1,4 +1,6 @@
-"""Adapters: without effect at first, the same merged and differentiable, in checked files; and their training."""
+"""Adapters: without effect at first, the same merged and differentiable, in checked files; and
+their training.
+"""
 
 import json
 from pathlib import Path
@@ -35,16 +37,25 @@ def changed(lm: object, seed: int = 1) -> Adapters:
 
 @pytest.mark.parametrize(
     ("family", "interval", "trained"),
-    [("llama", 16, False), ("llama", 64, False), *((family, 16, True) for family in tiny_models.FAMILIES)],
+    [
+        ("llama", 16, False),
+        ("llama", 64, False),
+        *((family, 16, True) for family in tiny_models.FAMILIES),
+    ],
 )
-def test_the_pass_for_gradients_equals_reading_window_by_window(family: str, interval: int, trained: bool) -> None:
-    lm, windows = tiny_models.tiny_lm(tiny_models.FAMILIES[family]), Windows(interval)
+def test_the_pass_for_gradients_equals_reading_window_by_window(
+    family: str, interval: int, trained: bool
+) -> None:
+    lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
+    windows = Windows(interval)
     adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
     model = JointDecoder(lm, JointAttention(), adapted=adapters.merged(lm) if trained else None)
     logits, found = logits_of(model, IDS, windows, DOCUMENTS)
     nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
     assert len(found) > 1
-    torch.testing.assert_close(adapters.nll(lm.decoder, IDS, found, windows), nll, atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        adapters.nll(lm.decoder, IDS, found, windows), nll, atol=2e-4, rtol=1e-4
+    )
     adapters.nll(lm.decoder, IDS, found, windows).mean().backward()
     assert all(up.grad is not None and up.grad.abs().max() > 0 for up in adapters.up)
     plain = Adapters(lm.decoder.weights).nll(lm.decoder, IDS, found, windows)
@@ -53,7 +64,9 @@ def test_the_pass_for_gradients_equals_reading_window_by_window(family: str, int
 
 def test_without_neighbours_adapters_change_nothing() -> None:
     lm = tiny_models.tiny_lm()
-    losses = [a.nll(lm.decoder, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))]
+    losses = [
+        a.nll(lm.decoder, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))
+    ]
     torch.testing.assert_close(*losses)
 
 
@@ -62,10 +75,20 @@ def test_without_neighbours_adapters_change_nothing() -> None:
 
 def trainer(folder: Path, **recipe: object) -> RetroFit:
     """Documents that repeat one text: what follows a neighbour's chunk is what follows the query."""
-    text, rest = tokens(256, 7), [tokens(64 * 4, seed) for seed in range(20, 31)]
-    searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
-    chosen = RetrofitSettings(**{"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2, "rank": 2, **recipe})  # type: ignore[arg-type]
-    return RetroFit(tiny_models.tiny_lm(), RetrofitMaterial(searcher, searcher, chosen), folder, {"model": "tiny"})
+    text = tokens(256, 7)
+    rest = [tokens(64 * 4, seed) for seed in range(20, 31)]
+    searcher = ExactRetriever(
+        [text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))]
+    )
+    chosen = RetrofitSettings(
+        **{"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2, "rank": 2, **recipe}
+    )  # type: ignore[arg-type]
+    return RetroFit(
+        tiny_models.tiny_lm(),
+        RetrofitMaterial(searcher, searcher, chosen),
+        folder,
+        {"model": "tiny"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +128,9 @@ def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: P
     longer = trainer(tmp_path, minutes=(made.seconds + 0.2) / 60)
     longer.fit()
     assert longer.state.global_step > made.state.global_step
-    assert [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()][: len(curve)] == curve
+    assert [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()][
+        : len(curve)
+    ] == curve
 
 
 def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Generation beside the retrieval service is that of this process; a server that dies or hangs ends it by name."""
+"""Generation beside the retrieval service is that of this process; a server that dies or hangs ends
+it by name.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,14 +31,20 @@ def made(searcher: object, chosen: PipelineSpecification = JOB) -> Pipeline:
 @pytest.mark.parametrize("kind", ["retro", "piperag"])
 def test_served_generation_is_that_of_this_process(kind: str) -> None:
     chosen = specified(kind, task="generate")
-    with service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+    with (
+        service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server,
+        Client(server.address) as client,
+    ):
         served = [made(client, chosen).record(text) for text in TEXTS]
     alone = [made(ExactRetriever(DOCUMENTS), chosen).record(text) for text in TEXTS]
-    assert [(r.generated, r.neighbours) for r in served] == [(r.generated, r.neighbours) for r in alone]
+    assert [(r.generated, r.neighbours) for r in served] == [
+        (r.generated, r.neighbours) for r in alone
+    ]
 
 
 def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -> None:
-    out, servers = tmp_path / "r.jsonl", list[Server]()
+    out = tmp_path / "r.jsonl"
+    servers = list[Server]()
 
     class Lost(ExactRetriever):
         def search(self, queries: Sequence[Query]) -> list[Neighbours]:
@@ -49,12 +57,17 @@ def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -
         with pytest.raises(RetrievalError, match=server.address):
             pipeline.run(lambda: made(client), TEXTS, JOB, out)
     assert not out.exists()
-    assert len((tmp_path / "r.jsonl.partial").read_text().splitlines()) == 2  # the first sequence, below a header
+    # the first sequence, below a header
+    assert len((tmp_path / "r.jsonl.partial").read_text().splitlines()) == 2
     others = ExactRetriever(DOCUMENTS)
     with service_parts.server(others, EXACT) as server, Client(server.address) as client:
         pipeline.run(lambda: made(client), TEXTS, JOB, out)
     assert len(others.queries) == 6
-    whole = pipeline.run(lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, JOB, tmp_path / "whole.jsonl")
+    whole = pipeline.run(
+        lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, JOB, tmp_path / "whole.jsonl"
+    )
     mine, theirs = (read_kind(path, SequenceRecord) for path in (out, whole))
-    assert [(r.key, r.generated, r.neighbours) for r in mine] == [(r.key, r.generated, r.neighbours) for r in theirs]
+    assert [(r.key, r.generated, r.neighbours) for r in mine] == [
+        (r.key, r.generated, r.neighbours) for r in theirs
+    ]
     pipeline.run(lambda: pytest.fail("nothing is to do"), TEXTS, JOB, out)

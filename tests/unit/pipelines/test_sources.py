@@ -16,7 +16,12 @@ from ragauge.pipelines.modes._joint import JointDecoder, JointReader
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.reader import Prepared
 from ragauge.pipelines.retrieval.retriever import Neighbours, Query
-from ragauge.pipelines.sources import BlockingRetrieval, PrefetchedRetrieval, RandomNeighbours, RetrievalOptions
+from ragauge.pipelines.sources import (
+    BlockingRetrieval,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+)
 from ragauge.pipelines.windows import Windows
 from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
 from retro_parts import ExactRetriever, tokens
@@ -36,7 +41,11 @@ def run(
     made = reader(JointDecoder(lm, JointAttention()), total + 256)
     asked = RetrievalOptions(searcher, **ask)  # type: ignore[arg-type]
     fresh = BlockingRetrieval(asked, windows, made.note)
-    source = PrefetchedRetrieval(asked, windows, made.note, made.prepare if ahead else None) if windows.stale else fresh
+    source = (
+        PrefetchedRetrieval(asked, windows, made.note, made.prepare if ahead else None)
+        if windows.stale
+        else fresh
+    )
     try:
         with lm.tracing() as trace:
             new = generate(made, PROMPT, total, source, windows)
@@ -51,10 +60,13 @@ def stages(trace: Trace, *names: str) -> list[str]:
 
 @pytest.mark.parametrize("stale", [False, True], ids=["retro", "piperag"])
 @pytest.mark.parametrize("interval", [16, 64])
-def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(interval: int, stale: bool) -> None:
+def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(
+    interval: int, stale: bool
+) -> None:
     searcher = ExactRetriever(DOCUMENTS)
     new, trace = run(searcher, Windows(interval, stale))
-    ids, count = [*PROMPT, *new], len(range(0, 160 - 64, interval))
+    ids = [*PROMPT, *new]
+    count = len(range(0, 160 - 64, interval))
     starts = [max(0, window - stale) * interval for window in range(count)]
     assert [q.tokens for q in searcher.queries] == [ids[start : start + 64] for start in starts]
     assert {q.continuation for q in searcher.queries} == {1 + stale}
@@ -65,7 +77,9 @@ def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(
 @pytest.mark.parametrize("interval", [16, 64])
 def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> None:
     windows = Windows(interval, stale=True)
-    (new, trace), (others, _) = (run(ExactRetriever(DOCUMENTS), windows, ahead=ahead) for ahead in (True, False))
+    (new, trace), (others, _) = (
+        run(ExactRetriever(DOCUMENTS), windows, ahead=ahead) for ahead in (True, False)
+    )
     assert new == others
     asked = len(range(0, 160 - 64, interval)) - 1
     assert stages(trace, "neighbours", RETRIEVAL, PREFETCH, WAIT) == [
@@ -74,17 +88,24 @@ def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> 
         *[PREFETCH, WAIT] * asked,
     ]
     found = stages(trace, PREFETCH, AHEAD, WAIT)
-    assert {found[i - 1] for i, stage in enumerate(found) if stage == AHEAD} == {PREFETCH}  # none where all was known
+    # none where all was known
+    assert {found[i - 1] for i, stage in enumerate(found) if stage == AHEAD} == {PREFETCH}
     assert all(call.seconds and call.lengths for call in trace if call.stage == AHEAD)
 
 
 @pytest.mark.parametrize("mode", [JointAttention(reach=20), JointAttention(bias=-1.0)], ids=str)
 def test_reading_ahead_changes_no_score(mode: JointAttention) -> None:
-    lm, windows, ids, scores = tiny_models.tiny_lm(), Windows(16, stale=True), [*PROMPT, *tokens(80, 5)], []
+    lm = tiny_models.tiny_lm()
+    windows = Windows(16, stale=True)
+    ids = [*PROMPT, *tokens(80, 5)]
+    scores = []
     for ahead in (True, False):
         reader = JointDecoder(lm, mode).open(len(ids), 256)
         source = PrefetchedRetrieval(
-            RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note, reader.prepare if ahead else None
+            RetrievalOptions(ExactRetriever(DOCUMENTS)),
+            windows,
+            reader.note,
+            reader.prepare if ahead else None,
         )
         scores.append(token_nll(reader, ids, source, windows))
         source.close()
@@ -92,7 +113,9 @@ def test_reading_ahead_changes_no_score(mode: JointAttention) -> None:
 
 
 def test_neighbours_are_searched_and_read_ahead_by_another_thread() -> None:
-    searches, reads, main = list[str](), list[str](), threading.current_thread().name
+    searches = list[str]()
+    reads = list[str]()
+    main = threading.current_thread().name
 
     class Watched(ExactRetriever):
         def search(self, queries: Sequence[Query]) -> list[Neighbours]:
@@ -106,7 +129,8 @@ def test_neighbours_are_searched_and_read_ahead_by_another_thread() -> None:
 
     run(Watched(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=WatchedReader)
     assert searches == [main, "prefetch", "prefetch"]
-    # The second window's neighbours may be read before the first one's, which nothing was there to hide behind.
+    # The second window's neighbours may be read before the first one's, which nothing was there to
+    # hide behind.
     assert sorted(reads) == [main, "prefetch", "prefetch"]
 
 
@@ -124,7 +148,11 @@ def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
 def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone() -> None:
     searcher = ExactRetriever(DOCUMENTS)
     run(searcher, Windows(32, stale=True), nprobe=16, budget=lambda length: length / 1000)
-    assert [(q.nprobe, q.budget_s) for q in searcher.queries] == [(16, None), (None, 0.064), (None, 0.096)]
+    assert [(q.nprobe, q.budget_s) for q in searcher.queries] == [
+        (16, None),
+        (None, 0.064),
+        (None, 0.096),
+    ]
 
 
 def test_the_released_code_asks_with_characters() -> None:
@@ -151,7 +179,9 @@ def test_chance_draws_from_other_documents_and_the_same_for_the_same_seed() -> N
     searcher = ExactRetriever(DOCUMENTS)
 
     def draw(seed: int, *excluded: int) -> Sequence[Sequence[int]]:
-        source = RandomNeighbours(searcher, np.random.default_rng(seed), excluded_documents=frozenset(excluded))
+        source = RandomNeighbours(
+            searcher, np.random.default_rng(seed), excluded_documents=frozenset(excluded)
+        )
         return source.neighbours(0, [], False)
 
     draws = [draw(seed, 0, 1) for seed in (3, 3, 4)]

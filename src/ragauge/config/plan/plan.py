@@ -1,4 +1,5 @@
-"""The plan of an experiment: its jobs, their inputs, what their results depend on, and their resources.
+"""The plan of an experiment: its jobs, their inputs, what their results depend on, and their
+resources.
 
 The rules of the workflow (workflow/rules) query it and only state which command makes what.
 """
@@ -8,7 +9,17 @@ from functools import cached_property
 from ragauge.assets import resolver
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
 from ragauge.config.plan.items import ItemPlan
-from ragauge.config.plan.part import ALONE, ASSET, Labels, Paths, PlanPart, code_of, filled, grown, manifest
+from ragauge.config.plan.part import (
+    ALONE,
+    ASSET,
+    Labels,
+    Paths,
+    PlanPart,
+    code_of,
+    filled,
+    grown,
+    manifest,
+)
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.plan.retrieval import RetrievalPlan
 from ragauge.config.plan.servers import ServerPlan

@@ -1,4 +1,6 @@
-"""What data sets are made of: `Dataset`, `Example`, and the ways to read and arrange their documents."""
+"""What data sets are made of: `Dataset`, `Example`, and the ways to read and arrange their
+documents.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class TraceEntry:
     arrival_s: float
     new_tokens: int | None = None  # of the response; None: as the protocol says
     conversation: str | None = None  # whose turns come one after another
-    is_simulated: bool = False  # the text is made up; its length and the documents that requests share are the trace's
+    # the text is made up; its length and the documents that requests share are the trace's
+    is_simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,20 +81,28 @@ class Dataset(ABC):
     The fields of a subclass are its options; it checks their values in `__post_init__`.
     """
 
-    preamble: ClassVar[str]  # the prompt's first sentence, before any document; or a whole prompt, see build_prompt
-    metrics: ClassVar[tuple[str, ...]]  # names in ragauge.metrics; the first is the data set's primary one
+    # the prompt's first sentence, before any document; or a whole prompt, see build_prompt
+    preamble: ClassVar[str]
+    # names in ragauge.metrics; the first is the data set's primary one
+    metrics: ClassVar[tuple[str, ...]]
     multi_hop: ClassVar[bool] = False  # whether a question needs several of its documents
     long: ClassVar[bool] = False  # whether a question is asked of one long document
     questions: ClassVar[int | None] = None  # in the whole data set
-    counts: ClassVar[str | None] = None  # name of the token counts of a mean question (cost/tokens.yaml)
-    archive: ClassVar[tuple[str, float] | None] = None  # what is downloaded, which data sets may share, and its GB
-    assets: ClassVar[tuple[str, ...]] = ()  # names in the catalog of what `default_path` makes the records from
-    max_new_tokens: ClassVar[int | None] = None  # of an answer, where the data set's own protocol says so
+    # name of the token counts of a mean question (cost/tokens.yaml)
+    counts: ClassVar[str | None] = None
+    # what is downloaded, which data sets may share, and its GB
+    archive: ClassVar[tuple[str, float] | None] = None
+    # names in the catalog of what `default_path` makes the records from
+    assets: ClassVar[tuple[str, ...]] = ()
+    # of an answer, where the data set's own protocol says so
+    max_new_tokens: ClassVar[int | None] = None
     unlabelled: ClassVar[bool] = False  # whether a question may have no known answer
-    hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records
+    # arguments of datasets.load_dataset that give the official records
+    hub: ClassVar[Mapping[str, Any]] = {}
 
     seed: int = 0  # of everything that the data set draws
-    fold: Fold = "all"  # which questions: `tuning`, a fifth of them, to choose options on; `test`, the others
+    # which questions: `tuning`, a fifth of them, to choose options on; `test`, the others
+    fold: Fold = "all"
 
     @property
     def name(self) -> str:
@@ -99,24 +110,33 @@ class Dataset(ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def check_count(self, option: str, least: int = 1, optional: bool = True) -> None:
-        """Raise UserError if an option is not an integer from `least` (0 or 1) on; or None, if that is allowed."""
+        """Raise UserError if an option is not an integer from `least` (0 or 1) on; or None, if that
+        is allowed.
+        """
         value = getattr(self, option)
         if (value is not None or not optional) and (type(value) is not int or value < least):
             kind = "positive" if least else "non-negative"
-            raise UserError(f"dataset {self.name}: {option} must be a {kind} integer, not {value!r}")
+            raise UserError(
+                f"dataset {self.name}: {option} must be a {kind} integer, not {value!r}"
+            )
 
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        """The Example of one official record, a JSON object; `place` is "file:line". Raises UserError if a field is
-        missing, of another type, empty or out of range."""
+        """The Example of one official record, a JSON object; `place` is "file:line". Raises
+        UserError if a field is missing, of another type, empty or out of range.
+        """
 
     def default_path(self) -> Path:
-        """A local file in the official format, fetched on first use. Raises UserError if it cannot be fetched."""
+        """A local file in the official format, fetched on first use. Raises UserError if it cannot
+        be fetched.
+        """
         return _from_hub(self.name, self.hub)
 
     def official(self, pin: Pin | None = None) -> Path:
-        """`default_path`, as a pin (a revision of the repository on the hub, the hash of the file) and the lock in use
-        have it. Raises UserError if it cannot be fetched, is another file, or the lock lacks it."""
+        """`default_path`, as a pin (a revision of the repository on the hub, the hash of the file)
+        and the lock in use have it. Raises UserError if it cannot be fetched, is another file, or
+        the lock lacks it.
+        """
         from ragauge.assets import pins
         from ragauge.assets.store import check_sha256
 
@@ -130,12 +150,15 @@ class Dataset(ABC):
         return path
 
     def fetched(self, pin: Pin, lock: bool) -> Pin:
-        """Fetch the official file, and say what it is: its hash, and the commit of its repository on the hub; with
-        `lock` the commit that the repository, or the pin's revision of it, is now. Raises UserError as `official`."""
+        """Fetch the official file, and say what it is: its hash, and the commit of its repository
+        on the hub; with `lock` the commit that the repository, or the pin's revision of it, is now.
+        Raises UserError as `official`.
+        """
         from ragauge.assets import hub, pins
         from ragauge.io.files import file_sha256
 
-        pin, repository = pins.required_pin("datasets", self.name, pin), self.repository()
+        pin = pins.required_pin("datasets", self.name, pin)
+        repository = self.repository()
         commit = pin.revision
         if lock and repository and not pins.COMMIT.fullmatch(commit or ""):
             try:
@@ -153,7 +176,9 @@ class Dataset(ABC):
 
     @classmethod
     def downloads(cls) -> bool:
-        """Whether `default_path` downloads a file of its own; what it makes of assets is pinned with these."""
+        """Whether `default_path` downloads a file of its own; what it makes of assets is pinned
+        with these.
+        """
         return bool(cls.hub) or cls.archive is not None
 
     def read(self, path: Path) -> Iterator[Example]:
@@ -166,7 +191,8 @@ class Dataset(ABC):
             first = lines.setdefault(example.key, number)
             if first != number:
                 raise UserError(f"{place}: same question as line {first} (key {example.key!r})")
-            for_tuning = hashlib.sha256(f"fold {example.key}".encode()).digest()[0] % 5 == 0  # in any file and order
+            # in any file and order
+            for_tuning = hashlib.sha256(f"fold {example.key}".encode()).digest()[0] % 5 == 0
             if self.fold in ("all", "tuning" if for_tuning else "test"):
                 yield example
 
@@ -175,23 +201,29 @@ class Dataset(ABC):
 class ArrangedDataset(Dataset):
     """A data set whose questions can have fewer documents, in another order, several joined to one."""
 
-    documents: int | None = None  # number of documents: the gold ones and the first others; None: all
+    # number of documents: the gold ones and the first others; None: all
+    documents: int | None = None
     joined: int = 1  # number of adjacent documents, as they then stand, that are joined to one
     blank_line: bool = False  # before the question, as in Superposition Prompting's released code
 
     def __post_init__(self) -> None:
         for option in (one.name for one in fields(self) if isinstance(one.default, bool)):
             if not isinstance(value := getattr(self, option), bool):
-                raise UserError(f"dataset {self.name}: {option} must be true or false, not {value!r}")
+                raise UserError(
+                    f"dataset {self.name}: {option} must be true or false, not {value!r}"
+                )
         self.check_count("documents")
         self.check_count("joined", optional=False)
 
     def arranged(self, example: Example, place: str) -> Example:
         """Apply these options to an example."""
         if self.documents is not None:
-            gold, count = example.gold, len(example.documents)
+            gold = example.gold
+            count = len(example.documents)
             if not len(gold) <= self.documents <= count:
-                raise UserError(f"{place}: must have {len(gold)} to {count} documents, not {self.documents}")
+                raise UserError(
+                    f"{place}: must have {len(gold)} to {count} documents, not {self.documents}"
+                )
             others = [i for i in range(count) if i not in gold]
             example = reordered(example, sorted([*gold, *others[: self.documents - len(gold)]]))
         return joined(reordered(example, self.order(example, place)), self.joined)
@@ -220,13 +252,16 @@ def example_of(
     Raises:
         UserError: a field is missing or of another type.
     """
-    key, question = key or field(record, "id", str, place), field(record, "question", str, place)
+    key = key or field(record, "id", str, place)
+    question = field(record, "question", str, place)
     answers = answers or strings(record, "answers", place)
     rows = objects(record, documents, place)
     return Example(
         key=key,
         question=question,
-        documents=tuple(Document(field(row, "title", str, at), field(row, text, str, at)) for row, at in rows),
+        documents=tuple(
+            Document(field(row, "title", str, at), field(row, text, str, at)) for row, at in rows
+        ),
         answers=answers,
         gold=tuple(i for i, (row, at) in enumerate(rows) if field(row, gold, bool, at)),
     )
@@ -241,7 +276,9 @@ def out_of_reach(name: str, source: str, reason: object) -> UserError:
 
 
 def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
-    """Raise UserError: no answer, unless it may be unlabelled, no document, an empty one, or gold out of range."""
+    """Raise UserError: no answer, unless it may be unlabelled, no document, an empty one, or gold
+    out of range.
+    """
     if not example.answers and not unlabelled:
         raise UserError(f"{place}: question without answers: {example.question!r}")
     if not example.documents:
@@ -251,7 +288,9 @@ def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
             raise UserError(f"{place}: document {index} ({document.title!r}) is empty")
     outside = [g for g in example.gold if not 0 <= g < len(example.documents)]
     if outside or len(set(example.gold)) != len(example.gold):
-        raise UserError(f"{place}: gold {list(example.gold)} must be distinct indices below {len(example.documents)}")
+        raise UserError(
+            f"{place}: gold {list(example.gold)} must be distinct indices below {len(example.documents)}"
+        )
     for s in example.gold_stretches:
         text = example.documents[s.document].text if s.document in example.gold else ""
         if not 0 <= s.start < s.stop <= len(text) or not text[s.start : s.stop].strip():
@@ -259,12 +298,16 @@ def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
 
 
 def shuffled_order(count: int, seed: int, key: str) -> list[int]:
-    """A permutation of range(count) from a hash of seed and key: the same on any Python and for any limit."""
+    """A permutation of range(count) from a hash of seed and key: the same on any Python and for any
+    limit.
+    """
     return sorted(range(count), key=lambda i: hashlib.sha256(f"{seed}/{key}/{i}".encode()).digest())
 
 
 def reordered(example: Example, order: Sequence[int]) -> Example:
-    """The example with these documents, all gold ones among them: document i is the former document `order[i]`."""
+    """The example with these documents, all gold ones among them: document i is the former document
+    `order[i]`.
+    """
     place_of = {former: place for place, former in enumerate(order)}
     documents = tuple(example.documents[former] for former in order)
     gold = tuple(sorted(place_of[g] for g in example.gold))
@@ -273,7 +316,9 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
 
 
 def joined(example: Example, size: int) -> Example:
-    """The example with `size` adjacent documents at a time as one, under the first one's title; gold if one was."""
+    """The example with `size` adjacent documents at a time as one, under the first one's title;
+    gold if one was.
+    """
     if size == 1:
         return example
     groups = [example.documents[at : at + size] for at in range(0, len(example.documents), size)]
@@ -281,7 +326,9 @@ def joined(example: Example, size: int) -> Example:
         Document(first.title, "\n".join([first.text, *(f"{d.title}: {d.text}" for d in rest)]))
         for first, *rest in groups
     )
-    return replace(example, documents=documents, gold=tuple(sorted({g // size for g in example.gold})))
+    return replace(
+        example, documents=documents, gold=tuple(sorted({g // size for g in example.gold}))
+    )
 
 
 def _from_hub(name: str, arguments: Mapping[str, Any]) -> Path:

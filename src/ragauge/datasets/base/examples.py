@@ -1,4 +1,6 @@
-"""Files of examples, checked and in their final order, which `ragauge fetch --dataset` writes for any run to read."""
+"""Files of examples, checked and in their final order, which `ragauge fetch --dataset` writes for
+any run to read.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,7 +22,9 @@ def write_examples(path: Path, examples: Iterable[Example]) -> None:
 
 
 def read_examples(path: Path) -> list[Example]:
-    """The examples of a file that `write_examples` made. Raises UserError naming the line on anything else."""
+    """The examples of a file that `write_examples` made. Raises UserError naming the line on
+    anything else.
+    """
     examples = [_example(record, f"{path}:{number}") for number, record in read_jsonl(path)]
     if not examples:
         raise UserError(f"{path}: holds no questions")
@@ -28,7 +32,8 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def _example(record: Mapping[str, Any], place: str) -> Example:
-    documents, gold = objects(record, "documents", place), field(record, "gold", list, place)
+    documents = objects(record, "documents", place)
+    gold = field(record, "gold", list, place)
     if any(type(number) is not int for number in gold):
         raise UserError(f"{place}: field 'gold' must be a list of integers")
     example = Example(
@@ -39,19 +44,29 @@ def _example(record: Mapping[str, Any], place: str) -> Example:
         gold=tuple(gold),
         gold_stretches=tuple(
             Stretch(*(field(s, name, int, at) for name in ("document", "start", "stop")))
-            for s, at in (objects(record, "gold_stretches", place) if "gold_stretches" in record else ())
+            for s, at in (
+                objects(record, "gold_stretches", place) if "gold_stretches" in record else ()
+            )
         ),
-        trace=trace_entry(field(record, "trace", dict, place), place) if "trace" in record else None,
+        trace=trace_entry(field(record, "trace", dict, place), place)
+        if "trace" in record
+        else None,
     )
     check(example, place, unlabelled=True)  # as it was written, when its data set was checked
     return example
 
 
 def trace_entry(
-    record: Mapping[str, Any], place: str, arrival: str = "arrival_s", length: str = "new_tokens", unit_s: float = 1.0
+    record: Mapping[str, Any],
+    place: str,
+    arrival: str = "arrival_s",
+    length: str = "new_tokens",
+    unit_s: float = 1.0,
 ) -> TraceEntry:
-    """The entry of a record whose keys `arrival`, in units of `unit_s`, and `length` say when it arrives and how long
-    its response is. Raises UserError: a value is of another type or out of range."""
+    """The entry of a record whose keys `arrival`, in units of `unit_s`, and `length` say when it
+    arrives and how long its response is. Raises UserError: a value is of another type or out of
+    range.
+    """
     arrival_s = unit_s * number(record, arrival, place)
     new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)
     conversation = record.get("conversation") and field(record, "conversation", str, place)

@@ -1,7 +1,7 @@
 """Passages of the Wikipedia sample: MediaWiki export -> articles -> passages of about 100 words.
 
-Wikitext is parsed by mwparserfromhell and rendered here, since its own `strip_code` keeps the captions of images and
-drops the value of `{{convert|5|km}}`.
+Wikitext is parsed by mwparserfromhell and rendered here, since its own `strip_code` keeps the
+captions of images and drops the value of `{{convert|5|km}}`.
 """
 
 import bz2
@@ -21,8 +21,22 @@ PASSAGE_WORDS = 100
 SHORTEST_WORDS = 10  # shorter sections are remnants of tables or galleries
 
 APPARATUS = (  # sections of references and links, in lower case
-    *("bibliography", "citations", "external links", "footnotes", "further reading", "gallery", "notes"),
-    *("notes and references", "primary sources", "references", "references and sources", "secondary sources"),
+    *(
+        "bibliography",
+        "citations",
+        "external links",
+        "footnotes",
+        "further reading",
+        "gallery",
+        "notes",
+    ),
+    *(
+        "notes and references",
+        "primary sources",
+        "references",
+        "references and sources",
+        "secondary sources",
+    ),
     *("see also", "sources", "works cited"),
 )
 
@@ -55,8 +69,14 @@ class Article:
     sections: tuple[Section, ...]
 
     def passages(self) -> Iterator[ArticlePassage]:
-        pieces = ((section.heading, text) for section in self.sections for text in cut_text(section.text))
-        yield from (ArticlePassage(self.title, *piece) for piece in pieces if len(piece[1].split()) >= SHORTEST_WORDS)
+        pieces = (
+            (section.heading, text) for section in self.sections for text in cut_text(section.text)
+        )
+        yield from (
+            ArticlePassage(self.title, *piece)
+            for piece in pieces
+            if len(piece[1].split()) >= SHORTEST_WORDS
+        )
 
 
 def read_passages(path: Path) -> list[ArticlePassage]:
@@ -65,23 +85,31 @@ def read_passages(path: Path) -> list[ArticlePassage]:
 
 
 def read_articles(path: Path) -> Iterator[Article]:
-    """Yield the long articles of a bzip2-compressed MediaWiki export; raise UserError if it is damaged."""
+    """Yield the long articles of a bzip2-compressed MediaWiki export; raise UserError if it is
+    damaged.
+    """
     for title, wikitext in read_long_pages(path):
         yield Article(title, tuple(clean_sections(wikitext)))
 
 
 def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield title and wikitext of the export's long articles: pages in the main name space that are no redirects."""
+    """Yield title and wikitext of the export's long articles: pages in the main name space that are
+    no redirects.
+    """
     try:
         with bz2.open(path) as stream:
             if b"<!DOCTYPE" in stream.peek():  # it could define entities that grow without bound
-                raise ElementTree.ParseError("a document type declaration is not part of a MediaWiki export")
+                raise ElementTree.ParseError(
+                    "a document type declaration is not part of a MediaWiki export"
+                )
             events = ElementTree.iterparse(stream, ("start", "end"))
             _, root = next(events)
             for event, element in events:
                 if event == "end" and element.tag.endswith("page"):
                     wikitext = element.findtext("{*}revision/{*}text", "")
-                    is_article = element.findtext("{*}ns") == "0" and element.find("{*}redirect") is None
+                    is_article = (
+                        element.findtext("{*}ns") == "0" and element.find("{*}redirect") is None
+                    )
                     if is_article and len(wikitext) > LONG_CHARACTERS:
                         yield element.findtext("{*}title", ""), wikitext
                     root.clear()
@@ -95,24 +123,31 @@ _HEADING = re.compile(r"^=+[ \t]*(.+?)[ \t]*=+[ \t]*$", re.MULTILINE)
 
 
 def clean_sections(wikitext: str) -> Iterator[Section]:
-    """Yield the sections of a page as plain text, without references, lists of links and empty sections. Sections are
-    split before they are parsed, so that an unclosed tag spoils its own section alone."""
+    """Yield the sections of a page as plain text, without references, lists of links and empty
+    sections. Sections are split before they are parsed, so that an unclosed tag spoils its own
+    section alone.
+    """
     lead, *rest = _HEADING.split(re.sub(r"<!--.*?-->", "", wikitext, flags=re.DOTALL))
     for title, body in [("", lead), *zip(rest[::2], rest[1::2], strict=True)]:
-        heading, text = _squeeze(_plain(title)), _tidy(_plain(body))
+        heading = _squeeze(_plain(title))
+        text = _tidy(_plain(body))
         if text and heading.lower() not in APPARATUS:
             yield Section(heading, text)
 
 
 def _plain(wikitext: str) -> str:
-    """Render wikitext; remove the quote marks of bold and italics first, as unbalanced ones confuse the parser."""
+    """Render wikitext; remove the quote marks of bold and italics first, as unbalanced ones confuse
+    the parser.
+    """
     import mwparserfromhell
 
     return _render(mwparserfromhell.parse(re.sub(r"'{2,}", "", wikitext), skip_style_tags=True))
 
 
 def _render(code: Any) -> str:
-    """Return the plain text of a mwparserfromhell Wikicode; node kinds that are not listed have none."""
+    """Return the plain text of a mwparserfromhell Wikicode; node kinds that are not listed have
+    none.
+    """
     return "".join(RENDERERS.get(type(node).__name__, lambda _: "")(node) for node in code.nodes)
 
 
@@ -128,11 +163,17 @@ def _render_tag(node: Any) -> str:
     if name == "br":
         return " "
     is_hidden = "display:none" in re.sub(r"\s", "", " ".join(map(str, node.attributes))).lower()
-    return "" if name in TEXTLESS_TAGS or is_hidden or node.contents is None else _render(node.contents)
+    return (
+        ""
+        if name in TEXTLESS_TAGS or is_hidden or node.contents is None
+        else _render(node.contents)
+    )
 
 
 def _render_template(node: Any) -> str:
-    """Text of the few templates that stand for a word of the sentence; all others are boxes, notes and citations."""
+    """Text of the few templates that stand for a word of the sentence; all others are boxes, notes
+    and citations.
+    """
     name = str(node.name).strip().lower().replace("_", " ")
     render = TEMPLATES.get("lang-" if name.startswith("lang-") else name)
     values = [_render(p.value).strip() for p in node.params if not p.showkey]
@@ -145,7 +186,17 @@ def _convert(values: list[str]) -> str:
     return " ".join(values[: 4 if len(values) > 3 and values[1] in ranges else 2])
 
 
-TEXTLESS_TAGS = {"gallery", "imagemap", "math", "ref", "references", "source", "syntaxhighlight", "table", "timeline"}
+TEXTLESS_TAGS = {
+    "gallery",
+    "imagemap",
+    "math",
+    "ref",
+    "references",
+    "source",
+    "syntaxhighlight",
+    "table",
+    "timeline",
+}
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "Text": lambda node: str(node.value),
     "Wikilink": _render_link,
@@ -155,7 +206,20 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "ExternalLink": lambda node: "" if node.title is None else _render(node.title),
 }
 FIRST_VALUE = (  # templates that show their first value
-    *("angbr", "dts", "formatnum", "lang-", "nihongo", "nobold", "nowrap", "nts", "quote", "sic", "small", "smaller"),
+    *(
+        "angbr",
+        "dts",
+        "formatnum",
+        "lang-",
+        "nihongo",
+        "nobold",
+        "nowrap",
+        "nts",
+        "quote",
+        "sic",
+        "small",
+        "smaller",
+    ),
     *("sub", "sup", "vanchor"),
 )
 TEMPLATES: dict[str, Callable[[list[str]], str]] = {
@@ -192,12 +256,15 @@ _SENTENCE_END = re.compile(
 
 
 def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:
-    """Cut text into pieces of about `words` words and of like length, at ends of sentences where there are any. The
-    text is divided into equal shares; a sentence belongs to the share that its middle word falls into."""
+    """Cut text into pieces of about `words` words and of like length, at ends of sentences where
+    there are any. The text is divided into equal shares; a sentence belongs to the share that its
+    middle word falls into.
+    """
     sentences: list[list[str]] = []
     for line in text.split("\n"):
         for sentence in map(str.split, _SENTENCE_END.split(line)):
-            parts = max(1, -(-len(sentence) // words))  # of equal length, where it is longer than a piece (lists)
+            # of equal length, where it is longer than a piece (lists)
+            parts = max(1, -(-len(sentence) // words))
             bounds = pairwise(part * len(sentence) // parts for part in range(parts + 1))
             sentences.extend(sentence[start:end] for start, end in bounds)
     ends = list(accumulate(map(len, sentences), initial=0))

@@ -1,4 +1,6 @@
-"""Replies of OpenAI-compatible servers, streamed or whole, with the answer apart from thoughts, refusals and tools."""
+"""Replies of OpenAI-compatible servers, streamed or whole, with the answer apart from thoughts,
+refusals and tools.
+"""
 
 import re
 import time
@@ -12,16 +14,29 @@ from ragauge.engines.served.http import MAX_REPLY, json_object
 Channel = Literal["answer", "thought", "refusal", "tool"]
 CountSource = Literal["server", "pieces"]
 
-THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")  # servers fill one, or several alike
-PARTS = ("text", "content", "refusal", "summary", *THOUGHTS)  # fields of a part of a content that may hold text
-MARKS = {f"<{name}>": f"</{name}>" for name in ("think", "thinking", "thought", "reasoning", "seed:think")}
+# servers fill one, or several alike
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+# fields of a part of a content that may hold text
+PARTS = ("text", "content", "refusal", "summary", *THOUGHTS)
+MARKS = {
+    f"<{name}>": f"</{name}>"
+    for name in ("think", "thinking", "thought", "reasoning", "seed:think")
+}
 MARKS |= {"[THINK]": "[/THINK]", "◁think▷": "◁/think▷"}
 MARKS["<|channel|>analysis<|message|>"] = "<|channel|>final<|message|>"  # of gpt-oss
 OPENING = re.compile(rf"\s*({'|'.join(map(re.escape, MARKS))})")
 CLOSING = re.compile("|".join(map(re.escape, MARKS.values())))
 # Reasons to end, in lower case.
 BROKEN = {"abort", "error", "insufficient_system_resource"}  # the server's trouble
-FILTERED = {"content_filter", "safety", "recitation", "prohibited_content", "blocklist", "refusal", "sensitive"}
+FILTERED = {
+    "content_filter",
+    "safety",
+    "recitation",
+    "prohibited_content",
+    "blocklist",
+    "refusal",
+    "sensitive",
+}
 TOOLS = {"tool_calls", "function_call", "tool_use"}
 TORN = "the stream broke off before its end"
 
@@ -52,23 +67,34 @@ class Completion:
         if error := event.get("error") or (event.get("object") == "error" and event):
             words = (isinstance(error, Mapping) and error.get("message")) or error
             raise ValueError(f"the reply holds an error: {str(words)[:4096]}")
-        self.ended, self.events = time.perf_counter(), self.events + 1
+        self.ended = time.perf_counter()
+        self.events = self.events + 1
         self.usage = event["usage"] if isinstance(event.get("usage"), dict) else self.usage
         self.timings = event["timings"] if isinstance(event.get("timings"), dict) else self.timings
         self.model = str(event.get("model") or self.model)
         choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-        message = next((choice[key] for key in ("delta", "message") if isinstance(choice.get(key), dict)), choice)
+        choice = (
+            choices[0]
+            if isinstance(choices, list) and choices and isinstance(choices[0], dict)
+            else {}
+        )
+        message = next(
+            (choice[key] for key in ("delta", "message") if isinstance(choice.get(key), dict)),
+            choice,
+        )
         self._add("thought", next(filter(None, map(message.get, THOUGHTS)), None))
         self._add("answer", message.get("text" if message is choice else "content"))
         self._add("refusal", message.get("refusal"))
-        self._add("tool", "call" if message.get("tool_calls") or message.get("function_call") else None)
+        self._add(
+            "tool", "call" if message.get("tool_calls") or message.get("function_call") else None
+        )
         self.finish = str(choice["finish_reason"]) if choice.get("finish_reason") else self.finish
 
     def _add(self, channel: Channel, value: Any) -> None:
         for of_part, text in _texts(value, channel):
             last = self.pieces[-1] if self.pieces else None
-            if last and last.channel == of_part and "\ud800" <= last.text[-1:] <= "\udbff":  # half a character
+            # half a character
+            if last and last.channel == of_part and "\ud800" <= last.text[-1:] <= "\udbff":
                 self.pieces[-1] = last._replace(text=last.text[:-1])
                 text = last.text[-1] + text
             self.pieces.append(Piece(of_part, text, self.ended))
@@ -82,13 +108,17 @@ class Completion:
         return self
 
     def split(self) -> tuple[list[Piece], list[Piece]]:
-        """(answer, thoughts): thoughts have a channel of their own or stand between marks in front of the answer."""
+        """(answer, thoughts): thoughts have a channel of their own or stand between marks in front
+        of the answer.
+        """
         thoughts = [piece for piece in self.pieces if piece.channel == "thought"]
         content = [piece for piece in self.pieces if piece.channel == "answer"]
         thought_end, start = _answer_start("".join(piece.text for piece in content), bool(thoughts))
-        answer, end = list[Piece](), 0
+        answer = list[Piece]()
+        end = 0
         for piece in content:
-            begin, end = end, end + len(piece.text)
+            begin = end
+            end = end + len(piece.text)
             if begin < thought_end:
                 thoughts.append(piece._replace(text=piece.text[: thought_end - begin]))
             if end > start:
@@ -96,7 +126,9 @@ class Completion:
         return answer, thoughts
 
     def thought_tokens(self) -> tuple[int, CountSource | None]:
-        """Tokens of the thoughts by the server's count, else their pieces, and which of the two; (0, None): none."""
+        """Tokens of the thoughts by the server's count, else their pieces, and which of the two;
+        (0, None): none.
+        """
         pieces = len(self.split()[1])
         if counted := count(self.usage.get("completion_tokens_details"), "reasoning_tokens"):
             return counted, "server"
@@ -104,7 +136,8 @@ class Completion:
 
     def problem(self) -> str | None:
         """Why there is no answer; None where there is one."""
-        thoughts, ended = self.thought_tokens()[0], f"(the response ended with {self.finish or 'no reason'!r})"
+        thoughts = self.thought_tokens()[0]
+        ended = f"(the response ended with {self.finish or 'no reason'!r})"
         if refusal := text_of([piece for piece in self.pieces if piece.channel == "refusal"]):
             return f"refused: {refusal[:200]}"
         if self.finish in TOOLS or any(piece.channel == "tool" for piece in self.pieces):
@@ -126,7 +159,9 @@ class Reading:
     whole: bytes = b""
 
     def add(self, line: bytes) -> bool:
-        """Add a line; returns whether it is the end mark. Raises ValueError if it is no event, or reports an error."""
+        """Add a line; returns whether it is the end mark. Raises ValueError if it is no event, or
+        reports an error.
+        """
         if self.whole or line.startswith((b"{", b"<", b"[")):
             self.whole += line
         elif line.startswith(b"data:") and (event := line.removeprefix(b"data:").strip()):
@@ -136,8 +171,10 @@ class Reading:
         return False
 
     def end(self, torn: Exception | None = None) -> Completion:
-        """The completion after the last line, or where the reply was `torn`: complete all the same if only the end mark
-        is missing. Raises ValueError, or the error that tore it: it is no completion, or breaks off."""
+        """The completion after the last line, or where the reply was `torn`: complete all the same
+        if only the end mark is missing. Raises ValueError, or the error that tore it: it is no
+        completion, or breaks off.
+        """
         if self.whole and not torn:
             self.completion.add(json_object(self.whole, "the reply is not a stream of events and"))
         elif self.completion.finish is None and (torn or self.completion.pieces):
@@ -146,9 +183,11 @@ class Reading:
 
 
 def read_completion(response: HTTPResponse) -> Completion:
-    """Read a chat or text completion, streamed or whole. Raises ValueError: it is none, breaks off before a reason to
-    end, or the server reports an error in it."""
-    reading, left = Reading(Completion(stack=response.headers.get("Server") or "")), MAX_REPLY
+    """Read a chat or text completion, streamed or whole. Raises ValueError: it is none, breaks off
+    before a reason to end, or the server reports an error in it.
+    """
+    reading = Reading(Completion(stack=response.headers.get("Server") or ""))
+    left = MAX_REPLY
     try:
         while line := response.readline(left):
             left -= len(line)
@@ -187,14 +226,17 @@ def _texts(value: Any, channel: Channel, depth: int = 0) -> Iterator[tuple[Chann
 
 
 def _answer_start(text: str, apart: bool) -> tuple[int, int]:
-    """(end of the thoughts between marks, start of the answer) in a content; `apart`: others had a channel."""
+    """(end of the thoughts between marks, start of the answer) in a content; `apart`: others had a
+    channel.
+    """
     end = 0
     while opening := OPENING.match(text, end):
         closing = text.find(MARKS[opening[1]], opening.end())
         if closing < 0:
             return len(text), len(text)
         end = closing + len(MARKS[opening[1]])
-    if not (end or apart) and (close := CLOSING.search(text)):  # the chat template wrote the opening mark
+    # the chat template wrote the opening mark
+    if not (end or apart) and (close := CLOSING.search(text)):
         end = close.end()
     blank = re.compile(r"\s*" if end or apart else r"(\s*\n\s*)?").match(text, end)
     return end, blank.end() if blank else end

@@ -1,8 +1,10 @@
-"""Streamed replies of a server to many requests at a time, read on one event loop in a thread of its own.
+"""Streamed replies of a server to many requests at a time, read on one event loop in a thread of
+its own.
 
-On asyncio's own streams: an event costs a sixth of the processor time that it takes an HTTP library, and a thousand
-connections open at once (benchmarks/served.py). A request has a connection of its own, whose opening is not part of its
-time, and is sent once. Proxies of the environment are not used.
+On asyncio's own streams: an event costs a sixth of the processor time that it takes an HTTP
+library, and a thousand connections open at once (benchmarks/served.py). A request has a connection
+of its own, whose opening is not part of its time, and is sent once. Proxies of the environment are
+not used.
 """
 
 import asyncio
@@ -64,13 +66,16 @@ class _Response:
 
 
 class StreamClient:
-    """Sends requests from any thread. A context: requests that are under way at its end are cancelled."""
+    """Sends requests from any thread. A context: requests that are under way at its end are
+    cancelled.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="streams", daemon=True)
         self.stack = ""  # the server's name for itself
-        self.late_s: list[float] = []  # by which the loop was late, every TICK_S: the client's own delay
+        # by which the loop was late, every TICK_S: the client's own delay
+        self.late_s: list[float] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -96,9 +101,12 @@ class StreamClient:
             name: of the model, for errors.
             sent: gets the `time.perf_counter()` at which the request was sent.
 
-        Raises EndpointError: the server refused it, broke off, or took longer than its `timeout_s` for all of it.
+        Raises EndpointError: the server refused it, broke off, or took longer than its `timeout_s`
+        for all of it.
         """
-        return self._run(server, self._complete(server, path, json.dumps(body).encode(), sent), name)
+        return self._run(
+            server, self._complete(server, path, json.dumps(body).encode(), sent), name
+        )
 
     def read(self, server: JsonServer, address: str, method: str = "GET") -> str:
         """The text at an address of a server; raises EndpointError where there is none."""
@@ -117,7 +125,9 @@ class StreamClient:
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
             raise server.failure(error, name) from None
 
-    async def _complete(self, server: JsonServer, path: str, data: bytes, sent: list[float]) -> Completion:
+    async def _complete(
+        self, server: JsonServer, path: str, data: bytes, sent: list[float]
+    ) -> Completion:
         async with self._response(server, "POST", server.address(path), data, sent) as response:
             self.stack = response.headers.get("Server") or self.stack
             reading = Reading(Completion(stack=self.stack))
@@ -141,22 +151,42 @@ class StreamClient:
         parts = urlsplit(address)
         secure = self._tls if parts.scheme == "https" else None
         port = parts.port or (443 if secure else 80)
-        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure, limit=MAX_LINE)
+        reader, writer = await asyncio.open_connection(
+            parts.hostname, port, ssl=secure, limit=MAX_LINE
+        )
         try:
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            headers = {**server.headers, "Host": parts.netloc, "Content-Length": str(len(data)), "Connection": "close"}
-            lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+            headers = {
+                **server.headers,
+                "Host": parts.netloc,
+                "Content-Length": str(len(data)),
+                "Connection": "close",
+            }
+            lines = [
+                f"{method} {target} HTTP/1.1",
+                *(f"{name}: {value}" for name, value in headers.items()),
+                "",
+                "",
+            ]
             sent.append(time.perf_counter())
             writer.write("\r\n".join(lines).encode("latin-1") + data)
             head = await reader.readuntil(b"\r\n\r\n")
             status, _, rest = head.partition(b"\r\n")
             _, code, *reason = status.decode("latin-1").split(" ", 2)
-            response = _Response(int(code), " ".join(reason), parse_headers(io.BytesIO(rest)), reader)
+            response = _Response(
+                int(code), " ".join(reason), parse_headers(io.BytesIO(rest)), reader
+            )
             if not 200 <= response.status < 300:
                 detail = b""
                 with suppress(OSError, EOFError, ValueError):
                     detail = b"".join([piece async for piece in response.pieces()])[:4096]
-                error = address, response.status, response.reason, response.headers, io.BytesIO(detail)
+                error = (
+                    address,
+                    response.status,
+                    response.reason,
+                    response.headers,
+                    io.BytesIO(detail),
+                )
                 raise HTTPError(*error)
             yield response
         finally:

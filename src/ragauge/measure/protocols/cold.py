@@ -1,4 +1,6 @@
-"""Times documents that are not in memory: computed, computed and written to disk, and read back from there."""
+"""Times documents that are not in memory: computed, computed and written to disk, and read back
+from there.
+"""
 
 import os
 import time
@@ -20,8 +22,9 @@ UNBOUNDED = 1 << 62  # bytes of a store that is temporary
 
 @contextmanager
 def storing_documents(lm: LM, folder: Path, max_bytes: int) -> Iterator[Path]:
-    """Have the decoder store the documents that it reads offline in a new folder inside this one, until the block
-    ends; both are on the disk that is measured."""
+    """Have the decoder store the documents that it reads offline in a new folder inside this one,
+    until the block ends; both are on the disk that is measured.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".documents-", dir=folder, ignore_cleanup_errors=True) as made:
         try:
@@ -31,10 +34,14 @@ def storing_documents(lm: LM, folder: Path, max_bytes: int) -> Iterator[Path]:
             lm.documents = None
 
 
-def time_documents(name: str, prepare: Callable[[], Any], lm: LM, folder: Path) -> dict[str, Any] | None:
-    """Time preparing a variant's documents without a store, with an empty one there, and with one that has them.
-    Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes", "load_share", "disturbed"}; None
-    where nothing is read before the question is known. Raises UserError: the disk could not hold the documents."""
+def time_documents(
+    name: str, prepare: Callable[[], Any], lm: LM, folder: Path
+) -> dict[str, Any] | None:
+    """Time preparing a variant's documents without a store, with an empty one there, and with one
+    that has them. Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes",
+    "load_share", "disturbed"}; None where nothing is read before the question is known. Raises
+    UserError: the disk could not hold the documents.
+    """
     with competing_load() as load:
         computing_s, calls = _timed(prepare, lm)
         if not any(map(_is_storable, calls)):

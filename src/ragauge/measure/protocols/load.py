@@ -1,4 +1,6 @@
-"""The load protocol: requests on a data set's questions arrive as `cost.arrivals` has them, and the decoder answers."""
+"""The load protocol: requests on a data set's questions arrive as `cost.arrivals` has them, and the
+decoder answers.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,18 @@ SIMULATED = "simulated: random words; lengths and the blocks that requests share
 def measure_load(
     variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0
 ) -> dict[str, Any]:
-    """The load protocol, one variant after another; those that the model cannot run are left out with the reason.
+    """The load protocol, one variant after another; those that the model cannot run are left out
+    with the reason.
 
-    With the same `seed`, arrivals are the same for all variants at a level. Returns {"provenance", "protocol",
-    "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises UserError: a response that the
-    context cuts short.
+    With the same `seed`, arrivals are the same for all variants at a level. Returns {"provenance",
+    "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises
+    UserError: a response that the context cuts short.
     """
     levels = levels_of(settings, bench.trace)
     able, unsupported = bench.supported(variants)
-    longest = max(prompt.total_tokens for prompt in bench.prompts) + max(lengths(settings, bench.trace))
+    longest = max(prompt.total_tokens for prompt in bench.prompts) + max(
+        lengths(settings, bench.trace)
+    )
     batch = max_batch_size(bench.lm, longest) if settings.batch == "auto" else settings.batch
     runs: list[dict[str, Any]] = []
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
@@ -58,23 +63,48 @@ def measure_load(
                 runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed)})
                 progress.update()
     bench.lm.documents = None  # the store of a replay
-    stated = settings.model_dump(exclude={"methods"}) | bench.protocol(seed) | bench.prompt_sizes | {"batch": batch}
-    protocol = stated | {"cache_state": CACHE_STATES[settings.documents], "counted": COUNTED, "allowed_load": MAX_LOAD}
-    protocol |= {"documents": "computed", "cache_state": REPLAYED, **trace_facts(bench.trace)} if bench.trace else {}
-    return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "levels": runs}
+    stated = (
+        settings.model_dump(exclude={"methods"})
+        | bench.protocol(seed)
+        | bench.prompt_sizes
+        | {"batch": batch}
+    )
+    protocol = stated | {
+        "cache_state": CACHE_STATES[settings.documents],
+        "counted": COUNTED,
+        "allowed_load": MAX_LOAD,
+    }
+    protocol |= (
+        {"documents": "computed", "cache_state": REPLAYED, **trace_facts(bench.trace)}
+        if bench.trace
+        else {}
+    )
+    return {
+        "provenance": provenance(),
+        "protocol": protocol,
+        "unsupported": unsupported,
+        "levels": runs,
+    }
 
 
 def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level]:
     """The levels of a protocol, given the trace of the prompts that are replayed."""
-    latest, next_turns = dict[str, int](), dict[int, int]()
+    latest = dict[str, int]()
+    next_turns = dict[int, int]()
     for place, entry in enumerate(trace):
         if entry.conversation:
             if entry.conversation in latest:
                 next_turns[latest[entry.conversation]] = place
             latest[entry.conversation] = place
     moments = [entry.arrival_s for entry in trace]
-    replays = [Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds]
-    return [*(Level(rate=r) for r in settings.rates), *(Level(clients=n) for n in settings.clients), *replays]
+    replays = [
+        Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds
+    ]
+    return [
+        *(Level(rate=r) for r in settings.rates),
+        *(Level(clients=n) for n in settings.clients),
+        *replays,
+    ]
 
 
 def lengths(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[int]:
@@ -85,13 +115,21 @@ def lengths(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[int]:
 def trace_facts(trace: Sequence[TraceEntry]) -> dict[str, Any]:
     """The part of a result's protocol about a replayed trace."""
     text = SIMULATED if any(entry.is_simulated for entry in trace) else "the trace's own"
-    return {"trace": {"requests": len(trace), "seconds": trace[-1].arrival_s - trace[0].arrival_s, "text": text}}
+    return {
+        "trace": {
+            "requests": len(trace),
+            "seconds": trace[-1].arrival_s - trace[0].arrival_s,
+            "text": text,
+        }
+    }
 
 
 def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
-    """One level of load on one method, by the wall clock. The first `warmup` requests find the server emptier than
-    later ones do and are left out of the summary. Returns {"rate", "clients", "speed", "load_share", "gpu", "busy",
-    "refused", "summary", "requests"}, see `timing.watched`. A refused level has no `summary`."""
+    """One level of load on one method, by the wall clock. The first `warmup` requests find the
+    server emptier than later ones do and are left out of the summary. Returns {"rate", "clients",
+    "speed", "load_share", "gpu", "busy", "refused", "summary", "requests"}, see `timing.watched`. A
+    refused level has no `summary`.
+    """
     settings = server.settings
     count = len(level.moments) or settings.warmup + settings.requests
 
@@ -103,7 +141,10 @@ def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
 
     served, seen = timing.watched(server.lm, settings.allow_load, drive)
     rows = arrivals.rows(served, settings.warmup)
-    targets = {"first_token_s": settings.target_first_token_s, "per_token_s": settings.target_per_token_s}
+    targets = {
+        "first_token_s": settings.target_first_token_s,
+        "per_token_s": settings.target_per_token_s,
+    }
     summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)
     if level.speed:
         rows = [{**row, "found": server.found[row["prompt"]]} for row in rows]
@@ -114,17 +155,27 @@ def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
 class _Server:
     """A method on the prompts, with what it has prepared of them."""
 
-    def __init__(self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int) -> None:
-        self.name, self.method, self.lm, self.prompts = name, method, bench.lm, bench.prompts
-        self.settings, self.size = settings, size  # size: requests that are answered together
+    def __init__(
+        self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int
+    ) -> None:
+        self.name = name
+        self.method = method
+        self.lm = bench.lm
+        self.prompts = bench.prompts
+        self.settings = settings
+        self.size = size  # size: requests that are answered together
         self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
         self.limits = [timing.fixed_length(length) for length in lengths(settings, bench.trace)]
-        self.found: dict[int, float | None] = {}  # of each prompt, the share of its documents' tokens that was stored
+        # of each prompt, the share of its documents' tokens that was stored
+        self.found: dict[int, float | None] = {}
         self.engine = _ThreadEngine(self.lm)
-        self.free_states: dict[int, list[Any]] = defaultdict(list)  # of each prompt, those that no request uses
+        # of each prompt, those that no request uses
+        self.free_states: dict[int, list[Any]] = defaultdict(list)
         if settings.documents == "ready" and not bench.trace:
             for place, prompt in enumerate(self.prompts):
-                self.free_states[place].append(method.prepare(cast(SpanEngine, self.engine), prompt))
+                self.free_states[place].append(
+                    method.prepare(cast(SpanEngine, self.engine), prompt)
+                )
         for place in range(1 if bench.trace else len(self.prompts)):
             self.answer_alone(place)  # warm up, and load what a method loads when it is first used
         for free in self.free_states.values():
@@ -142,12 +193,19 @@ class _Server:
         return self.lm.first_token_at, end, new_tokens
 
     def answer(self, place: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
-        """Answer a prompt on an engine: the times of the beginning and of the last token, and the number of tokens."""
-        prompt, limits, start = self.prompts[place], self.limits[place % len(self.limits)], time.perf_counter()
+        """Answer a prompt on an engine: the times of the beginning and of the last token, and the
+        number of tokens.
+        """
+        prompt = self.prompts[place]
+        limits = self.limits[place % len(self.limits)]
+        start = time.perf_counter()
         with self.engine.using(engine), engine.tracing() as trace:
-            free, here = self.free_states.get(place), cast(SpanEngine, self.engine)
+            free = self.free_states.get(place)
+            here = cast(SpanEngine, self.engine)
             state = free.pop() if free else self.method.prepare(here, prompt)
-            answer = self.method.answer(here, state if self.replays else self.method.unread(state), prompt, limits)
+            answer = self.method.answer(
+                here, state if self.replays else self.method.unread(state), prompt, limits
+            )
         self.found[place] = stream.found_share(trace, prompt)
         if free is not None:
             free.append(state)
@@ -158,7 +216,9 @@ class _Server:
 
 
 class _ThreadEngine:
-    """The engine of the calling thread, so that a prepared state can serve requests of different threads in turn."""
+    """The engine of the calling thread, so that a prepared state can serve requests of different
+    threads in turn.
+    """
 
     def __init__(self, lm: LM) -> None:
         self._lm, self._thread = lm, threading.local()
@@ -177,7 +237,9 @@ class _ThreadEngine:
 
 
 class _Batched:
-    """Requests share the decoder's passes: an arriving one is admitted to the next pass if there is room."""
+    """Requests share the decoder's passes: an arriving one is admitted to the next pass if there is
+    room.
+    """
 
     def __init__(self, server: _Server) -> None:
         self._server, self._batch = server, BatchScheduler(server.lm, server.size)
@@ -195,22 +257,51 @@ class _Batched:
         for task in self._batch.step():
             start, end, new_tokens = task.result()
             assert task.engine.first_token_at is not None
-            served.append(TimedRequest(self._requests.pop(task), start, task.engine.first_token_at, end, new_tokens))
+            served.append(
+                TimedRequest(
+                    self._requests.pop(task), start, task.engine.first_token_at, end, new_tokens
+                )
+            )
         return served
 
 
 def table(result: Mapping[str, Any]) -> str:
     """A line a variant and level: the percentiles and what was served."""
-    lines = [["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good", "failed"]]
+    lines = [
+        [
+            "variant",
+            "arrivals",
+            "first token p50",
+            "p95",
+            "p99 s",
+            "token p95 s",
+            "questions/s",
+            "good",
+            "failed",
+        ]
+    ]
     for level in result["levels"]:
-        cells, summary = ["refused", *[""] * 6], level["summary"]
+        cells = ["refused", *[""] * 6]
+        summary = level["summary"]
         if summary and "first_token_s" not in summary:
             cells[0] = "nothing answered"
         elif summary:
-            first, token = summary["first_token_s"], summary.get("per_token_s")
+            first = summary["first_token_s"]
+            token = summary.get("per_token_s")
             cells = [f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES]
-            cells += [f"{token['p95']['value']:.3g}" if token else "", f"{summary['questions_per_s']:.3g}"]
+            cells += [
+                f"{token['p95']['value']:.3g}" if token else "",
+                f"{summary['questions_per_s']:.3g}",
+            ]
             cells += [f"{summary['good_share']:.0%}", str(summary["failed"])]
-        lines.append([level["variant"], Level(level["rate"], level["clients"], level.get("speed")).name, *cells])
+        lines.append(
+            [
+                level["variant"],
+                Level(level["rate"], level["clients"], level.get("speed")).name,
+                *cells,
+            ]
+        )
     replayed = result["protocol"].get("trace")
-    return "\n".join([aligned(lines), *([f"text of the prompts: {replayed['text']}"] if replayed else [])])
+    return "\n".join(
+        [aligned(lines), *([f"text of the prompts: {replayed['text']}"] if replayed else [])]
+    )

@@ -1,4 +1,6 @@
-"""A stream of questions over a corpus whose documents come back, answered with a store of what was prepared of them."""
+"""A stream of questions over a corpus whose documents come back, answered with a store of what was
+prepared of them.
+"""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,21 +31,32 @@ from ragauge.methods.prompts import Prompt
 
 PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
-CACHE_STATES = {"disk": f"documents are read from disk: {STATE}", "memory": "documents are read from memory"}
+CACHE_STATES = {
+    "disk": f"documents are read from disk: {STATE}",
+    "memory": "documents are read from memory",
+}
 
 
 def measure_stream(
-    variants: Mapping[str, Method], bench: Bench, settings: StreamSettings, *, folder: Path, seed: int = 0
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: StreamSettings,
+    *,
+    folder: Path,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """The same stream for one variant after another, each with a store of its own that begins empty.
+    """The same stream for one variant after another, each with a store of its own that begins
+    empty.
 
-    A request's documents are known with its question, so all that is read of them is on the clock: from the store, or
-    anew. A tree of prefixes is its own store, in memory, of the same size. `folder` is on the disk that the store is
-    meant to be on; what is written there is removed again. `seed` is of the documents' popularity and of what is drawn.
+    A request's documents are known with its question, so all that is read of them is on the clock:
+    from the store, or anew. A tree of prefixes is its own store, in memory, of the same size.
+    `folder` is on the disk that the store is meant to be on; what is written there is removed
+    again. `seed` is of the documents' popularity and of what is drawn.
 
-    Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
-        `found_parts` (see `shares_by_part`), `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s`
-        (the median first token of `probes` requests with no document in the store, and with all), and `requests`.
+    Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`,
+        `hit_rate` by tokens, `found_parts` (see `shares_by_part`), `summary` as
+        `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of
+        `probes` requests with no document in the store, and with all), and `requests`.
 
     Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
@@ -60,21 +73,28 @@ def measure_stream(
     sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
     protocol = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **sizes}
     protocol |= {"cache_state": CACHE_STATES[settings.store], "allowed_load": MAX_LOAD}
-    return {"provenance": provenance(), "protocol": protocol, "unsupported": unsupported, "streams": streams}
+    return {
+        "provenance": provenance(),
+        "protocol": protocol,
+        "unsupported": unsupported,
+        "streams": streams,
+    }
 
 
 def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
-    """The prompts of a stream: the questions in turn, each with documents that are drawn by their popularity.
+    """The prompts of a stream: the questions in turn, each with documents that are drawn by their
+    popularity.
 
-    The corpus' last documents enter one by one, `growth` a request: a new one is the most popular, and all others move
-    down a rank.
+    The corpus' last documents enter one by one, `growth` a request: a new one is the most popular,
+    and all others move down a rank.
 
-    Quality is not measured, so the documents need not answer the question. Raises UserError: the corpus has fewer
-    documents than a request.
+    Quality is not measured, so the documents need not answer the question. Raises UserError: the
+    corpus has fewer documents than a request.
     """
     pairs = [pair for p in prompts for pair in zip(p.documents, p.document_texts, strict=True)]
     corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())
-    first = len(corpus) - int(settings.growth * (settings.requests - 1))  # documents at the beginning
+    # documents at the beginning
+    first = len(corpus) - int(settings.growth * (settings.requests - 1))
     if first < settings.documents:
         few = f"{settings.documents} a request, but {len(prompts)} questions have {len(corpus)} in all"
         few += f", of which {len(corpus) - first} enter later" if len(corpus) > first else ""
@@ -86,10 +106,22 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
         new = int(settings.growth * place)
         weights = np.arange(1, first + new + 1, dtype=float) ** -settings.exponent
         popularity = (weights / weights.sum())[np.concatenate([ranks + new, np.arange(new)[::-1]])]
-        drawn = [corpus[i] for i in rng.choice(first + new, settings.documents, replace=False, p=popularity)]
+        drawn = [
+            corpus[i]
+            for i in rng.choice(first + new, settings.documents, replace=False, p=popularity)
+        ]
         documents, texts = zip(*drawn, strict=True)
         prompt = prompts[place % len(prompts)]
-        made.append(replace(prompt, documents=list(documents), document_texts=texts, gold=(), sources=(), text=None))
+        made.append(
+            replace(
+                prompt,
+                documents=list(documents),
+                document_texts=texts,
+                gold=(),
+                sources=(),
+                text=None,
+            )
+        )
     return made
 
 
@@ -101,11 +133,13 @@ class _Stream:
     prompts: Sequence[Prompt]  # one a request
     settings: StreamSettings
     folder: Path
-    after_request: Callable[[], object] = field(default=lambda: None)  # between requests, off the clock
+    # between requests, off the clock
+    after_request: Callable[[], object] = field(default=lambda: None)
 
     def run(self, seed: int) -> dict[str, Any]:
         self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
-        missed_s, found_s = list[float](), list[float]()
+        missed_s = list[float]()
+        found_s = list[float]()
         for place in range(PROBES):
             with self._store():
                 method = fresh(self.method, self.settings.store_gb)
@@ -135,7 +169,8 @@ class _Stream:
 
     def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
         """Answer a request; its times, and the share of its documents' tokens that was found."""
-        prompt, limits = self.prompts[place], timing.fixed_length(self.settings.new_tokens)
+        prompt = self.prompts[place]
+        limits = timing.fixed_length(self.settings.new_tokens)
         self.lm.synchronize()
         start = perf_counter()
         with self.lm.tracing() as trace:
@@ -145,7 +180,9 @@ class _Stream:
         timing.check_length(answer, limits, self.lm, self.name)
         assert self.lm.first_token_at is not None
         self.after_request()
-        request = TimedRequest(Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids))
+        request = TimedRequest(
+            Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids)
+        )
         return request, found_share(trace, prompt)
 
     @contextmanager
@@ -160,7 +197,8 @@ class _Stream:
                 self.after_request = lambda: drop_page_cache(place)
                 yield
         finally:
-            self.lm.documents, self.after_request = None, lambda: None
+            self.lm.documents = None
+            self.after_request = lambda: None
 
 
 def fresh(method: Method, store_gb: float) -> Method:
@@ -169,10 +207,13 @@ def fresh(method: Method, store_gb: float) -> Method:
 
 
 def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
-    """The share of the documents' tokens that was not read anew; None for a method that keeps nothing of them. Of a
-    ranker, whose prompt contains all documents but the best, it is the share of the best document's tokens."""
+    """The share of the documents' tokens that was not read anew; None for a method that keeps
+    nothing of them. Of a ranker, whose prompt contains all documents but the best, it is the share
+    of the best document's tokens.
+    """
     calls = [call for call in trace if call.stage == "documents"]
-    in_tree, tokens = any(call.stage == "load" for call in trace), sum(map(len, prompt.documents))
+    in_tree = any(call.stage == "load" for call in trace)
+    tokens = sum(map(len, prompt.documents))
     if not calls and not in_tree:
         return None
     if not in_tree:  # documents of a tree that are found have no call
@@ -182,15 +223,19 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
 
 
 def shares_by_part(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
-    """The mean share that was found in each of `PARTS` successive parts of a stream; None: not known, or no request."""
-    shares, bounds = [row["found"] for row in rows], [i * len(rows) // PARTS for i in range(PARTS + 1)]
+    """The mean share that was found in each of `PARTS` successive parts of a stream; None: not
+    known, or no request.
+    """
+    shares = [row["found"] for row in rows]
+    bounds = [i * len(rows) // PARTS for i in range(PARTS + 1)]
     parts = ([share for share in shares[i:j] if share is not None] for i, j in pairwise(bounds))
     return [statistics.mean(part) if part else None for part in parts]
 
 
 def line(stream: Mapping[str, Any]) -> str:
     """One line about a variant's stream."""
-    summary, share = stream["summary"], stream["hit_rate"]
+    summary = stream["summary"]
+    share = stream["hit_rate"]
     if not summary:
         return f"{stream['variant']}: refused"
     first = summary["first_token_s"]
@@ -205,5 +250,9 @@ def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     made = arrivals.summarise(rows, seed=seed)
     seconds = sum(row["total_s"] for row in rows)
     rates = {"questions_per_s": len(rows), "tokens_per_s": sum(row["new_tokens"] for row in rows)}
-    times = {key: made[key] for key in ("first_token_s", "per_token_s", "total_s", "requests") if key in made}
+    times = {
+        key: made[key]
+        for key in ("first_token_s", "per_token_s", "total_s", "requests")
+        if key in made
+    }
     return times | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}

@@ -1,1 +1,3 @@
-"""What methods are made of: answers and evidence, reading, ranking, stored documents, trees, windows."""
+"""What methods are made of: answers and evidence, reading, ranking, stored documents, trees,
+windows.
+"""

@@ -13,7 +13,9 @@ from ragauge.methods.base.method import Method
 
 
 def make(name: str, where: str = "", **options: Any) -> Method:
-    """The method with these options; raises UserError on an unknown name or option and on a value out of range."""
+    """The method with these options; raises UserError on an unknown name or option and on a value
+    out of range.
+    """
     kind = registry.component("method", name, Method, where)
     types = _types(kind)
     for option, value in options.items():
@@ -45,8 +47,11 @@ def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:
 
 
 def modules(name: str, options: Mapping[str, Any]) -> list[str]:
-    """The full names of a method's module and of the method and compressor that its options name (all are given)."""
-    inner, compressor = options.get("inner"), options.get("compressor")
+    """The full names of a method's module and of the method and compressor that its options name
+    (all are given).
+    """
+    inner = options.get("inner")
+    compressor = options.get("compressor")
     wrapped = modules(str(inner), options.get("inner_options") or {}) if inner else []
     compressing = [registry.module_name("compressor", compressor)] if compressor else []
     return [registry.module_name("method", name), *wrapped, *compressing]

@@ -1,8 +1,9 @@
 """Methods around methods: an option names another method, which this one runs on what it changes.
 
-A wrapper overrides `prepare` or `answer` and passes the wrapped method a modified prompt, state or engine; what it does
-not override is forwarded. `EngineAround` forwards every call to another engine; derive from it to change some of them
-(to compress the cache before generation, for example).
+A wrapper overrides `prepare` or `answer` and passes the wrapped method a modified prompt, state or
+engine; what it does not override is forwarded. `EngineAround` forwards every call to another
+engine; derive from it to change some of them (to compress the cache before generation, for
+example).
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,8 @@ class Wrapper(Method):
     """A method around another one; it requires and reads whatever either of them does."""
 
     inner: str = "naive"  # the wrapped method
-    inner_options: dict[str, Any] = field(default_factory=dict)  # of the wrapped method; `make` fills in its defaults
+    # of the wrapped method; `make` fills in its defaults
+    inner_options: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def wrapped(self) -> Method:

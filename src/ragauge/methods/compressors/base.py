@@ -1,6 +1,8 @@
-"""What compressors of keys and values are made of: `Compressor`, the `Context` that it scores, `Window`.
+"""What compressors of keys and values are made of: `Compressor`, the `Context` that it scores,
+`Window`.
 
-A compressor scores every token of every key-value head; the method `compressed` keeps those with the largest scores.
+A compressor scores every token of every key-value head; the method `compressed` keeps those with
+the largest scores.
 """
 
 from __future__ import annotations
@@ -51,11 +53,15 @@ class Context:
 
 
 class Compressor(ABC):
-    """Scores tokens; every key-value head keeps those with the largest scores. One object serves one compression."""
+    """Scores tokens; every key-value head keeps those with the largest scores. One object serves
+    one compression.
+    """
 
-    question_aware: ClassVar[bool] = False  # scores depend on the question, so that nothing can be stored compressed
+    # scores depend on the question, so that nothing can be stored compressed
+    question_aware: ClassVar[bool] = False
     reads_text: ClassVar[bool] = False  # it reads a prompt of its own
-    budget: ClassVar[Budget] = "head"  # which tokens compete, unless the configuration says otherwise
+    # which tokens compete, unless the configuration says otherwise
+    budget: ClassVar[Budget] = "head"
     contiguous: ClassVar[bool] = False  # the remaining tokens move to positions without gaps
     window: Window | None = None  # the queries that the scores need
 
@@ -64,16 +70,23 @@ class Compressor(ABC):
         self.question_tokens = question_tokens
 
     def watch(self) -> Watch | None:
-        """Return a callback that is shown the queries of the pass that reads the tokens; None where it needs none."""
+        """Return a callback that is shown the queries of the pass that reads the tokens; None where
+        it needs none.
+        """
         return self.window
 
     @abstractmethod
     def scores(self, context: Context) -> list[Tensor]:
-        """Score the context's tokens: (kv_head, token) in fp32 a layer; infinity keeps a token in any case."""
+        """Score the context's tokens: (kv_head, token) in fp32 a layer; infinity keeps a token in
+        any case.
+        """
 
-    def fit(self, context: Context, cache: KVCache, slots: Sequence[Sequence[Sequence[int]]]) -> None:  # noqa: B027
-        """Change what the cache of the remaining tokens contains; the context has them in `slots`, by layer and head.
-        Called after `scores`; most compressors change nothing."""
+    def fit(  # noqa: B027
+        self, context: Context, cache: KVCache, slots: Sequence[Sequence[Sequence[int]]]
+    ) -> None:
+        """Change what the cache of the remaining tokens contains; the context has them in `slots`,
+        by layer and head. Called after `scores`; most compressors change nothing.
+        """
 
 
 class Window:
@@ -90,19 +103,24 @@ class Window:
         self.queries[layer] = joined[:, -self.size :].clone()
 
     def attention(self, layer: int, cache: KVCache) -> Tensor:
-        """Compute the weights on all tokens of a cache that ends with the window: (head, query, token) in fp32."""
+        """Compute the weights on all tokens of a cache that ends with the window: (head, query,
+        token) in fp32.
+        """
         import torch
 
         from ragauge.engines.decoder import scores
         from ragauge.engines.rope import alibi_bias
 
-        q, keys = self.queries[layer], cache.k[layer][:, : cache.length]
+        q = self.queries[layer]
+        keys = cache.k[layer][:, : cache.length]
         raw = scores(q[None], keys[None], None)
         if cache.shape.position == "alibi":
             slopes = torch.tensor(cache.shape.alibi_slopes, device=q.device)
             at = cache.positions[: cache.length]
             raw = raw + alibi_bias(slopes, at[None, -q.shape[1] :], at[None])
-        causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(cache.length - q.shape[1])
+        causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(
+            cache.length - q.shape[1]
+        )
         return raw[0].masked_fill(~causal, float("-inf")).softmax(-1)
 
 
@@ -117,7 +135,9 @@ class WindowCompressor(Compressor):
 
     @abstractmethod
     def averaged(self, attention: Tensor) -> Tensor:
-        """Average the window's attention on the tokens before it: (head, query, token) -> (head, token)."""
+        """Average the window's attention on the tokens before it: (head, query, token) -> (head,
+        token).
+        """
 
     def scores(self, context: Context) -> list[Tensor]:
         import torch.nn.functional as F
@@ -137,11 +157,14 @@ def by_group(scores: Tensor, kv_heads: int) -> Tensor:
 
 
 def read_again(context: Context, note: Callable[..., None]) -> None:
-    """Read, behind the context, a request to repeat it and the context itself, in pieces. `note` is shown each layer of
-    a pass as a cache's `watch` is, after the piece (a Span) that is repeated."""
+    """Read, behind the context, a request to repeat it and the context itself, in pieces. `note` is
+    shown each layer of a pass as a cache's `watch` is, after the piece (a Span) that is repeated.
+    """
     length = context.cache.length
     requests = _pieces(context)
-    scratch = context.engine.join(context.cache, [Span(0, length)], max(len(ids) for _, ids in requests))
+    scratch = context.engine.join(
+        context.cache, [Span(0, length)], max(len(ids) for _, ids in requests)
+    )
     start = float(context.cache.positions[length - 1]) + 1
     for piece, ids in requests:
         scratch.watch = partial(note, piece)
@@ -152,12 +175,14 @@ def read_again(context: Context, note: Callable[..., None]) -> None:
 
 def _pieces(context: Context) -> list[tuple[Span, list[int]]]:
     """Each piece's slots, and the token ids of the request to repeat it with the repetition."""
-    tokenizer, ids = context.engine.tokenizer, list(context.ids)
+    tokenizer = context.engine.tokenizer
+    ids = list(context.ids)
     turn = wrapper("chat", tokenizer)[1] if getattr(tokenizer, "chat_template", None) else "\n"
     repeat, go_on, reply = (token_ids(tokenizer, text) for text in (REPEAT, GO_ON, turn))
     pieces = []
     for at in range(0, len(ids), PIECE):
         lead = [*go_on, *ids[at - LEAD_IN : at]] if at else repeat
-        piece, start = ids[at : at + PIECE], context.span.start + at
+        piece = ids[at : at + PIECE]
+        start = context.span.start + at
         pieces.append((Span(start, start + len(piece)), [*lead, *reply, *piece]))
     return pieces

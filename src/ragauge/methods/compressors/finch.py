@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class Finch(WindowCompressor):
-    """Attention of the question, each of its tokens weighted by the number of keys it sees; keys move together."""
+    """Attention of the question, each of its tokens weighted by the number of keys it sees; keys
+    move together.
+    """
 
     contiguous = True
 

@@ -16,5 +16,7 @@ class KeyDiff(Compressor):
     def scores(self, context: Context) -> list[Tensor]:
         import torch.nn.functional as F
 
-        layers = (F.normalize(context.keys(i).float(), dim=-1) for i in range(context.cache.shape.layers))
+        layers = (
+            F.normalize(context.keys(i).float(), dim=-1) for i in range(context.cache.shape.layers)
+        )
         return [-F.cosine_similarity(keys, keys.mean(1, keepdim=True), dim=-1) for keys in layers]

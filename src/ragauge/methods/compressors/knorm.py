@@ -14,4 +14,6 @@ class Knorm(Compressor):
     """The negative norm of a key."""
 
     def scores(self, context: Context) -> list[Tensor]:
-        return [-context.keys(layer).float().norm(dim=-1) for layer in range(context.cache.shape.layers)]
+        return [
+            -context.keys(layer).float().norm(dim=-1) for layer in range(context.cache.shape.layers)
+        ]

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 
 class KVzip(Compressor):
-    """The largest attention that a token gets, from any head and token, while the context is read once more. After the
-    context, a request to repeat it and the context itself are read, in pieces. Attention is over a piece, its
-    repetition and the cache's first tokens alone (section 3.4, "chunked scoring"), not over the rest of the context."""
+    """The largest attention that a token gets, from any head and token, while the context is read
+    once more. After the context, a request to repeat it and the context itself are read, in pieces.
+    Attention is over a piece, its repetition and the cache's first tokens alone (section 3.4,
+    "chunked scoring"), not over the rest of the context.
+    """
 
     reads_text = True
     budget = "all"
@@ -24,16 +26,22 @@ class KVzip(Compressor):
 
         from ragauge.engines.decoder import scores
 
-        heads, device = context.cache.shape.kv_heads, context.cache.positions.device
+        heads = context.cache.shape.kv_heads
+        device = context.cache.positions.device
         best = [torch.zeros(count, len(context.span), device=device) for count in heads]
 
         def note(piece: Span, layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
             """Raise the scores of a piece to the attention that new tokens pay it."""
-            sinks, new = min(SINKS, piece.start), range(context.cache.length, k.shape[2])
+            sinks = min(SINKS, piece.start)
+            new = range(context.cache.length, k.shape[2])
             seen = torch.tensor([*range(sinks), *range(*piece), *new], device=q.device)
             raw = scores(q, k[:, :, seen], None if bias is None else bias[..., seen])[0]
-            causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(len(seen) - q.shape[2])
-            weights = raw.masked_fill(~causal, float("-inf")).softmax(-1)[..., sinks : sinks + len(piece)]
+            causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(
+                len(seen) - q.shape[2]
+            )
+            weights = raw.masked_fill(~causal, float("-inf")).softmax(-1)[
+                ..., sinks : sinks + len(piece)
+            ]
             largest = weights.amax(1).unflatten(0, (best[layer].shape[0], -1)).amax(1)
             at = slice(piece.start - context.span.start, piece.stop - context.span.start)
             best[layer][:, at] = torch.maximum(best[layer][:, at], largest)

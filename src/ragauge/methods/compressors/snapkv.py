@@ -14,7 +14,9 @@ POOLED = 5  # neighbours whose scores are averaged (the paper: the maximum of 7)
 
 
 class SnapKV(WindowCompressor):
-    """Attention of the prompt's last tokens, averaged over them, over neighbours and over the heads that share keys."""
+    """Attention of the prompt's last tokens, averaged over them, over neighbours and over the heads
+    that share keys.
+    """
 
     def __init__(self, question_tokens: int) -> None:
         super().__init__(WINDOW)

@@ -1,4 +1,6 @@
-"""People's judgements of evidence (CFIC, Table 7): a CSV with a line a question, variant and person."""
+"""People's judgements of evidence (CFIC, Table 7): a CSV with a line a question, variant and
+person.
+"""
 
 import csv
 from collections.abc import Mapping
@@ -11,7 +13,9 @@ from ragauge.errors import UserError, first_problem
 
 
 class HumanJudgement(BaseModel, extra="forbid", frozen=True):
-    """How one person judges the evidence that a variant found for a question; labels as in the configuration."""
+    """How one person judges the evidence that a variant found for a question; labels as in the
+    configuration.
+    """
 
     dataset: str
     model: str
@@ -23,14 +27,19 @@ class HumanJudgement(BaseModel, extra="forbid", frozen=True):
 
 
 def read_human_judgements(path: Path) -> Mapping[str, HumanJudgement]:
-    """Read the judgements by the places where they stand. Raises UserError: no CSV, or a line is none or double."""
-    judgements, seen = dict[str, HumanJudgement](), set[tuple[str, ...]]()
+    """Read the judgements by the places where they stand. Raises UserError: no CSV, or a line is
+    none or double.
+    """
+    judgements = dict[str, HumanJudgement]()
+    seen = set[tuple[str, ...]]()
     place = where = f"human_judgements: {path}"
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             for row in (reader := csv.DictReader(file)):
                 place = f"{where}:{reader.line_num}"
-                one = judgements[place] = HumanJudgement.model_validate({str(name): row[name] for name in row})
+                one = judgements[place] = HumanJudgement.model_validate(
+                    {str(name): row[name] for name in row}
+                )
                 if (what := (one.dataset, one.model, one.variant, one.key, one.person)) in seen:
                     raise UserError(f"{place}: {one.person} judges the same evidence twice")
                 seen.add(what)

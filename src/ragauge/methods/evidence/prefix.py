@@ -1,4 +1,6 @@
-"""Constrained sentence prefix decoding (CFIC): the sentences that a model would begin its evidence with."""
+"""Constrained sentence prefix decoding (CFIC): the sentences that a model would begin its evidence
+with.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
 
     Branches = Callable[["Node", Tensor], list[tuple[int, "Node"]]]
-    """(prefix, log-probability of every token after it) -> the tokens that may follow and where they lead."""
+    """(prefix, log-probability of every token after it) -> the tokens that may follow and where
+    they lead.
+    """
 
 Rule = Literal["beam", "exhaustive", "first_token"]
 FREE_TOKENS = 8  # of a prefix that nothing constrains (the paper's ablation)
@@ -33,19 +37,23 @@ class Node:
 
 
 class Trie:
-    """A trie over sentences' token ids; nodes are made on demand. Identical sentences share one settled node."""
+    """A trie over sentences' token ids; nodes are made on demand. Identical sentences share one
+    settled node.
+    """
 
     def __init__(self, sentences: Sequence[Sequence[int]]) -> None:
         self._ids = [tuple(ids[:LONGEST]) for ids in sentences]
         self.root = Node(tuple(range(len(self._ids))), 0)
 
     def branches(self, node: Node) -> list[tuple[int, Node]]:
-        """The next tokens and the nodes that they lead to, in document order. A token after which one sentence ends and
-        another goes on leads to two nodes: only the former settles there."""
+        """The next tokens and the nodes that they lead to, in document order. A token after which
+        one sentence ends and another goes on leads to two nodes: only the former settles there.
+        """
         by_token: dict[int, list[int]] = {}
         for sentence in node.sentences:
             by_token.setdefault(self._ids[sentence][node.depth], []).append(sentence)
-        depth, branches = node.depth + 1, []
+        depth = node.depth + 1
+        branches = []
         for token, sentences in by_token.items():
             ended = tuple(s for s in sentences if len(self._ids[s]) == depth)
             going = tuple(s for s in sentences if len(self._ids[s]) > depth)
@@ -75,7 +83,8 @@ class Prefix:
     sentence: int
     tokens: int  # of the prefix
     score: float  # mean log-probability of these tokens (eq. 6)
-    read: tuple[Span, ...] = ()  # slots of those of its tokens, from the first, that the cache holds
+    # slots of those of its tokens, from the first, that the cache holds
+    read: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,29 +96,39 @@ class _Beam:
     read: tuple[Span, ...] = ()
 
 
-def search(engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rule: Rule = "beam") -> list[Prefix]:
+def search(
+    engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rule: Rule = "beam"
+) -> list[Prefix]:
     """The `k` sentences whose prefixes have the highest mean log-probability, best first.
 
     A candidate that identifies a single sentence grows no further and competes by its score.
-    Identical sentences cannot be told apart by their tokens: each is a separate result with the same score. All ties go
-    to the earlier sentence in the document.
+    Identical sentences cannot be told apart by their tokens: each is a separate result with the
+    same score. All ties go to the earlier sentence in the document.
 
-    Args:
-        rule: "exhaustive" is section 3.2's: every candidate goes on by its `k` likeliest tokens, up to k^steps of them,
-            and all are ranked at the end. "beam" keeps the best `k` after every step: what the paper's time and Figure
-            2 suggest. "first_token" is the released code's: the k likeliest first tokens, each followed greedily,
-            ranked by the first token alone.
+    Args: rule: "exhaustive" is section 3.2's: every candidate goes on by its `k` likeliest tokens,
+        up to k^steps of them,
+            and all are ranked at the end. "beam" keeps the best `k` after every step: what the
+            paper's time and Figure 2 suggest. "first_token" is the released code's: the k likeliest
+            first tokens, each followed greedily, ranked by the first token alone.
     """
-    pool = _search(engine, context, trie.root, lambda node, _: trie.branches(node), trie.settled, k, rule)
-    prefixes = (Prefix(sentence, b.node.depth, b.score, b.read) for b in pool for sentence in b.node.sentences)
+    pool = _search(
+        engine, context, trie.root, lambda node, _: trie.branches(node), trie.settled, k, rule
+    )
+    prefixes = (
+        Prefix(sentence, b.node.depth, b.score, b.read)
+        for b in pool
+        for sentence in b.node.sentences
+    )
     return list(prefixes)[:k]
 
 
 def search_free(
     engine: SpanEngine, context: EvidenceContext, sentences: Sequence[Sequence[int]], k: int
 ) -> list[Prefix]:
-    """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to the sentence (token
-    ids), not taken yet, that has the longest run of its tokens; to the earlier on a tie."""
+    """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to the
+    sentence (token ids), not taken yet, that has the longest run of its tokens; to the earlier on a
+    tie.
+    """
 
     def likeliest(node: Node, logp: Tensor) -> list[tuple[int, Node]]:
         """Of each prefix only the `k` likeliest tokens matter."""
@@ -117,7 +136,9 @@ def search_free(
         allowed[list(engine.shape.eos)] = float("-inf")
         return [(token, Node((0,), node.depth + 1)) for token in allowed.topk(k).indices.tolist()]
 
-    pool = _search(engine, context, Node((0,), 0), likeliest, lambda node: node.depth == FREE_TOKENS, k, "beam")
+    pool = _search(
+        engine, context, Node((0,), 0), likeliest, lambda node: node.depth == FREE_TOKENS, k, "beam"
+    )
     matched: dict[int, Prefix] = {}
     for beam in pool[: len(sentences)]:
         free = [i for i in range(len(sentences)) if i not in matched]
@@ -144,17 +165,28 @@ def _search(
 ) -> list[_Beam]:
     """The candidates, best first; each step reads every growing candidate's last token in one pass."""
     families = [_grown(_Beam(root), context.logits.float().log_softmax(-1), branches, "beam")]
-    if rule == "first_token":  # where a token both ends a sentence and goes on, the earlier sentence stands for it
+    # where a token both ends a sentence and goes on, the earlier sentence stands for it
+    if rule == "first_token":
         latest_first = sorted(families[0], key=lambda beam: beam.node.sentences[0], reverse=True)
         families = [list({beam.ids: beam for beam in latest_first}.values())]
     pool = _survivors(families, k, rule)
     while growing := [beam for beam in pool if not settled(beam.node)]:
-        rows = [Row([b.ids[-1]], [context.position + len(b.ids) - 1], (context.span, *b.read)) for b in growing]
-        read = engine.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)
+        rows = [
+            Row([b.ids[-1]], [context.position + len(b.ids) - 1], (context.span, *b.read))
+            for b in growing
+        ]
+        read = engine.extend(
+            context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True
+        )
         assert read.last_logits is not None
         logp = read.last_logits.float().log_softmax(-1)
-        behind = [replace(beam, read=(*beam.read, span)) for beam, span in zip(growing, read.spans, strict=True)]
-        families = [_grown(beam, values, branches, rule) for beam, values in zip(behind, logp, strict=True)]
+        behind = [
+            replace(beam, read=(*beam.read, span))
+            for beam, span in zip(growing, read.spans, strict=True)
+        ]
+        families = [
+            _grown(beam, values, branches, rule) for beam, values in zip(behind, logp, strict=True)
+        ]
         if rule == "first_token":
             families = [[max(family, key=lambda beam: beam.total)] for family in families]
         pool = _survivors([*([beam] for beam in pool if settled(beam.node)), *families], k, rule)
@@ -166,7 +198,8 @@ def _survivors(families: Sequence[Sequence[_Beam]], k: int, rule: Rule) -> list[
     if rule != "exhaustive":
         return _best(chain.from_iterable(families), k)
     pool = []
-    for family in families:  # of one prefix: those with one of the `k` likeliest tokens, of which one may have two
+    # of one prefix: those with one of the `k` likeliest tokens, of which one may have two
+    for family in families:
         ranked = _best(family, len(family))
         tokens = list(dict.fromkeys(beam.ids for beam in ranked))[:k]
         pool += [beam for beam in ranked if beam.ids in tokens]

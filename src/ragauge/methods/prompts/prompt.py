@@ -1,4 +1,6 @@
-"""A prompt: one question's segments as token ids, before any method has arranged them, and the documents in it."""
+"""A prompt: one question's segments as token ids, before any method has arranged them, and the
+documents in it.
+"""
 
 import hashlib
 import json
@@ -57,19 +59,26 @@ class PromptText:
     def ids(self, tokenizer: Any, before: TemplateText, documents: Iterable[str]) -> list[int]:
         """Token ids of `before`, these documents, query and task as one text."""
         turn = [TemplateText(before.removeprefix(self.opening)), *documents, self.query]
-        return token_ids(tokenizer, [self.opening, *turn, *after_turn(self.task, turn)], self.template)
+        return token_ids(
+            tokenizer, [self.opening, *turn, *after_turn(self.task, turn)], self.template
+        )
 
     @property
     def task_pieces(self) -> list[str]:
-        """The task of the prompt with all of its documents, which repeats them where the template does."""
+        """The task of the prompt with all of its documents, which repeats them where the template
+        does.
+        """
         return after_turn(
-            self.task, [TemplateText(self.preamble.removeprefix(self.opening)), *self.documents, self.query]
+            self.task,
+            [TemplateText(self.preamble.removeprefix(self.opening)), *self.documents, self.query],
         )
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The segments of a prompt, each with the same tokens in every prompt, so that a cached one serves all."""
+    """The segments of a prompt, each with the same tokens in every prompt, so that a cached one
+    serves all.
+    """
 
     opening: list[int]  # the template's words before the user's turn
     preamble: list[int]  # the opening and the data set's instruction
@@ -80,12 +89,15 @@ class Prompt:
     document_texts: tuple[str, ...] = ()  # as the prompt shows them, for rankers
     gold: tuple[int, ...] = ()
     sources: tuple[Source, ...] = ()  # the complete documents
-    gold_sources: tuple[Source, ...] = ()  # what of the gold documents holds the answer, where the data set says so
-    cut: tuple[Source, ...] = ()  # what the prompt shows of documents that lost their middle; empty: all of them
+    # what of the gold documents holds the answer, where the data set says so
+    gold_sources: tuple[Source, ...] = ()
+    # what the prompt shows of documents that lost their middle; empty: all of them
+    cut: tuple[Source, ...] = ()
     document_end: str = "\n"  # what the prompt has after every document
     truncated: int = 0  # tokens left out of the documents' middle
     text: PromptText | None = None  # None: of tokens without words
-    exact_tokens: bool | None = None  # whether the segments' tokens, joined, are those of the whole text
+    # whether the segments' tokens, joined, are those of the whole text
+    exact_tokens: bool | None = None
     control_tokens: int = 0  # that documents and question quote, as words
 
     @property
@@ -98,26 +110,37 @@ class Prompt:
         return [*self.preamble, *(token for ids in documents for token in ids), *self.ending]
 
     def as_one(self, tokenizer: Any, documents: Iterable[Sequence[int] | str] = ()) -> list[int]:
-        """Token ids of the prompt with these documents, its own or texts, as one text; without any, no instruction.
-        Segments' ids are joined where the tokenization is `segments` or the text of a document is not known."""
-        chosen, words = list(documents), self.text
+        """Token ids of the prompt with these documents, its own or texts, as one text; without any,
+        no instruction. Segments' ids are joined where the tokenization is `segments` or the text of
+        a document is not known.
+        """
+        chosen = list(documents)
+        words = self.text
         if words and tokenizer is not None and words.tokenization == "whole":
             own = dict(zip(map(tuple, self.documents), words.documents, strict=True))
             texts = [one if isinstance(one, str) else own.get(tuple(one)) for one in chosen]
             if None not in texts:
-                return words.ids(tokenizer, words.preamble if texts else words.opening, filter(None, texts))
+                return words.ids(
+                    tokenizer, words.preamble if texts else words.opening, filter(None, texts)
+                )
         ids = [token_ids(tokenizer, one) if isinstance(one, str) else one for one in chosen]
         return self.plain(ids) if ids else [*self.opening, *self.ending]
 
     def read_by(self, tokenizer: Any) -> Self:
-        """Return the prompt in another tokenizer's tokens, opened by its own chat template if that is the template."""
+        """Return the prompt in another tokenizer's tokens, opened by its own chat template if that
+        is the template.
+        """
         assert self.text is not None
-        template, instruction = self.text.template, self.text.preamble.removeprefix(self.text.opening)
-        has_opening = template != "chat" or tokenizer.chat_template  # which a model that only continues texts lacks
+        template = self.text.template
+        instruction = self.text.preamble.removeprefix(self.text.opening)
+        # which a model that only continues texts lacks
+        has_opening = template != "chat" or tokenizer.chat_template
         opening = wrapper(template, tokenizer, repeats=True)[0] if has_opening else TemplateText()
         text = replace(self.text, opening=opening, preamble=TemplateText(opening + instruction))
         preamble, documents, query, task = _segments(text, tokenizer)
-        return replace(self, preamble=preamble, documents=documents, query=query, task=task, text=text)
+        return replace(
+            self, preamble=preamble, documents=documents, query=query, task=task, text=text
+        )
 
     @property
     def sha256(self) -> str:
@@ -150,17 +173,21 @@ def build_prompt(
     tokenization: Tokenization = "segments",
     blank_line: bool = False,
 ) -> Prompt:
-    """The prompt of a question over (title, text) documents, under a data set's instruction and a model's template.
+    """The prompt of a question over (title, text) documents, under a data set's instruction and a
+    model's template.
 
-    Args:
-        instruction: what stands before the documents; or a whole prompt in LongBench's form, with `{context}` where
+    Args: instruction: what stands before the documents; or a whole prompt in LongBench's form, with
+        `{context}` where
             they go and `{input}` where the question goes.
-        context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out beyond it.
-        tokenization: `whole` cuts segments out of the tokens of the whole text, as far as they are the same in every
-            prompt; `segments` tokenises each by itself, without the blank that SentencePiece puts before a text.
+        context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out
+            beyond it. tokenization: `whole` cuts segments out of the tokens of the whole text, as
+            far as they are the same in every
+            prompt; `segments` tokenises each by itself, without the blank that SentencePiece puts
+            before a text.
         blank_line: before the question, in a prompt that is not in LongBench's form.
 
-    Raises UserError for a segment without tokens, an unknown template, no room for any document in `context`.
+    Raises UserError for a segment without tokens, an unknown template, no room for any document in
+    `context`.
     """
     opening, task = wrapper(template, tokenizer, repeats=True)
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
@@ -168,19 +195,30 @@ def build_prompt(
     before, _, after = instruction.partition(CONTEXT)
     after = after.replace(INPUT, question)
     if not is_official:
-        before, after = f"{before}\n\n", "\n" * blank_line + query_text(question)
-    elif after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
+        before = f"{before}\n\n"
+        after = "\n" * blank_line + query_text(question)
+    elif after.endswith(
+        task.strip()
+    ):  # the prompt asks for the answer in the template's words itself
         stem = after.removesuffix(task.strip()).rstrip()
         after, task = stem, TemplateText(after[len(stem) :])  # with the white space between them
-    ids, start = partial(token_ids, tokenizer), TemplateText(f"{opening}{before}")
-    preamble, query, task_ids = ids(start, template), ids(after), ids(task)
-    shown, truncated = sources, 0
+    ids = partial(token_ids, tokenizer)
+    start = TemplateText(f"{opening}{before}")
+    preamble = ids(start, template)
+    query = ids(after)
+    task_ids = ids(task)
+    shown = sources
+    truncated = 0
     if is_official and context is not None:
         room = _halves(context, len(preamble), len(query) + len(task_ids))
         shown, truncated = cut_middle(sources, tokenizer, *room)
     texts = tuple(s.shown if is_official else document_text(s.title, s.text) for s in sources)
     end = "" if is_official else LINE_END
-    parts = [[s.shown for s in shown if s.document == i] for i in range(len(sources))] if truncated else ()
+    parts = (
+        [[s.shown for s in shown if s.document == i] for i in range(len(sources))]
+        if truncated
+        else ()
+    )
     whole = tuple(map("".join, parts)) or tuple(text + end for text in texts)
     words = PromptText(template, tokenization, opening, start, whole, after, task)
     preamble, document_ids, query, task_ids = _segments(words, tokenizer, parts)
@@ -211,16 +249,25 @@ def build_prompt(
 def _segments(
     words: PromptText, tokenizer: Any, parts: Sequence[Sequence[str]] = ()
 ) -> tuple[list[int], list[list[int]], list[int], list[int]]:
-    """Token ids of preamble, documents, query and task; `parts`: what is left of documents that lost their middle."""
+    """Token ids of preamble, documents, query and task; `parts`: what is left of documents that
+    lost their middle.
+    """
     if words.tokenization == "whole" and tokenizer.is_fast:
         return _cut(words, tokenizer)
     ids = partial(token_ids, tokenizer)
-    documents = [[t for part in pieces for t in ids(part)] for pieces in parts or [[text] for text in words.documents]]
+    documents = [
+        [t for part in pieces for t in ids(part)]
+        for pieces in parts or [[text] for text in words.documents]
+    ]
     return ids(words.preamble, words.template), documents, ids(words.query), ids(words.task_pieces)
 
 
-def _cut(words: PromptText, tokenizer: Any) -> tuple[list[int], list[list[int]], list[int], list[int]]:
-    """The segments as they stand in a text of any such documents, a token over the task's edge with the query."""
+def _cut(
+    words: PromptText, tokenizer: Any
+) -> tuple[list[int], list[list[int]], list[int], list[int]]:
+    """The segments as they stand in a text of any such documents, a token over the task's edge with
+    the query.
+    """
     ahead = words.documents[0][:LOOK_AHEAD]
     preamble = ids_within(tokenizer, "", words.preamble, ahead, words.template)
     documents = [ids_within(tokenizer, LINE_END, text, ahead) for text in words.documents]
@@ -231,18 +278,26 @@ def _cut(words: PromptText, tokenizer: Any) -> tuple[list[int], list[list[int]],
 
 
 def _halves(context: int, before: int, after: int) -> tuple[int, int]:
-    """Document tokens to keep at the beginning and at the end, so that the whole prompt is cut in its middle."""
+    """Document tokens to keep at the beginning and at the end, so that the whole prompt is cut in
+    its middle.
+    """
     budget = context - SLACK
-    head, tail = budget // 2 - before, budget - budget // 2 - after
+    head = budget // 2 - before
+    tail = budget - budget // 2 - after
     if head + tail < 1:
-        raise UserError(f"the question alone takes {before + after} of the prompt's {context} tokens")
+        raise UserError(
+            f"the question alone takes {before + after} of the prompt's {context} tokens"
+        )
     return max(0, head + min(0, tail)), max(0, tail + min(0, head))
 
 
-def cut_middle(sources: Sequence[Source], tokenizer: Any, head: int, tail: int) -> tuple[tuple[Source, ...], int]:
-    """The first `head` and the last `tail` tokens of the sources, and how many tokens between them are left out.
-    LongBench's middle truncation. Both cuts are at characters, so a stretch is found again in its document; read by
-    itself it may come to a token or two more."""
+def cut_middle(
+    sources: Sequence[Source], tokenizer: Any, head: int, tail: int
+) -> tuple[tuple[Source, ...], int]:
+    """The first `head` and the last `tail` tokens of the sources, and how many tokens between them
+    are left out. LongBench's middle truncation. Both cuts are at characters, so a stretch is found
+    again in its document; read by itself it may come to a token or two more.
+    """
     options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
     reads = plain_reader(tokenizer, [source.shown for source in sources])
     offsets = [list(reads(source.shown, **options)["offset_mapping"]) for source in sources]
@@ -252,7 +307,8 @@ def cut_middle(sources: Sequence[Source], tokenizer: Any, head: int, tail: int) 
     shown: list[Source] = []
     at = 0
     for source, tokens in zip(sources, offsets, strict=True):
-        first, last = max(0, head - at), max(0, at + len(tokens) - (total - tail))
+        first = max(0, head - at)
+        last = max(0, at + len(tokens) - (total - tail))
         at += len(tokens)
         shown += [source] if first + last >= len(tokens) else _ends(source, tokens, first, last)
     return tuple(shown), total - head - tail

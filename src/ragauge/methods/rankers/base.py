@@ -14,27 +14,37 @@ logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
-    """The tokenizer and the model, in fp32, of a local checkpoint folder. Raises UserError: a file that cannot be read,
-    or a missing tensor, which transformers would fill with random numbers."""
+    """The tokenizer and the model, in fp32, of a local checkpoint folder. Raises UserError: a file
+    that cannot be read, or a missing tensor, which transformers would fill with random numbers.
+    """
     import torch
 
     try:
         tokenizer = load_tokenizer(path)
         model, loading = model_class.from_pretrained(
-            path, dtype=torch.float32, trust_remote_code=False, local_files_only=True, output_loading_info=True
+            path,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
         )
     except Exception as error:  # a damaged folder fails in any way
         raise UserError(f"{kind} {path}: cannot be loaded: {in_one_line(error, 200)}") from error
     missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
     if missing:
-        raise UserError(f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?")
+        raise UserError(
+            f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?"
+        )
     check_rows(tokenizer, model.get_input_embeddings().num_embeddings, f"{kind} {path}")
     return tokenizer, model.eval()
 
 
 def encoder_macs(config: Any, tokens: int) -> int:
-    """Count multiply-accumulates of one text: projections and MLP linear in its tokens, attention quadratic."""
-    d, ffn = config.hidden_size, config.intermediate_size
+    """Count multiply-accumulates of one text: projections and MLP linear in its tokens, attention
+    quadratic.
+    """
+    d = config.hidden_size
+    ffn = config.intermediate_size
     return int(config.num_hidden_layers * ((4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2))
 
 
@@ -54,4 +64,6 @@ def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
 
 def warn_of_ties(ranker: str, query: str) -> None:
     """Warn that a ranking is only the order in which the documents were given."""
-    logger.warning("%s: no word of %.80r occurs in its documents, which stay in their order", ranker, query)
+    logger.warning(
+        "%s: no word of %.80r occurs in its documents, which stay in their order", ranker, query
+    )

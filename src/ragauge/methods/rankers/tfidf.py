@@ -8,8 +8,9 @@ from ragauge.methods.rankers.base import warn_of_ties
 
 
 def rank(query: str, documents: Sequence[str]) -> np.ndarray:
-    """Cosines of the query with the documents (document,) float64 in [0, 1], the vectorizer fitted on these documents
-    alone; all zero where no word of the query occurs."""
+    """Cosines of the query with the documents (document,) float64 in [0, 1], the vectorizer fitted
+    on these documents alone; all zero where no word of the query occurs.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer()

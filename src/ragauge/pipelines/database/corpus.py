@@ -1,4 +1,6 @@
-"""Corpora as streams of documents, shard by shard (docs/retrieval.md): local files, and data sets of the hub."""
+"""Corpora as streams of documents, shard by shard (docs/retrieval.md): local files, and data sets
+of the hub.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,18 @@ class Corpus:
         return cls(settings.sources, settings.text_field, settings.limit)
 
     def documents(self, share: Share) -> Iterator[CorpusDocument]:
-        """Yield the documents of a shard that are not blank, in order. Raises UserError with file and line."""
+        """Yield the documents of a shard that are not blank, in order. Raises UserError with file
+        and line.
+        """
         parts, share = self._assigned(share)
-        position, stream_share = 0, share if self.limit is None else Share()
+        position = 0
+        stream_share = share if self.limit is None else Share()
         for part in parts:
             if part.startswith("hf:"):  # owned: of files that no other shard reads
                 reads, owned = hub.read(part, self.text_field, stream_share)
             else:
-                reads, owned = read_file(Path(part), self.text_field), False
+                reads = read_file(Path(part), self.text_field)
+                owned = False
             for read in reads:
                 if self.limit is not None and position >= self.limit:
                     return
@@ -50,7 +56,9 @@ class Corpus:
                 position += not owned
 
     def identity(self, share: Share) -> dict[str, Any]:
-        """What the documents of a shard depend on: the hashes of its files, the revisions of its hub data sets."""
+        """What the documents of a shard depend on: the hashes of its files, the revisions of its
+        hub data sets.
+        """
         parts, _ = self._assigned(share)
         return {
             "parts": [
@@ -113,8 +121,12 @@ def _resolve(source: str) -> list[str]:
         return [str(resolver.resolve(source))]
     paths = sorted(path for path in glob(source) if Path(path).is_file())
     if not paths:
-        raise UserError(f"corpus {source!r}: no such file; known: {', '.join(_names())}, files, hf:...")
+        raise UserError(
+            f"corpus {source!r}: no such file; known: {', '.join(_names())}, files, hf:..."
+        )
     for path in paths:
         if not path.endswith(SUFFIXES):
-            raise UserError(f"corpus {path}: unsupported file type; supported: {', '.join(SUFFIXES)}")
+            raise UserError(
+                f"corpus {path}: unsupported file type; supported: {', '.join(SUFFIXES)}"
+            )
     return paths

@@ -1,18 +1,20 @@
 """The chunk database: documents as chunks of 64 tokens, memory-mapped, shard by shard.
 
-    <database>/shards/00000/    tokens.bin       (chunk, chunk_tokens) uint16 or int32, 0 beyond the chunk's length
-                                lengths.bin      (chunk,) uint16: tokens of the chunk; a document's last may be short
-                                documents.bin    (chunk,) int32: the chunk's document, counted within the shard
-                                documents.jsonl  place and title of each document
-                                evaluation.jsonl text that is held out, and the document that it was cut from
+    <database>/shards/00000/    tokens.bin       (chunk, chunk_tokens) uint16 or int32, 0 beyond the
+                                chunk's length lengths.bin      (chunk,) uint16: tokens of the
+                                chunk; a document's last may be short documents.bin    (chunk,)
+                                int32: the chunk's document, counted within the shard
+                                documents.jsonl  place and title of each document evaluation.jsonl
+                                text that is held out, and the document that it was cut from
                                 *_signatures.bin MinHash signatures of documents and evaluation text
                                 manifest.json    counts, hashes, and what it was made from
     <database>/evaluation/LABEL/       evaluation.jsonl and its signatures: text of another corpus
-    <database>/near_duplicates/00000/  documents.bin (n,) int64: the shard's documents that are like evaluation text
-    <database>/database/        near_duplicates.bin, numbered in the database, and the manifest that names the shards
+    <database>/near_duplicates/00000/  documents.bin (n,) int64: the shard's documents that are like
+    evaluation text <database>/database/        near_duplicates.bin, numbered in the database, and
+    the manifest that names the shards
 
-A chunk's number is its place in the database, shard after shard; its continuation is the next chunk of the same
-document.
+A chunk's number is its place in the database, shard after shard; its continuation is the next chunk
+of the same document.
 """
 
 import hashlib
@@ -32,7 +34,9 @@ from ragauge.io import folders
 from ragauge.io.jsonl import read_jsonl
 from ragauge.pipelines.database.near_duplicates import PERMUTATIONS
 
-SHARD, DATABASE, EVALUATION = "shard of a chunk database", "chunk database", "evaluation set"
+SHARD = "shard of a chunk database"
+DATABASE = "chunk database"
+EVALUATION = "evaluation set"
 MARKED = "list of a shard's near-duplicates"
 
 
@@ -40,7 +44,8 @@ MARKED = "list of a shard's near-duplicates"
 class Evaluation:
     """Text that the database does not hold."""
 
-    document: int  # the document that it ends, numbered in the database; -1 if it is a whole document
+    # the document that it ends, numbered in the database; -1 if it is a whole document
+    document: int
     place: str
     title: str
     text: str
@@ -80,7 +85,9 @@ class BuiltFolder:
 
     def evaluation(self) -> Iterator[Evaluation]:
         """The evaluation text, its documents counted within the folder."""
-        yield from (Evaluation(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl"))
+        yield from (
+            Evaluation(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl")
+        )
 
 
 class Shard(BuiltFolder):
@@ -89,10 +96,13 @@ class Shard(BuiltFolder):
         counts = self.manifest["counts"]
         self.chunks, self.documents = int(counts["chunks"]), int(counts["documents"])
         self.chunk_tokens = int(self.manifest["made_from"]["chunk_tokens"])  # of a full chunk
-        self.tokens = self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)  # (chunk, chunk_tokens)
+        # (chunk, chunk_tokens)
+        self.tokens = self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)
         self.lengths = self.array("lengths.bin", "uint16")  # (chunk,) tokens of each chunk
-        self.chunk_documents = self.array("documents.bin", "int32")  # (chunk,), counted within the shard
-        self.document_signatures = self.array("document_signatures.bin", "uint32", PERMUTATIONS)  # (document, ...)
+        # (chunk,), counted within the shard
+        self.chunk_documents = self.array("documents.bin", "int32")
+        # (document, ...)
+        self.document_signatures = self.array("document_signatures.bin", "uint32", PERMUTATIONS)
 
 
 class EvaluationSet(BuiltFolder):
@@ -106,16 +116,21 @@ class Database:
     """All shards as one: chunks and documents are numbered shard after shard."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a gathered database; the sizes of its files are checked, not their hashes. Raises UserError: it was not
-        gathered, or a file is missing, truncated, changed or of another build."""
+        """Open a gathered database; the sizes of its files are checked, not their hashes. Raises
+        UserError: it was not gathered, or a file is missing, truncated, changed or of another
+        build.
+        """
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE)
-        self.sha256 = folders.sha256(folder / "database")  # the identity of its shards and of the near-duplicates
+        # the identity of its shards and of the near-duplicates
+        self.sha256 = folders.sha256(folder / "database")
         names = self.manifest["made_from"]["shards"]
         self.shards = [Shard(folder, number) for number in range(len(names))]
         for shard, name in zip(self.shards, names, strict=True):
             if shard.sha256 != name:
-                raise UserError(f"{shard.folder}: not the shard that the database was gathered from; gather it again")
+                raise UserError(
+                    f"{shard.folder}: not the shard that the database was gathered from; gather it again"
+                )
         self.chunk_tokens: int = self.manifest["chunk_tokens"]  # of a full chunk
         # documents read and stored, chunks, tokens, evaluation texts, and near-duplicates of them
         self.counts: dict[str, int] = self.manifest["counts"]
@@ -143,16 +158,22 @@ class Database:
         """Raise UserError unless a tokenizer is the one that the chunks were made with."""
         if tokenizer_sha256(tokenizer) != self.manifest["tokenizer"]:
             source = self.manifest["tokenizer_source"]
-            raise UserError(f"{self.folder}: its chunks were cut by the tokenizer of {source!r}, not by {name!r}'s")
+            raise UserError(
+                f"{self.folder}: its chunks were cut by the tokenizer of {source!r}, not by {name!r}'s"
+            )
 
     def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
-        """(number of its document, tokens of a chunk and of as many that follow it in the document)."""
+        """(number of its document, tokens of a chunk and of as many that follow it in the
+        document).
+        """
         chain = [np.array([chunk])]
         for _ in range(continuation):
             chain.append(self.continuations(chain[-1]))
         ids = np.concatenate(chain)
         rows = zip(self.tokens(ids), self.lengths(ids), strict=True)
-        return int(self.documents(ids[:1])[0]), [int(token) for row, length in rows for token in row[:length]]
+        return int(self.documents(ids[:1])[0]), [
+            int(token) for row, length in rows for token in row[:length]
+        ]
 
     @cached_property
     def near_duplicates(self) -> np.ndarray:
@@ -180,28 +201,42 @@ class Database:
         return np.where(self.documents(following) == self.documents(ids), following, -1)
 
     def evaluation_set(self, label: str) -> EvaluationSet:
-        """Text of another corpus. Raises UserError: none of that label, or changed since the database was gathered."""
+        """Text of another corpus. Raises UserError: none of that label, or changed since the
+        database was gathered.
+        """
         known = self.manifest["made_from"].get("evaluation_sets", {})
         if label not in known:
             raise unknown("evaluation set", label, known, str(self.folder))
         opened = EvaluationSet(self.folder, label)
         if opened.sha256 != known[label]:
-            raise UserError(f"{opened.folder}: has changed since the database was gathered; gather it again")
+            raise UserError(
+                f"{opened.folder}: has changed since the database was gathered; gather it again"
+            )
         return opened
 
     def evaluation(self, label: str | None = None) -> Iterator[Evaluation]:
-        """The database's held-out text, in the order of the shards, or that of one of its evaluation sets."""
+        """The database's held-out text, in the order of the shards, or that of one of its
+        evaluation sets.
+        """
         if label is not None:
             yield from self.evaluation_set(label).evaluation()
             return
         for start, shard in zip(self.document_starts, self.shards, strict=False):
             for text in shard.evaluation():
-                yield replace(text, document=text.document + int(start)) if text.document >= 0 else text
+                yield (
+                    replace(text, document=text.document + int(start))
+                    if text.document >= 0
+                    else text
+                )
 
     def _shard_of(self, ids: np.ndarray) -> np.ndarray:
-        return np.clip(np.searchsorted(self.chunk_starts, ids, side="right") - 1, 0, len(self.shards) - 1)
+        return np.clip(
+            np.searchsorted(self.chunk_starts, ids, side="right") - 1, 0, len(self.shards) - 1
+        )
 
-    def _take(self, ids: np.ndarray, rows: Callable[[Shard], np.ndarray], missing: int, *width: int) -> np.ndarray:
+    def _take(
+        self, ids: np.ndarray, rows: Callable[[Shard], np.ndarray], missing: int, *width: int
+    ) -> np.ndarray:
         """Rows of the shards' arrays by chunk, int32."""
         ids = np.asarray(ids, dtype=np.int64)
         if ids.size and int(ids.max()) >= len(self):
@@ -224,8 +259,9 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 
 
 def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
-    """Token ids of each text, without a bound; control tokens that a text quotes are plain words. `special`: with the
-    special tokens that the tokenizer adds."""
+    """Token ids of each text, without a bound; control tokens that a text quotes are plain words.
+    `special`: with the special tokens that the tokenizer adds.
+    """
     if not texts:  # which the tokenizer does not accept
         return []
     read = plain_reader(tokenizer, texts)(list(texts), add_special_tokens=special, verbose=False)

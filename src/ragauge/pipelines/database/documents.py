@@ -34,18 +34,27 @@ class Share:
     of: int = 1
 
 
-Read = Callable[[], CorpusDocument | None]  # parses a document when it is called; None if its text is blank
+# parses a document when it is called; None if its text is blank
+Read = Callable[[], CorpusDocument | None]
 
 
 def read_file(path: Path, text_field: str) -> Iterator[Read]:
-    """The documents of a file, by the reader of the file's type; each is parsed by the shard that takes it."""
+    """The documents of a file, by the reader of the file's type; each is parsed by the shard that
+    takes it.
+    """
     if path.suffix == ".bz2":
         pages = enumerate(read_long_pages(path), start=1)
         return (partial(_parse_page, f"{path}: article {number}", *page) for number, page in pages)
     if re.search(r"\.txt(\.gz)?$", path.name):
-        return (block.document for block in _blocks(path) if any(line.strip() for line in block.lines))
+        return (
+            block.document for block in _blocks(path) if any(line.strip() for line in block.lines)
+        )
     lines = read_lines(path, MAX_DOCUMENT_BYTES)
-    return (partial(_parse_record, line, text_field, f"{path}:{number}") for number, line in lines if line.strip())
+    return (
+        partial(_parse_record, line, text_field, f"{path}:{number}")
+        for number, line in lines
+        if line.strip()
+    )
 
 
 def _parse_record(line: bytes, text_field: str, place: str) -> CorpusDocument | None:
@@ -58,7 +67,9 @@ def document_of(record: Mapping[str, Any], text_field: str, place: str) -> Corpu
     if text is None or (isinstance(text, str) and not text.strip()):
         return None
     title = record.get("title")
-    return CorpusDocument(place, title if isinstance(title, str) else "", field(record, text_field, str, place))
+    return CorpusDocument(
+        place, title if isinstance(title, str) else "", field(record, text_field, str, place)
+    )
 
 
 def _parse_page(place: str, title: str, wikitext: str) -> CorpusDocument | None:
@@ -79,7 +90,9 @@ class _Block:
         self.lines.append(line)
         self.characters += len(line) + 1
         if self.characters > MAX_DOCUMENT_BYTES:
-            raise UserError(f"{self.place}: a document of more than {MAX_DOCUMENT_BYTES:,} characters")
+            raise UserError(
+                f"{self.place}: a document of more than {MAX_DOCUMENT_BYTES:,} characters"
+            )
 
     def document(self) -> CorpusDocument:
         return CorpusDocument(self.place, self.title, "\n".join(self.lines).strip())
@@ -106,7 +119,9 @@ def _text_lines(path: Path) -> Iterator[tuple[str, str]]:
         try:
             yield f"{path}:{number}", line.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}:{number}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+            raise UserError(
+                f"{path}:{number}: not UTF-8 text: {error.reason} at byte {error.start}"
+            ) from error
 
 
 def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
@@ -129,7 +144,9 @@ def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
 
 
 def _blocks_by(lines: Iterator[tuple[str, str]], title: re.Pattern[str] | None) -> Iterator[_Block]:
-    """Documents that begin at each line of the pattern, or (None) that blank lines separate, as in BERT's corpora."""
+    """Documents that begin at each line of the pattern, or (None) that blank lines separate, as in
+    BERT's corpora.
+    """
     block: _Block | None = None
     for place, line in lines:
         match = title.fullmatch(line) if title else None

@@ -1,4 +1,6 @@
-"""Embeddings of chunks, `<database>/embeddings/00000/vectors.bin` (chunk, dim) float16, and their encoders."""
+"""Embeddings of chunks, `<database>/embeddings/00000/vectors.bin` (chunk, dim) float16, and their
+encoders.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -40,7 +42,9 @@ class EncoderChoice:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def load(self) -> TextEncoder:
-        """Load the encoder. Raises UserError: a dtype or device that the engine does not support, or no encoder."""
+        """Load the encoder. Raises UserError: a dtype or device that the engine does not support,
+        or no encoder.
+        """
         if self.engine == "torch":
             import torch
 
@@ -62,13 +66,19 @@ class EncoderChoice:
 
 
 class OnnxEncoder:
-    """A text encoder (transformer, pooling, normalisation) as one ONNX graph, exported once and cached."""
+    """A text encoder (transformer, pooling, normalisation) as one ONNX graph, exported once and
+    cached.
+    """
 
     def __init__(self, name: str, threads: int | None = None) -> None:
-        """Load an encoder by asset name, source or folder. Raises UserError if it is not an encoder."""
+        """Load an encoder by asset name, source or folder. Raises UserError if it is not an
+        encoder.
+        """
         folder = resolver.resolve(name)
         home = store.Store(store.home())
-        target = home.folder("onnx", f"encoder-{folder.name}", store.digest(store.contents(folder)), EXPORT)
+        target = home.folder(
+            "onnx", f"encoder-{folder.name}", store.digest(store.contents(folder)), EXPORT
+        )
         home.build(target, lambda unfinished: _export(folder, unfinished))
         facts = store.manifest(target) or {}
         self._name, self.dim, self._max_tokens = name, int(facts["dim"]), int(facts["max_tokens"])
@@ -108,16 +118,23 @@ def _export(folder: Path, target: Path) -> dict[str, Any]:
             self.model = encoder.model
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            hidden = self.model(
+                input_ids=input_ids, attention_mask=attention_mask
+            ).last_hidden_state
             return encoder.pool(hidden, attention_mask)
 
     tokens = torch.randint(5, 100, (3, 7))
     mask = torch.ones_like(tokens)
     mask[0, 5:] = 0
-    shape = {0: torch.export.Dim("texts", max=1 << 16), 1: torch.export.Dim("tokens", max=encoder.max_tokens)}
+    shape = {
+        0: torch.export.Dim("texts", max=1 << 16),
+        1: torch.export.Dim("tokens", max=encoder.max_tokens),
+    }
     inputs = ["input_ids", "attention_mask"]
     shapes = dict.fromkeys(inputs, shape)
-    write_graph(Pooled().eval(), target / "encoder.onnx", (tokens, mask), shapes, inputs, ["vectors"])
+    write_graph(
+        Pooled().eval(), target / "encoder.onnx", (tokens, mask), shapes, inputs, ["vectors"]
+    )
     return {"source": str(folder), "dim": encoder.dim, "max_tokens": encoder.max_tokens}
 
 
@@ -126,18 +143,25 @@ def embedding_folder(database: Path, number: int) -> Path:
 
 
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
-    """Embed the chunks of one shard, where a killed build stopped; returns whether there was anything to do. Raises
-    UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full."""
+    """Embed the chunks of one shard, where a killed build stopped; returns whether there was
+    anything to do. Raises UserError: the shard is missing or truncated, its tokenizer has changed,
+    or the disk is full.
+    """
     shard = Shard(database, number)
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
     target = embedding_folder(database, number)
-    inputs = text_sha256({**made_from, "engine": choice.engine, "device": choice.device, "block": BLOCK_CHUNKS})
+    inputs = text_sha256(
+        {**made_from, "engine": choice.engine, "device": choice.device, "block": BLOCK_CHUNKS}
+    )
     partial = target.with_name(f".{target.name}.{inputs[:12]}.partial")
 
     def make(folder: Path) -> dict[str, Any]:
         encoder = choice.load()
         detokenise = detokeniser(shard)
-        done = _whole_blocks(partial, BLOCK_CHUNKS * encoder.dim * np.dtype(np.float16).itemsize) * BLOCK_CHUNKS
+        done = (
+            _whole_blocks(partial, BLOCK_CHUNKS * encoder.dim * np.dtype(np.float16).itemsize)
+            * BLOCK_CHUNKS
+        )
         shown = bar(f"embedding shard {number}", "chunk", shard.chunks, done)
         with open(partial, "ab", buffering=0) as file, shown:
             for start in range(done, shard.chunks, BLOCK_CHUNKS):
@@ -154,7 +178,9 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
 
 
 def _whole_blocks(partial: Path, block_bytes: int) -> int:
-    """Cut a file after its last whole block and return how many there are; remove files of other inputs."""
+    """Cut a file after its last whole block and return how many there are; remove files of other
+    inputs.
+    """
     for other in partial.parent.glob(f".{partial.name.split('.')[1]}.*.partial"):
         if other != partial:
             other.unlink()
@@ -170,7 +196,9 @@ class Embeddings(BuiltFolder):
         super().__init__(embedding_folder(database, number), EMBEDDINGS)
         self.dim: int = self.manifest["dim"]  # width of a vector
         if self.manifest["made_from"]["shard"] != Shard(database, number).sha256:
-            raise UserError(f"{self.folder}: embeddings of an earlier state of shard {number}; embed it again")
+            raise UserError(
+                f"{self.folder}: embeddings of an earlier state of shard {number}; embed it again"
+            )
         self.vectors = self.array("vectors.bin", "float16", self.dim)  # (chunk, dim)
 
 
@@ -179,7 +207,9 @@ def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
     source = shard.manifest["tokenizer_source"]
     tokenizer = load_tokenizer(source)
     if tokenizer_sha256(tokenizer) != shard.manifest["made_from"]["tokenizer"]:
-        raise UserError(f"{shard.folder}: its tokenizer {source!r} is no longer the one that it was made with")
+        raise UserError(
+            f"{shard.folder}: its tokenizer {source!r} is no longer the one that it was made with"
+        )
     return lambda tokens: str(tokenizer.decode(tokens.tolist()))
 
 

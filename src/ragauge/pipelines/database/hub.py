@@ -16,7 +16,9 @@ SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<rev
 
 
 def fields(source: str) -> dict[str, str | None]:
-    """Path, configuration (name) and revision of a source. Raises UserError if it is not spelled so."""
+    """Path, configuration (name) and revision of a source. Raises UserError if it is not spelled
+    so.
+    """
     match = SOURCE.fullmatch(source)
     if match is None:
         raise UserError(f"corpus {source!r}: must be hf:org/name:configuration@revision")
@@ -29,7 +31,9 @@ def revision(source: str) -> str:
 
 
 def pinned(source: str, commit: bool = False) -> Pin:
-    """The revision that the source names or the lock in use has; with `commit`, its commit on the hub now."""
+    """The revision that the source names or the lock in use has; with `commit`, its commit on the
+    hub now.
+    """
     pin = pins.required_pin("corpora", source, Pin(revision=fields(source)["revision"]))
     return Pin(revision=_commit(source, pin.revision)) if commit and not pin.is_exact else pin
 
@@ -43,19 +47,28 @@ def _commit(source: str, revision: str | None = None) -> str:
 
 def _unreachable(source: str, error: Exception) -> UserError:
     reason = redacted(" ".join(str(error).split()))[:200]
-    return UserError(f"corpus {source}: the hub does not answer ({type(error).__name__}: {reason}); name local files")
+    return UserError(
+        f"corpus {source}: the hub does not answer ({type(error).__name__}: {reason}); name local files"
+    )
 
 
 def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bool]:
-    """The documents of a hub data set as a stream, and whether they are of files that only this shard reads. With at
-    least as many files as shards, no shard downloads another's. Raises UserError: the hub cannot be reached."""
+    """The documents of a hub data set as a stream, and whether they are of files that only this
+    shard reads. With at least as many files as shards, no shard downloads another's. Raises
+    UserError: the hub cannot be reached.
+    """
     from datasets import load_dataset
 
-    named, commit = fields(source), pinned(source).revision
+    named = fields(source)
+    commit = pinned(source).revision
     try:
-        stream: Any = load_dataset(named["path"], named["name"], revision=commit, split="train", streaming=True)
+        stream: Any = load_dataset(
+            named["path"], named["name"], revision=commit, split="train", streaming=True
+        )
         owned = 1 < share.of <= getattr(stream, "num_shards", 1)
-        return _read_stream(source, text_field, stream.shard(share.of, share.number) if owned else stream), owned
+        return _read_stream(
+            source, text_field, stream.shard(share.of, share.number) if owned else stream
+        ), owned
     except Exception as error:  # the library raises many types: of the network, the hub, the parser
         raise _unreachable(source, error) from error
 

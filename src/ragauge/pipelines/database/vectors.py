@@ -1,4 +1,6 @@
-"""The vectors that go into an index: the chunks' own, and those drawn around them to fill it (docs/retrieval.md)."""
+"""The vectors that go into an index: the chunks' own, and those drawn around them to fill it
+(docs/retrieval.md).
+"""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +18,9 @@ from ragauge.pipelines.database.embed import Embeddings, normalised
 from ragauge.pipelines.indexes import IndexRecipe
 
 BLOCK_VECTORS = 16384  # in memory at a time, in float32
-NOISE = 1.0  # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good neighbour
+# length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good
+# neighbour
+NOISE = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,16 +33,27 @@ class Vectors:
 
     @classmethod
     def open(cls, folder: Path, recipe: IndexRecipe) -> Self:
-        """Raises UserError if shards or embeddings are missing, truncated or not of one encoder, or do not fit."""
+        """Raises UserError if shards or embeddings are missing, truncated or not of one encoder, or
+        do not fit.
+        """
         database = Database(folder)
-        embeddings = tuple(Embeddings(folder, number) for number in range(recipe.shards or len(database.shards)))
+        embeddings = tuple(
+            Embeddings(folder, number) for number in range(recipe.shards or len(database.shards))
+        )
         for part in embeddings[1:]:
-            if part.manifest["made_from"]["encoder"] != embeddings[0].manifest["made_from"]["encoder"]:
+            if (
+                part.manifest["made_from"]["encoder"]
+                != embeddings[0].manifest["made_from"]["encoder"]
+            ):
                 other = embeddings[0].folder
-                raise UserError(f"{part.folder}: of a different encoder than {other}; embed the shards again")
+                raise UserError(
+                    f"{part.folder}: of a different encoder than {other}; embed the shards again"
+                )
         vectors = cls(database, embeddings, recipe)
         if recipe.filled is not None and recipe.filled < vectors.real:
-            raise UserError(f"index: filled is {recipe.filled:,}; the database has {vectors.real:,} vectors already")
+            raise UserError(
+                f"index: filled is {recipe.filled:,}; the database has {vectors.real:,} vectors already"
+            )
         recipe.check(vectors)
         return vectors
 
@@ -47,8 +62,11 @@ class Vectors:
         return self.embeddings[0].dim
 
     def rows(self, shard: int) -> np.ndarray:
-        """The rows of a shard that are indexed, ascending; those of all shards would not fit in memory."""
-        rows, excluded = np.arange(self.database.shards[shard].chunks), self.database.near_duplicates
+        """The rows of a shard that are indexed, ascending; those of all shards would not fit in
+        memory.
+        """
+        rows = np.arange(self.database.shards[shard].chunks)
+        excluded = self.database.near_duplicates
         if self.recipe.near_duplicates == "drop" and len(excluded):
             documents = self.database.documents(rows + self.database.chunk_starts[shard])
             rows = rows[~np.isin(documents, excluded)]
@@ -71,13 +89,18 @@ class Vectors:
         """How many vectors are drawn around those of a shard: its share of the missing ones."""
         if self.recipe.filled is None:
             return 0
-        before, missing = sum(self.counts[:shard]), self.total - self.real
+        before = sum(self.counts[:shard])
+        missing = self.total - self.real
         return missing * (before + self.counts[shard]) // self.real - missing * before // self.real
 
     def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(vectors (n, dim) float32, ids (n,) int64) of a shard; ids of drawn ones are chunks, modulo their number."""
-        rows, own = self.rows(shard), self.embeddings[shard].vectors
-        start, drawn = int(self.database.chunk_starts[shard]), self.drawn(shard)
+        """(vectors (n, dim) float32, ids (n,) int64) of a shard; ids of drawn ones are chunks,
+        modulo their number.
+        """
+        rows = self.rows(shard)
+        own = self.embeddings[shard].vectors
+        start = int(self.database.chunk_starts[shard])
+        drawn = self.drawn(shard)
         with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as shown:
             for first in range(0, len(rows), BLOCK_VECTORS):
                 taken = rows[first : first + BLOCK_VECTORS]
@@ -85,19 +108,30 @@ class Vectors:
                 shown.update(len(taken))
             for first in range(0, drawn, BLOCK_VECTORS):
                 numbers = np.arange(first, min(first + BLOCK_VECTORS, drawn))
-                taken, copies = rows[numbers % len(rows)], 1 + numbers // len(rows)
+                taken = rows[numbers % len(rows)]
+                copies = 1 + numbers // len(rows)
                 draw = np.random.default_rng([self.recipe.seed, shard, first])
-                yield _around(own[taken].astype(np.float32), draw), start + taken + copies * len(self.database)
+                yield (
+                    _around(own[taken].astype(np.float32), draw),
+                    start + taken + copies * len(self.database),
+                )
                 shown.update(len(taken))
 
     def sample(self, count: int) -> np.ndarray:
-        """At most `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
+        """At most `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in
+        proportion.
+        """
         count = min(count, self.total)
-        places, start, parts = np.arange(count) * self.total // count, 0, list[np.ndarray]()
+        places = np.arange(count) * self.total // count
+        start = 0
+        parts = list[np.ndarray]()
         for shard, embeddings in enumerate(self.embeddings):
-            rows, own, end = self.rows(shard), embeddings.vectors, start + self.counts[shard] + self.drawn(shard)
+            rows = self.rows(shard)
+            own = embeddings.vectors
+            end = start + self.counts[shard] + self.drawn(shard)
             chosen = places[slice(*np.searchsorted(places, (start, end)))] - start
-            real, drawn = chosen[chosen < len(rows)], chosen[chosen >= len(rows)]
+            real = chosen[chosen < len(rows)]
+            drawn = chosen[chosen >= len(rows)]
             parts.append(own[rows[real]].astype(np.float32))
             around = own[rows[drawn % max(1, len(rows))]].astype(np.float32)
             parts.append(_around(around, np.random.default_rng([self.recipe.seed, shard])))

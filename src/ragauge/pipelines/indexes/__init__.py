@@ -1,4 +1,6 @@
-"""Index types, one file each: `indexes/ivf_pq.py` is the type `ivf_pq`, chosen by an index's key `type`."""
+"""Index types, one file each: `indexes/ivf_pq.py` is the type `ivf_pq`, chosen by an index's key
+`type`.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -19,7 +21,9 @@ def recipe_class(name: str) -> type[IndexRecipe]:
 
 
 def recipe_of(manifest: Mapping[str, Any]) -> IndexRecipe:
-    """The recipe that a merged index was made with, from its manifest; manifests without a type are of IVF-PQ."""
+    """The recipe that a merged index was made with, from its manifest; manifests without a type are
+    of IVF-PQ.
+    """
     made_from = manifest["made_from"]
     recipe = recipe_class(made_from.get("type", DEFAULT_TYPE))
     known = {key: made_from[key] for key in recipe.model_fields if key in made_from}
@@ -33,7 +37,8 @@ def _of_its_type(data: Any) -> Any:
     """Validate a mapping as the recipe of the type that it names."""
     if not isinstance(data, dict):
         return data
-    name, known = data.get("type", DEFAULT_TYPE), registry.names("index")
+    name = data.get("type", DEFAULT_TYPE)
+    known = registry.names("index")
     if name not in known:
         raise SettingError("type", str(unknown("index type", name, known)))
     return recipe_class(name).model_validate(data)

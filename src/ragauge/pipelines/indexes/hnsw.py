@@ -13,15 +13,20 @@ from pydantic import Field
 from ragauge.pipelines.indexes.base import faiss_files
 from ragauge.pipelines.indexes.base.recipe import ID_BYTES, IndexRecipe, Together, VectorSource
 
-EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
-STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
+EMPTY = "trained.faiss"
+GRAPH = "graph.faiss"
+IDS = "ids.bin"
+# faiss's name, bytes a dimension
+STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}
 LINK_BYTES = 4
 MAX_NPROBE = 1 << 12  # whatever the size of a part
 SAMPLE = 20_000  # vectors; the ranges of int8 need no more
 
 
 class Hnsw(IndexRecipe):
-    """A graph with `m` links a vector (2m on its lowest level); a search keeps `ef_search` candidates."""
+    """A graph with `m` links a vector (2m on its lowest level); a search keeps `ef_search`
+    candidates.
+    """
 
     NPROBE_KEY: ClassVar[str] = "ef_search"
     MEASURED: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512)
@@ -30,7 +35,9 @@ class Hnsw(IndexRecipe):
     m: int = Field(32, ge=2, le=1024, description="links per vector on each level above the lowest")
     ef_construction: int = Field(200, ge=1, description="candidates while the graph is built")
     ef_search: int = Field(64, ge=1, description="candidates of a search whose query states none")
-    stored: Literal["float32", "float16", "int8"] = Field("float32", description="how vectors are stored")
+    stored: Literal["float32", "float16", "int8"] = Field(
+        "float32", description="how vectors are stored"
+    )
 
     @property
     def max_nprobe(self) -> int:
@@ -46,7 +53,9 @@ class Hnsw(IndexRecipe):
 
         factory = f"HNSW{self.m},{STORED[self.stored][0]}"
         index: Any = faiss.index_factory(vectors.dim, factory, faiss_files.metric(self.metric))
-        sample = np.empty((0, vectors.dim), np.float32) if index.is_trained else vectors.sample(SAMPLE)
+        sample = (
+            np.empty((0, vectors.dim), np.float32) if index.is_trained else vectors.sample(SAMPLE)
+        )
         if len(sample):
             index.train(sample)
         index.hnsw.efConstruction = self.ef_construction
@@ -54,11 +63,14 @@ class Hnsw(IndexRecipe):
         return {"trained_on": len(sample)}
 
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
-        """Build the graph of one shard. On one thread it is reproducible; with several it depends on their order."""
+        """Build the graph of one shard. On one thread it is reproducible; with several it depends
+        on their order.
+        """
         from faiss.swigfaiss import RandomGenerator
 
         index = faiss_files.read(trained / EMPTY)
-        index.hnsw.rng = RandomGenerator(self.seed + 1)  # which draws the levels, and is not in the file
+        # which draws the levels, and is not in the file
+        index.hnsw.rng = RandomGenerator(self.seed + 1)
         with open(folder / IDS, "wb") as file:
             for block, ids in vectors.blocks(shard):
                 index.add(block)

@@ -9,7 +9,17 @@ from typing import Any, cast
 from ragauge import registry
 from ragauge.pipelines.modes.base import Checkpoint, Mode, WeightOptions
 
-__all__ = ["Checkpoint", "Mode", "WeightOptions", "describe", "kind", "kinds", "make", "trainable", "with_option"]
+__all__ = [
+    "Checkpoint",
+    "Mode",
+    "WeightOptions",
+    "describe",
+    "kind",
+    "kinds",
+    "make",
+    "trainable",
+    "with_option",
+]
 
 
 def kind(name: str) -> type[Mode]:
@@ -37,5 +47,8 @@ def trainable() -> list[str]:
 
 
 def describe() -> str:
-    notes = {name: ", must be trained first" if mode.needs_training else "" for name, mode in kinds().items()}
+    notes = {
+        name: ", must be trained first" if mode.needs_training else ""
+        for name, mode in kinds().items()
+    }
     return "; ".join(f"{name}: {mode.label}{notes[name]}" for name, mode in kinds().items())

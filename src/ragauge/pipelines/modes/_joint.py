@@ -1,9 +1,10 @@
 """Joint attention in torch: reading neighbours, what training adds, and its loss (docs/piperag.md).
 
-All neighbours of a window have the same positions and end where the sequence begins or, once it has grown, `reach`
-tokens before the window. Each is read behind the first token of the sequence, since decoders put much attention on the
-first token they see; with ALiBi that is moved to directly before the neighbour, so that no key stands after a query.
-Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to their projections.
+All neighbours of a window have the same positions and end where the sequence begins or, once it has
+grown, `reach` tokens before the window. Each is read behind the first token of the sequence, since
+decoders put much attention on the first token they see; with ALiBi that is moved to directly before
+the neighbour, so that no key stands after a query. Training adds a low-rank term (LoRA; Hu et al.,
+2022) and an offset to their projections.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from ragauge.engines.spans import Row, Span
 from ragauge.engines.weights import Linear, Weights
 from ragauge.pipelines.modes._trained import NeighbourRows, TrainedWeights, attend, causal_mask
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.reader import CachedReader, DecoderModel, Prepared, PreparingReader, State, StateCache, Tokens
+from ragauge.pipelines.reader import (
+    CachedReader,
+    DecoderModel,
+    Prepared,
+    PreparingReader,
+    State,
+    StateCache,
+    Tokens,
+)
 
 
 class Placement(NamedTuple):
@@ -43,18 +52,23 @@ def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
 
 
 class JointDecoder(DecoderModel):
-    """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained adapters."""
+    """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained
+    adapters.
+    """
 
     def __init__(self, lm: LM, placement: Placement, adapted: LM | None = None) -> None:
         super().__init__(lm)
-        self.placement, self.adapted = placement, adapted or lm
+        self.placement = placement
+        self.adapted = adapted or lm
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> JointReader:
         return JointReader(self, tokens + neighbour_tokens)
 
 
 class JointStates(PreparingReader, Generic[State]):
-    """A reader of neighbours behind the sequence's first token; the state of each is stored, and not read again."""
+    """A reader of neighbours behind the sequence's first token; the state of each is stored, and
+    not read again.
+    """
 
     placement: Placement
 
@@ -68,7 +82,8 @@ class JointStates(PreparingReader, Generic[State]):
         last = 0 if (reach := self.placement.reach) is None else max(0, length - reach)
         calls: list[Call] = []
         states = self._states.get(
-            [(last, ids) for ids in texts], lambda places: self._read([texts[i] for i in places], last, calls)
+            [(last, ids) for ids in texts],
+            lambda places: self._read([texts[i] for i in places], last, calls),
         )
         return Prepared(tuple(calls), self._placed(states, last))
 
@@ -82,24 +97,33 @@ class JointStates(PreparingReader, Generic[State]):
 
 
 class JointReader(JointStates[KVCache], CachedReader):
-    """A sequence behind its neighbours in one cache, so that the keys of every read are a view of it."""
+    """A sequence behind its neighbours in one cache, so that the keys of every read are a view of
+    it.
+    """
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
         super().__init__(model.lm, model.lm.new_cache(capacity))
-        self.placement, self.adapted = model.placement, model.adapted
+        self.placement = model.placement
+        self.adapted = model.adapted
         self._front = 0  # slots of the neighbours
 
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[KVCache]:
-        lm = LM(self.adapted.decoder, self.adapted.tokenizer)  # each call has a trace and caches of its own
+        # each call has a trace and caches of its own
+        lm = LM(self.adapted.decoder, self.adapted.tokenizer)
         alibi = lm.shape.position == "alibi"
         with lm.tracing() as trace:
-            sinks = [Span(i, i + 1) for i in range(len(texts))] if alibi else [Span(0, 1)] * len(texts)
+            sinks = (
+                [Span(i, i + 1) for i in range(len(texts))] if alibi else [Span(0, 1)] * len(texts)
+            )
             cache = lm.new_cache(len(set(sinks)) + sum(map(len, texts)))
             for _ in set(sinks):
                 cache.append(self._sink, Span(0, 1))
             if alibi:
                 cache.move(Span(0, len(sinks)), [last - len(ids) - 1 for ids in texts])
-            rows = [Row(ids, range(last - len(ids), last), (sink,)) for ids, sink in zip(texts, sinks, strict=True)]
+            rows = [
+                Row(ids, range(last - len(ids), last), (sink,))
+                for ids, sink in zip(texts, sinks, strict=True)
+            ]
             read = lm.extend(cache, rows, stage="neighbours", parallel=True)
             states = [lm.join(cache, [span], 0) for span in read.spans]
         calls += trace
@@ -126,7 +150,8 @@ class JointReader(JointStates[KVCache], CachedReader):
         own = Span(self._front, self._cache.length)
         joined = self.lm.join(source, [Span(0, count)], max(len(own), self._cache.capacity - count))
         joined.append(self._cache, own)
-        self._cache, self._front = joined, count
+        self._cache = joined
+        self._front = count
         self._cache.bias = None
         if self.placement.bias and count:
             self._cache.add_bias(Span(0, count), self.placement.bias)
@@ -150,7 +175,9 @@ class Adapters(TrainedWeights):
         self.to(weights.embedding.device)
 
     def added(self, index: int, x: Tensor) -> Tensor:
-        """The term added to a layer's projections of neighbours' states (token, width) -> (token, rows)."""
+        """The term added to a layer's projections of neighbours' states (token, width) -> (token,
+        rows).
+        """
         low = (x.float() @ self.down[index].t()) @ self.up[index].t() + self.offset[index]
         return low.to(x.dtype)
 
@@ -166,14 +193,20 @@ class Adapters(TrainedWeights):
 
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
         """See `TrainedWeights.states`; neighbours are placed as by `JointAttention()`."""
-        n, shape, rows_at = len(sequence), rows.ids.shape, rows.positions
+        n = len(sequence)
+        shape = rows.ids.shape
+        rows_at = rows.positions
         own_at = torch.arange(n, device=sequence.device)
         rotations = decoder.rotations(torch.cat([own_at, rows_at.flatten()]))
-        past, row_past = causal_mask(1, n, sequence.device), causal_mask(shape[0], shape[1], sequence.device)
+        past = causal_mask(1, n, sequence.device)
+        row_past = causal_mask(shape[0], shape[1], sequence.device)
         mask = torch.cat([rows.visible, past[0]], 1)[None]
-        row_mask = torch.cat([row_past.new_ones(*shape, 1), row_past], 2)  # first the sequence's first token
+        # first the sequence's first token
+        row_mask = torch.cat([row_past.new_ones(*shape, 1), row_past], 2)
         keys_at = torch.cat([rows_at.flatten(), own_at])[None]
-        sinks_at = torch.zeros_like(rows_at[:, :1]) if decoder.slopes is None else rows_at[:, :1] - 1
+        sinks_at = (
+            torch.zeros_like(rows_at[:, :1]) if decoder.slopes is None else rows_at[:, :1] - 1
+        )
         row_keys_at = torch.cat([sinks_at, rows_at], 1)
 
         def inner(index: int, normed: Tensor) -> Tensor:
@@ -184,19 +217,30 @@ class Adapters(TrainedWeights):
             own = attend(decoder, q[None, :n], keys, values, own_at[None], keys_at, mask)[0]
             firsts = (part[:1].expand(shape[0], 1, -1, -1) for part in (k, v))
             keys, values = (
-                torch.cat([first, part[n:].unflatten(0, shape)], 1) for first, part in zip(firsts, (k, v), strict=True)
+                torch.cat([first, part[n:].unflatten(0, shape)], 1)
+                for first, part in zip(firsts, (k, v), strict=True)
             )
-            read = attend(decoder, q[n:].unflatten(0, shape), keys, values, rows_at, row_keys_at, row_mask)
+            read = attend(
+                decoder, q[n:].unflatten(0, shape), keys, values, rows_at, row_keys_at, row_mask
+            )
             return torch.cat([own, read.flatten(0, 1)])
 
-        return decoder.run_layers(decoder.embed(torch.cat([sequence, rows.ids.flatten()])), inner)[:n]
+        return decoder.run_layers(decoder.embed(torch.cat([sequence, rows.ids.flatten()])), inner)[
+            :n
+        ]
 
     @torch.no_grad()
     def merged(self, lm: LM) -> LM:
-        """A decoder that reads neighbours so, of the same shape; it shares all other weights with `lm`."""
-        weights, layers = lm.decoder.weights, []
-        for layer, down, up, added in zip(weights.layers, self.down, self.up, self.offset, strict=True):
-            frozen, dtype = layer.qkv, layer.qkv.weight.dtype
+        """A decoder that reads neighbours so, of the same shape; it shares all other weights with
+        `lm`.
+        """
+        weights = lm.decoder.weights
+        layers = []
+        for layer, down, up, added in zip(
+            weights.layers, self.down, self.up, self.offset, strict=True
+        ):
+            frozen = layer.qkv
+            dtype = layer.qkv.weight.dtype
             offset = added if frozen.bias is None else added + frozen.bias
             qkv = Linear((frozen.weight + up @ down).to(dtype), offset.to(dtype))
             layers.append(replace(layer, qkv=qkv))

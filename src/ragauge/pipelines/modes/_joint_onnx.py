@@ -1,4 +1,6 @@
-"""Joint attention in ONNX Runtime, over the graph of `engines/onnx/graph.py`, neighbours in the first slots."""
+"""Joint attention in ONNX Runtime, over the graph of `engines/onnx/graph.py`, neighbours in the
+first slots.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from ragauge.pipelines.reader import Tokens
 
 
 def export(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a decoder, and the same with trained adapters where there are any, with the origin of both."""
+    """Write a decoder, and the same with trained adapters where there are any, with the origin of
+    both.
+    """
     lm, adapted = load_adapted(checkpoint)
     export_decoder(lm.decoder, folder / "decoder.onnx")
     if adapted is not None:
@@ -33,7 +37,9 @@ def load_exported(checkpoint: Checkpoint, placement: Placement) -> OnnxJointDeco
     """What `export` wrote. Raises UserError if it is incomplete or comes from something else."""
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, _origin(checkpoint))
-    return OnnxJointDecoder(replace(checkpoint, tokenizer=load_tokenizer(resolve(checkpoint.model))), placement)
+    return OnnxJointDecoder(
+        replace(checkpoint, tokenizer=load_tokenizer(resolve(checkpoint.model))), placement
+    )
 
 
 def _origin(checkpoint: Checkpoint) -> dict[str, str | None]:
@@ -42,14 +48,19 @@ def _origin(checkpoint: Checkpoint) -> dict[str, str | None]:
 
 
 class OnnxJointDecoder(OnnxModel):
-    """A decoder in ONNX Runtime; a second graph of it, with trained adapters, reads neighbours where there is one."""
+    """A decoder in ONNX Runtime; a second graph of it, with trained adapters, reads neighbours
+    where there is one.
+    """
 
     def __init__(self, checkpoint: Checkpoint, placement: Placement) -> None:
         assert checkpoint.exported is not None
         adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
         paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
         super().__init__(paths, checkpoint.tokenizer, checkpoint.device, checkpoint.threads)
-        self.decoder, self.adapted = OnnxDecoder(self.graphs["decoder"]), OnnxDecoder(self.graphs[adapted])
+        self.decoder, self.adapted = (
+            OnnxDecoder(self.graphs["decoder"]),
+            OnnxDecoder(self.graphs[adapted]),
+        )
         self.placement = placement
 
     def open(self, tokens: int = 0, neighbour_tokens: int = 0) -> OnnxJointReader:
@@ -58,25 +69,35 @@ class OnnxJointDecoder(OnnxModel):
 
 
 class OnnxJointReader(JointStates[Tensor]):
-    """A sequence and its neighbours in slots of one cache: first those of neighbours, then the sequence's."""
+    """A sequence and its neighbours in slots of one cache: first those of neighbours, then the
+    sequence's.
+    """
 
     lm: OnnxJointDecoder
 
     def __init__(self, lm: OnnxJointDecoder, front: int) -> None:
         super().__init__(lm)
-        self.placement, self.front = lm.placement, front
+        self.placement = lm.placement
+        self.front = front
         self._slots = lm.decoder.slots(front)
 
     def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[Tensor]:
         started = time.perf_counter()
-        states = [self.lm.adapted.run(ids, last - len(ids), self._before(last - len(ids)))[1] for ids in texts]
+        states = [
+            self.lm.adapted.run(ids, last - len(ids), self._before(last - len(ids)))[1]
+            for ids in texts
+        ]
         lengths = tuple(map(len, texts))
         seconds = time.perf_counter() - started
-        calls.append(Call("neighbours", lengths, (1,) * len(texts), parallel=len(texts) > 1, seconds=seconds))
+        calls.append(
+            Call("neighbours", lengths, (1,) * len(texts), parallel=len(texts) > 1, seconds=seconds)
+        )
         return states
 
     def _before(self, first: int) -> Slots:
-        """The sequence's first token before a neighbour; its place counts with ALiBi alone, as its keys are rotated."""
+        """The sequence's first token before a neighbour; its place counts with ALiBi alone, as its
+        keys are rotated.
+        """
         slots = self.lm.decoder.slots(1)
         slots.put(self._sink, 0, first - 1)
         return slots
@@ -92,7 +113,8 @@ class OnnxJointReader(JointStates[Tensor]):
         return put
 
     def read(self, ids: Tokens) -> Tensor:
-        started, past = time.perf_counter(), self._slots.attended
+        started = time.perf_counter()
+        past = self._slots.attended
         logits = self._step(ids)
         seconds = time.perf_counter() - started
         self.note(Call("read", (len(ids),), (past,), logits=(len(ids),), seconds=seconds))

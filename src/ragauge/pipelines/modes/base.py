@@ -38,7 +38,9 @@ class Checkpoint:
 
     @property
     def released_retro(self) -> Path | None:
-        """The folder of the model where that is a checkpoint of RETRO and no other weights are given."""
+        """The folder of the model where that is a checkpoint of RETRO and no other weights are
+        given.
+        """
         is_retro = self.weights is None and self.model and resolver.is_retro(self.model)
         return resolver.resolve(self.model) if is_retro else None
 
@@ -48,10 +50,13 @@ class Checkpoint:
         from ragauge.engines.loading import load_lm
 
         lm = load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
-        if lm.device.type == "cpu":  # "native" switches oneDNN off in all threads; another one may read neighbours
+        # "native" switches oneDNN off in all threads; another one may read neighbours
+        if lm.device.type == "cpu":
             kernels.use(kernels.active().without("native"))
         if window := lm.shape.shortest_window:
-            raise UnsupportedError(f"{self.model}: a sliding window of {window} tokens; pipelines need full attention")
+            raise UnsupportedError(
+                f"{self.model}: a sliding window of {window} tokens; pipelines need full attention"
+            )
         return lm
 
 
@@ -59,21 +64,30 @@ class WeightOptions(Section):
     """The options of RETRO-fit on which a mode's weights depend before they are trained."""
 
     rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
-    cross_layers: int = Field(3, ge=1, description="mode cross_attention: number of decoder layers that get it")
-    encoder_layers: int = Field(2, ge=1, description="mode cross_attention: encoder layers, copied from the decoder")
+    cross_layers: int = Field(
+        3, ge=1, description="mode cross_attention: number of decoder layers that get it"
+    )
+    encoder_layers: int = Field(
+        2, ge=1, description="mode cross_attention: encoder layers, copied from the decoder"
+    )
     seed: int = Field(0, description="seed of the texts and the initial weights")
 
 
 class Mode(ABC):
-    """An attention mode: a frozen dataclass whose fields are its options, in a file of its name without torch."""
+    """An attention mode: a frozen dataclass whose fields are its options, in a file of its name
+    without torch.
+    """
 
     name: ClassVar[str]  # its file's
     label: ClassVar[str]  # in tables
     engines: ClassVar[tuple[str, ...]]  # that run it: "torch", "onnx"
-    needs_training: ClassVar[bool] = False  # whether it reads nothing before RETRO-fit has trained it
+    # whether it reads nothing before RETRO-fit has trained it
+    needs_training: ClassVar[bool] = False
     trainable: ClassVar[bool] = False  # by RETRO-fit
-    own_model: ClassVar[str | None] = None  # name, and shape, of a model of its own that replaces the decoder
-    in_cache: ClassVar[bool] = False  # whether neighbours are slots of the cache that a decoding step attends to
+    # name, and shape, of a model of its own that replaces the decoder
+    own_model: ClassVar[str | None] = None
+    # whether neighbours are slots of the cache that a decoding step attends to
+    in_cache: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -88,15 +102,21 @@ class Mode(ABC):
 
     @classmethod
     def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
-        """The weights before training, with which neighbours have no effect or are read by the unchanged decoder."""
+        """The weights before training, with which neighbours have no effect or are read by the
+        unchanged decoder.
+        """
         raise UnsupportedError(f"RETRO-fit does not train mode {cls.name!r}")
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        """The model that opens sequences. Raises UserError: weights missing, damaged, or of another model or mode."""
+        """The model that opens sequences. Raises UserError: weights missing, damaged, or of another
+        model or mode.
+        """
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
-        """Write the graphs that `load` opens from `checkpoint.exported`, where the mode's engines include ONNX."""
+        """Write the graphs that `load` opens from `checkpoint.exported`, where the mode's engines
+        include ONNX.
+        """
         raise UnsupportedError(f"mode {self.name!r} cannot be exported to ONNX")
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OwnEncoder(Mode):
-    """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours. Without a checkpoint it
-    has the paper's sizes, and random weights, for latency alone, or those of `weights`."""
+    """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours.
+    Without a checkpoint it has the paper's sizes, and random weights, for latency alone, or those
+    of `weights`.
+    """
 
     label: ClassVar[str] = "RETRO's own decoder and encoder"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     own_model: ClassVar[str] = "retro"
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        if (folder := checkpoint.released_retro) is not None:  # its tokenizer must be the database's
+        # its tokenizer must be the database's
+        if (folder := checkpoint.released_retro) is not None:
             from ragauge.assets.tokenizer import load_tokenizer
 
             checkpoint = replace(checkpoint, tokenizer=load_tokenizer(folder))

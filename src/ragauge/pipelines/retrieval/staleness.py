@@ -1,4 +1,6 @@
-"""How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, appendix D.1 and Table 2)."""
+"""How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, appendix D.1
+and Table 2).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +20,10 @@ class Likeness:
 
     key: str  # of the text
     start: int  # the first token of the fresh query
-    chunks: tuple[int, ...]  # nearest chunk of the fresh query, then of each stale one; -1 if nothing was found
-    cosine: tuple[float | None, ...]  # of each stale one's chunk with the fresh one's; None if either is missing
+    # nearest chunk of the fresh query, then of each stale one; -1 if nothing was found
+    chunks: tuple[int, ...]
+    # of each stale one's chunk with the fresh one's; None if either is missing
+    cosine: tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
@@ -33,21 +37,34 @@ class Comparison:
     stale_tokens: tuple[int, ...] = STALE_TOKENS
 
     def compare(self, key: str, ids: Sequence[int]) -> list[Likeness]:
-        """The likenesses of all places of one text; none if it is too short. Raises UserError: the retriever failed.
-        Fresh queries begin a chunk apart, the first with room for the stalest one before it."""
-        size, late = self.database.chunk_tokens, (0, *self.stale_tokens)
+        """The likenesses of all places of one text; none if it is too short. Raises UserError: the
+        retriever failed. Fresh queries begin a chunk apart, the first with room for the stalest one
+        before it.
+        """
+        size = self.database.chunk_tokens
+        late = (0, *self.stale_tokens)
         places = range(-(-max(late) // size) * size, len(ids) - size + 1, size)
         queries = [
-            Query(tokens=tuple(ids[start - stale : start - stale + size]), k=1, nprobe=self.nprobe, continuation=0)
+            Query(
+                tokens=tuple(ids[start - stale : start - stale + size]),
+                k=1,
+                nprobe=self.nprobe,
+                continuation=0,
+            )
             for start in places
             for stale in late
         ]
         nearest = [int(one.ids[0]) for one in self.searcher.search(queries)]
-        vectors, likenesses = self._vectors({chunk for chunk in nearest if chunk >= 0}), []
+        vectors = self._vectors({chunk for chunk in nearest if chunk >= 0})
+        likenesses = []
         for row, start in enumerate(places):
             fresh, *stale = chunks = nearest[row * len(late) : (row + 1) * len(late)]
             cosines = (
-                None if -1 in (fresh, other) else 1.0 if other == fresh else float(vectors[fresh] @ vectors[other])
+                None
+                if -1 in (fresh, other)
+                else 1.0
+                if other == fresh
+                else float(vectors[fresh] @ vectors[other])
                 for other in stale
             )
             likenesses.append(Likeness(key, start, tuple(chunks), tuple(cosines)))
@@ -59,5 +76,7 @@ class Comparison:
             return {}
         ids = np.array(sorted(chunks))
         tokens = zip(self.database.tokens(ids), self.database.lengths(ids), strict=True)
-        texts = [str(self.database.tokenizer.decode(row[:length].tolist())) for row, length in tokens]
+        texts = [
+            str(self.database.tokenizer.decode(row[:length].tolist())) for row, length in tokens
+        ]
         return dict(zip(ids.tolist(), normalised(self.encoder.encode(texts)), strict=True))

@@ -26,36 +26,50 @@ class SequenceInputs:
     searcher: Any = None  # returns neighbours, where the schedule queries an index
     passages: Database | None = None  # chunks by number, where neighbours are drawn at random
     tokenizer: Any = None  # decodes queries that are sent as text
-    budget: Callable[[int], float] | None = None  # seconds that a search may take next to the window after n tokens
-    prepare: Prepare | None = None  # reads neighbours before their window begins; None: that cannot be
+    # seconds that a search may take next to the window after n tokens
+    budget: Callable[[int], float] | None = None
+    # reads neighbours before their window begins; None: that cannot be
+    prepare: Prepare | None = None
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When the database is queried, with which tokens, and when generation waits. Raises SettingError."""
+    """When the database is queried, with which tokens, and when generation waits. Raises
+    SettingError.
+    """
 
     interval: int = CHUNK  # tokens between retrievals
     neighbours: int = 2  # per retrieval
-    nprobe: int | Literal["hide"] | None = None  # hide: as many lists as a search next to decoding can scan
-    first_nprobe: int | None = None  # with hide: of the first search, which nothing hides; None: the index's own
-    exclude: Literal["none", "article"] = "none"  # article: no neighbours from the sequence's own document
-    characters: int | None = None  # of text that queries are sent with; None: they are sent as tokens
+    # hide: as many lists as a search next to decoding can scan
+    nprobe: int | Literal["hide"] | None = None
+    # with hide: of the first search, which nothing hides; None: the index's own
+    first_nprobe: int | None = None
+    # article: no neighbours from the sequence's own document
+    exclude: Literal["none", "article"] = "none"
+    # of text that queries are sent with; None: they are sent as tokens
+    characters: int | None = None
     read_ahead: bool = True  # whether prefetched neighbours are read by the thread that searches
     seed: int = 0  # of random neighbours
 
     reads_neighbours: ClassVar[bool] = True  # False: the decoder alone
     asks_index: ClassVar[bool] = True  # False: needs no index and no server
     every_window: ClassVar[bool] = True  # new neighbours after the first window as well
-    stale: ClassVar[bool] = False  # a window's query is that of the window before, so that it is sent early
+    # a window's query is that of the window before, so that it is sent early
+    stale: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         Windows(self.interval)
         if self.nprobe == "hide" and not self.stale:
             name = type(self).__module__.rpartition(".")[2]
-            message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}"
+            message = (
+                f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}"
+            )
             raise SettingError("nprobe", message)
         if self.first_nprobe and self.nprobe != "hide":
-            raise SettingError("first_nprobe", "only valid with nprobe 'hide'; another nprobe is that of every search")
+            raise SettingError(
+                "first_nprobe",
+                "only valid with nprobe 'hide'; another nprobe is that of every search",
+            )
 
     @classmethod
     def reads_at(cls, window: int) -> bool:
@@ -64,7 +78,9 @@ class Schedule:
 
     def source(self, sequence: SequenceInputs) -> NeighbourSource:
         """The source of the neighbours of one sequence; here retrievals that generation waits for."""
-        return BlockingRetrieval(self.retrieval(sequence), self.windows, sequence.note, self.reads_at)
+        return BlockingRetrieval(
+            self.retrieval(sequence), self.windows, sequence.note, self.reads_at
+        )
 
     @cached_property
     def windows(self) -> Windows:

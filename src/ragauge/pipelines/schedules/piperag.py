@@ -1,4 +1,6 @@
-"""PipeRAG (Jiang et al., 2024, section 3.2): retrieval concurrent with generation, by stale queries."""
+"""PipeRAG (Jiang et al., 2024, section 3.2): retrieval concurrent with generation, by stale
+queries.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,9 +11,11 @@ from ragauge.pipelines.sources import PrefetchedRetrieval
 
 @dataclass(frozen=True)
 class PipeRAG(Schedule):
-    """Prefetches: queries every `interval` tokens for the window after the next, with the tokens known by then.
-    Decoding waits for the first reply, and for any later one that takes longer than its window. With nprobe `hide` (S3)
-    each search but the first scans as many inverted lists as the concurrent window is predicted to hide."""
+    """Prefetches: queries every `interval` tokens for the window after the next, with the tokens
+    known by then. Decoding waits for the first reply, and for any later one that takes longer than
+    its window. With nprobe `hide` (S3) each search but the first scans as many inverted lists as
+    the concurrent window is predicted to hide.
+    """
 
     stale: ClassVar[bool] = True
 

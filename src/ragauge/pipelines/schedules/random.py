@@ -12,7 +12,9 @@ from ragauge.pipelines.sources import RandomNeighbours
 
 @dataclass(frozen=True)
 class Random(Schedule):
-    """As many neighbours as retro_plus, each window's drawn at random. Queries no index, waits for nothing."""
+    """As many neighbours as retro_plus, each window's drawn at random. Queries no index, waits for
+    nothing.
+    """
 
     asks_index: ClassVar[bool] = False
 
@@ -21,4 +23,6 @@ class Random(Schedule):
         # draws of one sequence change no other
         digest = hashlib.sha256(f"{self.seed} {sequence.key}".encode()).digest()
         rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-        return RandomNeighbours(sequence.passages, rng, self.neighbours, self.excluded_documents(sequence))
+        return RandomNeighbours(
+            sequence.passages, rng, self.neighbours, self.excluded_documents(sequence)
+        )

@@ -11,11 +11,14 @@ import grpc
 
 from ragauge.errors import UserError
 
-MIN_CHARACTERS, MAX_CHARACTERS = 16, 4096
+MIN_CHARACTERS = 16
+MAX_CHARACTERS = 4096
 
 
 def check_reachable(host: str, *, encrypted: bool, authenticated: bool, insecure: bool) -> None:
-    """Raise UserError if other machines could reach a server without TLS and token (or client certificate)."""
+    """Raise UserError if other machines could reach a server without TLS and token (or client
+    certificate).
+    """
     if insecure or is_loopback(host) or (encrypted and authenticated):
         return
     tls = [] if encrypted else ["--tls-cert with --tls-key"]
@@ -33,14 +36,20 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path) -> str:
-    """Read a file's token; no error shows it. Raises UserError: the file cannot be read, or holds no token."""
+    """Read a file's token; no error shows it. Raises UserError: the file cannot be read, or holds
+    no token.
+    """
     try:
         with path.open("rb") as file:
             token = file.read(MAX_CHARACTERS + 1).strip()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    if not MIN_CHARACTERS <= len(token) <= MAX_CHARACTERS or not all(0x21 <= byte <= 0x7E for byte in token):
-        characters = f"{MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII characters without blanks"
+    if not MIN_CHARACTERS <= len(token) <= MAX_CHARACTERS or not all(
+        0x21 <= byte <= 0x7E for byte in token
+    ):
+        characters = (
+            f"{MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII characters without blanks"
+        )
         raise UserError(f"{path}: must hold a token of {characters}")
     return token.decode()
 
@@ -51,19 +60,29 @@ def carries_token(context: grpc.ServicerContext, token: str) -> bool:
     return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
 
 
-def server_credentials(certificate: Path, key: Path, client_ca: Path | None = None) -> grpc.ServerCredentials:
-    """A server's certificate chain and key, and its clients' CA. Raises UserError: missing, not PEM, no match."""
+def server_credentials(
+    certificate: Path, key: Path, client_ca: Path | None = None
+) -> grpc.ServerCredentials:
+    """A server's certificate chain and key, and its clients' CA. Raises UserError: missing, not
+    PEM, no match.
+    """
     authorities = _read_authorities(client_ca) if client_ca else None
-    return grpc.ssl_server_credentials([_read_key_pair(certificate, key)], authorities, authorities is not None)
+    return grpc.ssl_server_credentials(
+        [_read_key_pair(certificate, key)], authorities, authorities is not None
+    )
 
 
-def channel_credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials | None:
+def channel_credentials(
+    ca: Path | None, certificate: Path | None, key: Path | None
+) -> grpc.ChannelCredentials | None:
     """The client's TLS from PEM files, None without `ca`. Raises UserError as `server_credentials`."""
     if (certificate is None) != (key is None):
         raise UserError("--tls-cert and --tls-key: give both or neither")
     if ca is None:
         if certificate:
-            raise UserError(f"--tls-cert {certificate}: needs --tls-ca, which verifies the server that it is shown to")
+            raise UserError(
+                f"--tls-cert {certificate}: needs --tls-ca, which verifies the server that it is shown to"
+            )
         return None
     pair = _read_key_pair(certificate, key) if certificate and key else (None, None)
     return grpc.ssl_channel_credentials(_read_authorities(ca), *pair)

@@ -1,4 +1,6 @@
-"""A retrieval server that is a job of its own: how its clients find it, and when it ends (docs/service.md)."""
+"""A retrieval server that is a job of its own: how its clients find it, and when it ends
+(docs/service.md).
+"""
 
 import socket
 import time
@@ -9,27 +11,37 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
 
-FAILED_S = 120.0  # that a mark of failure stands before the job is given up, since it may be tried again
+# that a mark of failure stands before the job is given up, since it may be tried again
+FAILED_S = 120.0
 WAIT_S = 3600.0  # for a server: its job may wait for a node
 POLL_S = 0.5
 READY_S = 5.0  # for an answer from an address
 
 
 def write_address(path: Path, address: str) -> None:
-    """Write a server's address; one that listens on all addresses is reached by the name of its machine."""
+    """Write a server's address; one that listens on all addresses is reached by the name of its
+    machine.
+    """
     host, _, port = address.rpartition(":")
-    write_file(path, f"{socket.gethostname() if host in ('0.0.0.0', '[::]') else host}:{port}\n".encode())
+    write_file(
+        path, f"{socket.gethostname() if host in ('0.0.0.0', '[::]') else host}:{port}\n".encode()
+    )
 
 
-def wait_for_server(path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any) -> str:
-    """Wait for a server at the address in a file; return it. Raises UserError: it failed, or none in `limit_s`."""
+def wait_for_server(
+    path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any
+) -> str:
+    """Wait for a server at the address in a file; return it. Raises UserError: it failed, or none
+    in `limit_s`.
+    """
     from ragauge.pipelines.service.client import Client, RetrievalError
 
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if _has_failed(path, failed_s):
             raise UserError(f"{path}: the job of this retrieval server failed; its log says why")
-        with suppress(FileNotFoundError, RetrievalError):  # none yet, or of a server that was killed
+        # none yet, or of a server that was killed
+        with suppress(FileNotFoundError, RetrievalError):
             address = path.read_text(encoding="utf-8").strip()
             with Client(address, **access) as client:
                 client.wait_until_ready(READY_S)
@@ -39,7 +51,9 @@ def wait_for_server(path: Path, *, limit_s: float = WAIT_S, failed_s: float = FA
 
 
 def read_list(path: Path) -> list[Path]:
-    """The files that the clients of a server make, one a line. Raises UserError if the list cannot be read."""
+    """The files that the clients of a server make, one a line. Raises UserError if the list cannot
+    be read.
+    """
     try:
         return [Path(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     except OSError as error:

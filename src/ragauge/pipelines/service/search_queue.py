@@ -1,4 +1,6 @@
-"""One bounded queue of searches: requests that wait at the same time are searched in one call of the index."""
+"""One bounded queue of searches: requests that wait at the same time are searched in one call of
+the index.
+"""
 
 import threading
 import time
@@ -11,7 +13,8 @@ import grpc
 
 from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Neighbours, Query, Retriever
 
-MAX_JOINED_QUERIES = 19  # in one call: from 20 on faiss compares centroids by BLAS, whose last bits differ
+# in one call: from 20 on faiss compares centroids by BLAS, whose last bits differ
+MAX_JOINED_QUERIES = 19
 
 
 class RefusedError(Exception):
@@ -38,14 +41,18 @@ class SearchJob:
 
 class SearchQueue:
     def __init__(self, capacity: int, workers: int = 1, window_s: float = 0.0) -> None:
-        """`capacity`: requests in the queue and in search; one more is refused. `workers`: searches at the same time.
-        `window_s`: how long a request waits for others to join; 0: only those that wait already join."""
-        self._capacity, self._window_s = capacity, window_s
+        """`capacity`: requests in the queue and in search; one more is refused. `workers`: searches
+        at the same time. `window_s`: how long a request waits for others to join; 0: only those
+        that wait already join.
+        """
+        self._capacity = capacity
+        self._window_s = window_s
         self._changed = threading.Condition()
         self._unanswered = 0
         self.waiting: deque[SearchJob] = deque()
         self.running: list[SearchJob] = []  # in search
-        # Searches have threads of their own: OpenMP keeps a team of threads for every thread that ever searched.
+        # Searches have threads of their own: OpenMP keeps a team of threads for every thread that
+        # ever searched.
         self._threads = ThreadPoolExecutor(workers, "search")
 
     def longest_s(self) -> float:
@@ -54,7 +61,9 @@ class SearchQueue:
         return max((now - (job.started_s or now) for job in list(self.running)), default=0.0)
 
     def search(self, job: SearchJob, context: grpc.ServicerContext) -> list[Neighbours]:
-        """Search a request, and wait for its answer no longer than its caller does. Raises RefusedError."""
+        """Search a request, and wait for its answer no longer than its caller does. Raises
+        RefusedError.
+        """
         with self._changed:
             if self._unanswered == self._capacity:
                 limit = f"{self._capacity} requests are under way, which is the limit"
@@ -90,13 +99,16 @@ class SearchQueue:
                     self.waiting.remove(job)
 
     def _search_next(self) -> None:
-        """Search the first request with those that fit into its call; nothing where an earlier call has taken all."""
+        """Search the first request with those that fit into its call; nothing where an earlier call
+        has taken all.
+        """
         jobs: list[SearchJob] = []
         with self._changed:
             if self._window_s and self.waiting:
                 left_s = self._window_s - self.waiting[0].queue_s
                 self._changed.wait_for(
-                    lambda: sum(len(job.queries) for job in self.waiting) >= MAX_JOINED_QUERIES, left_s
+                    lambda: sum(len(job.queries) for job in self.waiting) >= MAX_JOINED_QUERIES,
+                    left_s,
                 )
             queries = 0
             while self.waiting:
@@ -120,7 +132,9 @@ def _search(jobs: Sequence[SearchJob]) -> None:
     """Search requests in one call and answer each; if the call fails, search each by itself."""
     requests = [job.queries for job in jobs]
     try:
-        answers = jobs[0].searcher.search_together(requests, lambda: all(job.abandoned for job in jobs))
+        answers = jobs[0].searcher.search_together(
+            requests, lambda: all(job.abandoned for job in jobs)
+        )
     except Exception as error:
         if len(jobs) == 1:
             jobs[0].answer.set_exception(error)

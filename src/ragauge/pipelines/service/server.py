@@ -26,12 +26,15 @@ SPARE_THREADS = 8  # for health, descriptions and refusals, besides those of the
 WAITING_CALLS = 256  # calls that may wait for a thread; gRPC refuses more
 OPTIONS = [
     ("grpc.max_send_message_length", -1),  # what is sent is bounded by the chunks of a reply
-    ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a megabyte could unpack to a gigabyte
+    # no compression: a megabyte could unpack to a gigabyte
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
 ]
 
-MAX_K, MAX_CONTINUATION = 256, 16
-MAX_TOKENS, MAX_CHARACTERS = 4096, 32768  # of a query
+MAX_K = 256
+MAX_CONTINUATION = 16
+MAX_TOKENS = 4096
+MAX_CHARACTERS = 32768  # of a query
 MAX_CHUNKS = 16384  # in one reply
 MAX_BUDGET_S = 3600.0
 
@@ -52,7 +55,8 @@ class Health(health.HealthServicer):
 
     def __init__(self, queue: SearchQueue, hang_s: float) -> None:
         super().__init__()
-        self._queue, self._hang_s = queue, hang_s
+        self._queue = queue
+        self._hang_s = hang_s
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802
         if self._queue.longest_s() > self._hang_s:
@@ -71,12 +75,19 @@ class Server:
         tls: grpc.ServerCredentials | None = None,
         token: str | None = None,
     ) -> None:
-        """Without `tls` nothing is encrypted; without a token, which calls carry, anyone may search. Raises UserError:
-        the address cannot be listened on."""
+        """Without `tls` nothing is encrypted; without a token, which calls carry, anyone may
+        search. Raises UserError: the address cannot be listened on.
+        """
         self.loaded = loaded  # a request keeps the one that it began with
-        self.queue = SearchQueue(settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms)
+        self.queue = SearchQueue(
+            settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms
+        )
         self.metrics: Metrics | None = None
-        self._max_queries, self._token, self._decoding = settings.max_queries, token, threading.Lock()
+        self._max_queries, self._token, self._decoding = (
+            settings.max_queries,
+            token,
+            threading.Lock(),
+        )
         self._health = Health(self.queue, settings.hang)
         threads = settings.max_concurrent + SPARE_THREADS
         calls = {
@@ -95,11 +106,16 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         host = settings.host
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        address, server = f"{host}:{settings.port}", self._server
+        address = f"{host}:{settings.port}"
+        server = self._server
         try:
-            port = server.add_secure_port(address, tls) if tls else server.add_insecure_port(address)
+            port = (
+                server.add_secure_port(address, tls) if tls else server.add_insecure_port(address)
+            )
         except RuntimeError as error:
-            raise UserError(f"cannot listen on {address}: the port is taken, or no address of this machine") from error
+            raise UserError(
+                f"cannot listen on {address}: the port is taken, or no address of this machine"
+            ) from error
         self.address = f"{host}:{port}"
 
     def start(self) -> None:
@@ -108,7 +124,9 @@ class Server:
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def stop(self, grace_s: float = 30.0) -> bool:
-        """Refuse new requests and wait for running ones; False if a search still runs after `grace_s`."""
+        """Refuse new requests and wait for running ones; False if a search still runs after
+        `grace_s`.
+        """
         end = time.monotonic() + grace_s
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
@@ -122,15 +140,26 @@ class Server:
         self.stop()
 
     def _handler(
-        self, call: str, kind: type[Request], answer: Callable[[Request, grpc.ServicerContext], Message]
+        self,
+        call: str,
+        kind: type[Request],
+        answer: Callable[[Request, grpc.ServicerContext], Message],
     ) -> grpc.RpcMethodHandler:
-        """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an internal error."""
+        """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an
+        internal error.
+        """
 
         def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
-            started, reply, code, message = time.perf_counter(), b"", grpc.StatusCode.OK, ""
+            started = time.perf_counter()
+            reply = b""
+            code = grpc.StatusCode.OK
+            message = ""
             try:
                 if self._token and not credentials.carries_token(context, self._token):
-                    raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, "the call does not carry the server's token")
+                    raise RefusedError(
+                        grpc.StatusCode.UNAUTHENTICATED,
+                        "the call does not carry the server's token",
+                    )
                 reply = answer(kind.FromString(data), context).SerializeToString()
             except RefusedError as error:
                 code, message = error.args
@@ -138,10 +167,12 @@ class Server:
                 code = grpc.StatusCode.INVALID_ARGUMENT
                 message = f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}"
             except UserError as error:
-                code, message = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                message = str(error)
             except Exception as error:  # a defect, whose inside only the log shows
                 logger.error("a request failed", exc_info=error)
-                code, message = grpc.StatusCode.INTERNAL, f"it failed ({type(error).__name__}); see the server's log"
+                code = grpc.StatusCode.INTERNAL
+                message = f"it failed ({type(error).__name__}); see the server's log"
             if self.metrics:
                 self.metrics.count_request(call, code.name, time.perf_counter() - started)
             if code is not grpc.StatusCode.OK:
@@ -155,24 +186,38 @@ class Server:
         job = SearchJob(loaded.searcher, _read_queries(request, loaded.about, self._max_queries))
         answers = self.queue.search(job, context)
         if self.metrics:
-            self.metrics.count_search(len(answers), job.joined, {"queue": job.queue_s, **answers[0].seconds})
-        return pb.SearchReply(results=[wire.neighbours_message(answer, job.queue_s) for answer in answers])
+            self.metrics.count_search(
+                len(answers), job.joined, {"queue": job.queue_s, **answers[0].seconds}
+            )
+        return pb.SearchReply(
+            results=[wire.neighbours_message(answer, job.queue_s) for answer in answers]
+        )
 
-    def _detokenize(self, request: pb.DetokenizeRequest, _: grpc.ServicerContext) -> pb.DetokenizeReply:
+    def _detokenize(
+        self, request: pb.DetokenizeRequest, _: grpc.ServicerContext
+    ) -> pb.DetokenizeReply:
         loaded = self.loaded
         _check_range("sequences", len(request.sequences), self._max_queries, low=1)
         for i, sequence in enumerate(request.sequences):
             _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
         with self._decoding:
-            return pb.DetokenizeReply(texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences]))
+            return pb.DetokenizeReply(
+                texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences])
+            )
 
 
 def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> list[Query]:
-    """The queries of a request. Raises UserError naming the first field that is out of bounds, and its range."""
+    """The queries of a request. Raises UserError naming the first field that is out of bounds, and
+    its range.
+    """
     _check_range("queries", len(request.queries), max_queries, low=1, unit="queries")
-    queries = [_read_query(f"queries[{i}]", message, about) for i, message in enumerate(request.queries)]
+    queries = [
+        _read_query(f"queries[{i}]", message, about) for i, message in enumerate(request.queries)
+    ]
     chunks = sum(query.k * (1 + query.continuation) for query in queries)
-    _check_range("queries", chunks, MAX_CHUNKS, unit="chunks (k times 1 + continuation, over all queries)")
+    _check_range(
+        "queries", chunks, MAX_CHUNKS, unit="chunks (k times 1 + continuation, over all queries)"
+    )
     return queries
 
 

@@ -9,7 +9,8 @@ from ragauge.pipelines.retrieval.retriever import Neighbours, Query
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
-MAX_ROW_TOKENS = 1 << 16  # of a neighbour: a reply must not make the client take memory beyond its own size
+# of a neighbour: a reply must not make the client take memory beyond its own size
+MAX_ROW_TOKENS = 1 << 16
 
 
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
@@ -19,7 +20,9 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
         for query in queries:
             numbers = {"k": query.k, "nprobe": query.nprobe, "budget_s": query.budget_s}
             tokens = None if query.tokens is None else pb.Tokens(ids=query.tokens)
-            request.queries.add(text=query.text, tokens=tokens, continuation=query.continuation, **numbers)
+            request.queries.add(
+                text=query.text, tokens=tokens, continuation=query.continuation, **numbers
+            )
     except (ValueError, TypeError) as error:
         raise UserError(f"query: {error}") from error
     return request
@@ -27,7 +30,11 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
 
 def query(message: pb.Query) -> Query:
     """Raises UserError on a query that cannot be sent."""
-    given = {name: getattr(message, name) for name in ("text", "nprobe", "budget_s") if message.HasField(name)}
+    given = {
+        name: getattr(message, name)
+        for name in ("text", "nprobe", "budget_s")
+        if message.HasField(name)
+    }
     tokens = list(message.tokens.ids) if message.HasField("tokens") else None
     return Query(tokens=tokens, k=message.k, continuation=message.continuation, **given)
 
@@ -53,11 +60,14 @@ def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
 
 
 def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
-    """The neighbours of one query; of the whole call's seconds, what the server's stages leave is the network's. Raises
-    ValueError: tokens that do not fit the lengths that the message states."""
+    """The neighbours of one query; of the whole call's seconds, what the server's stages leave is
+    the network's. Raises ValueError: tokens that do not fit the lengths that the message states.
+    """
     rows = message.neighbours
     tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
-    continuations, continuation_lengths = _padded([row.continuation for row in rows], message.continuation_tokens)
+    continuations, continuation_lengths = _padded(
+        [row.continuation for row in rows], message.continuation_tokens
+    )
     return Neighbours(
         ids=np.array([row.id for row in rows], dtype=np.int64),
         distances=np.array([row.distance for row in rows], dtype=np.float32),

@@ -39,7 +39,9 @@ class Axis:
 
 
 def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
-    """A logarithmic axis labelled with plain numbers: round ones, 1, 2, 5 or powers of ten, depending on its span."""
+    """A logarithmic axis labelled with plain numbers: round ones, 1, 2, 5 or powers of ten,
+    depending on its span.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     positive = [v for v in values if is_number(v) and v > 0]

@@ -32,8 +32,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Dots:
-    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other models last. Of a single
-    quantity `by_dataset` has a column a data set and a row a model."""
+    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other
+    models last. Of a single quantity `by_dataset` has a column a data set and a row a model.
+    """
 
     axes: Mapping[str, Axis]  # the quantities, left to right
     # of a line of the table: the method, or another word, whose colour and marker it has
@@ -54,38 +55,55 @@ class Dots:
     def _panels(self, block: Block) -> list[_Panel]:
         if not self.by_dataset:
             return [
-                ("" if place else block.title, block.table, *entry) for place, entry in enumerate(self.axes.items())
+                ("" if place else block.title, block.table, *entry)
+                for place, entry in enumerate(self.axes.items())
             ]
         parts = block.table.groupby("dataset", sort=False)
         names = [f"\n{str(name).removeprefix(LONGBENCH)}" for name, _ in parts]
         titles = [block.title + names[0], *names[1:]]
-        return [(title, part, *next(iter(self.axes.items()))) for title, (_, part) in zip(titles, parts, strict=True)]
+        return [
+            (title, part, *next(iter(self.axes.items())))
+            for title, (_, part) in zip(titles, parts, strict=True)
+        ]
 
 
 def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
-    """The measured (model, data set) pairs, or models, in the table's order, then all other published models as one,
-    with the predictions of published numbers."""
-    others = table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
-    measured, printed = table[~others], table[others]
+    """The measured (model, data set) pairs, or models, in the table's order, then all other
+    published models as one, with the predictions of published numbers.
+    """
+    others = (
+        table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
+    )
+    measured = table[~others]
+    printed = table[others]
     parts = measured.groupby(["model"] if by_dataset else ["model", "dataset"], sort=False)
     drawn = [Block(f"measured: {' · '.join(map(str, key))}", part, False) for key, part in parts]
     if printed.empty:
         return drawn
     if by_dataset:
         order = {name: place for place, name in enumerate(dict.fromkeys(measured["dataset"]))}
-        printed = printed.sort_values("dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable")
+        printed = printed.sort_values(
+            "dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable"
+        )
         return [*drawn, Block("published", printed, True)]
-    title = " · ".join(filter(None, ["published (the paper's models)", ", ".join(dict.fromkeys(printed["dataset"]))]))
+    title = " · ".join(
+        filter(
+            None, ["published (the paper's models)", ", ".join(dict.fromkeys(printed["dataset"]))]
+        )
+    )
     return [*drawn, Block(title, printed, True)]
 
 
 def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset: bool) -> Figure:
     share: Share = "all" if by_dataset else "col"
     room_in, keys = (0.5, 4) if by_dataset else (0.42, 7)
-    heights, columns = [len(block.labels) for block in shown], max(map(len, panels))
+    heights = [len(block.labels) for block in shown]
+    columns = max(map(len, panels))
     with style.theme():
         figure = style.figure(style.TEXT_IN, ROW_IN * sum(heights) + room_in * len(shown) + 0.6)
-        axes = figure.subplots(len(shown), columns, sharex=share, squeeze=False, height_ratios=heights)
+        axes = figure.subplots(
+            len(shown), columns, sharex=share, squeeze=False, height_ratios=heights
+        )
         for block, line, row in zip(shown, axes, panels, strict=True):
             for place, ax in enumerate(line):
                 ax.set_visible(place < len(row))
@@ -101,7 +119,8 @@ def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset
 
 def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
     title, table, quantity, axis = panel
-    part, labels = table[table["quantity"] == quantity], block.labels
+    part = table[table["quantity"] == quantity]
+    labels = block.labels
     style.name_rows(ax, labels if named else [""] * len(labels))
     ax.spines["left"].set_visible(False)
     if title:
@@ -113,21 +132,29 @@ def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
         if block.published:
             _draw_published(ax, line, labels.index(line["label"]), models)
         else:
-            _draw_measured(ax, line, labels.index(line["label"]), style.few(line["n"], part["n"].max()))
+            _draw_measured(
+                ax, line, labels.index(line["label"]), style.few(line["n"], part["n"].max())
+            )
     axis.apply(ax, "x", [*part["measured"], *part["published"]])
     if axis.scale == "linear" and not axis.is_difference:
         _make_room(ax, [*part["high"], *part["measured"], *part["published"]])
 
 
 def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None:
-    """Filled where measured, hollow where published for the same model; "no number" where there is none."""
+    """Filled where measured, hollow where published for the same model; "no number" where there is
+    none.
+    """
     small: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
     _, colour, marker = style.method_style(str(line["style"]))
     if is_number(line["published"]):
-        ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
+        ax.plot(
+            line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3
+        )
     if is_number(line["measured"]):
         style.interval(ax, line["measured"], y, line["low"], line["high"], colour)
-        ax.plot(line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4)
+        ax.plot(
+            line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4
+        )
         end = line["high"] if is_number(line["high"]) else line["measured"]
         ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small)
     else:
@@ -139,7 +166,16 @@ def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[
     _, colour, _ = style.method_style(str(line["style"]))
     place = models.index(line["model"])
     at = y + 0.11 * (place - (len(models) - 1) / 2)
-    ax.plot(line["published"], at, style.series_style(place)[1], mfc="white", mec=colour, mew=0.9, ms=3.6, zorder=3)
+    ax.plot(
+        line["published"],
+        at,
+        style.series_style(place)[1],
+        mfc="white",
+        mec=colour,
+        mew=0.9,
+        ms=3.6,
+        zorder=3,
+    )
     if is_number(line["measured"]):
         ax.plot(line["measured"], at, ".", color=style.INK, ms=1.8, mew=0, zorder=4)
 
@@ -153,14 +189,18 @@ def _handles(shown: Sequence[Block]) -> list[Any]:
         handles.append(style.handle("published, same model", style.INK, "d", hollow=True))
     for block in (block for block in shown if block.published):
         for place, model in enumerate(dict.fromkeys(block.table["model"])):
-            handles.append(style.handle(str(model), style.INK, style.series_style(place)[1], hollow=True))
+            handles.append(
+                style.handle(str(model), style.INK, style.series_style(place)[1], hollow=True)
+            )
         if any(is_number(v) for v in block.table["measured"]):
             handles.append(style.handle("predicted", style.INK, "."))
     return handles
 
 
 def _make_room(ax: Axes, values: Sequence[float]) -> None:
-    """An axis from zero with room for its largest interval, and for those of the panels that share it."""
+    """An axis from zero with room for its largest interval, and for those of the panels that share
+    it.
+    """
     known = [float(v) for v in values if is_number(v)]
     if not known:
         return

@@ -1,4 +1,6 @@
-"""The small print of every table and figure: what was measured, on how many questions, in which precision, where."""
+"""The small print of every table and figure: what was measured, on how many questions, in which
+precision, where.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,12 +21,17 @@ FEW_COMMITS = 3  # that small print names one by one
 def footer(runs: Runs, table: Table) -> str:
     """One line on the answers, times or pipelines behind the measured numbers of a table."""
     measured = table[table["measured"].notna()]
-    answered, timed = [v for v in runs.run if _in(measured, v)], _timed(runs, measured)
+    answered = [v for v in runs.run if _in(measured, v)]
+    timed = _timed(runs, measured)
     if answered or timed:
         return sentence(*_of_answers(runs, answered), timed)
     if sentences := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
         return sentence(*sentences)
-    return "Nothing measured yet." if table.empty else "Nothing measured here: published and predicted numbers only."
+    return (
+        "Nothing measured yet."
+        if table.empty
+        else "Nothing measured here: published and predicted numbers only."
+    )
 
 
 def sentence(*parts: str) -> str:
@@ -37,7 +44,9 @@ def _listed(texts: Iterable[str]) -> str:
 
 
 def _place(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> list[str]:
-    """Where numbers were measured and with which torch and code, from their provenance blocks, each with its device."""
+    """Where numbers were measured and with which torch and code, from their provenance blocks, each
+    with its device.
+    """
     names = _listed(machine(block, device) for block, device in blocks)
     torches = [(block.get("packages") or {}).get("torch") for block, _ in blocks]
     commits = list(dict.fromkeys(filter(None, (commit(block) for block, _ in blocks))))
@@ -58,7 +67,10 @@ def _of_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
     if not answered:
         return []
     models = _listed(f"{v.model} ({v.engine})" for v in answered)
-    questions = _listed(_questions(runs, answered, dataset) for dataset in dict.fromkeys(v.dataset for v in answered))
+    questions = _listed(
+        _questions(runs, answered, dataset)
+        for dataset in dict.fromkeys(v.dataset for v in answered)
+    )
     place = _place([(provenance_of(v), v.device) for v in answered])
     return [f"Measured: {models}", questions, "intervals: bootstrap 95%", *place]
 
@@ -68,8 +80,12 @@ def _timed(runs: Runs, measured: Table) -> str:
     clocked = measured[measured["source"] == CellSource.LATENCY]
     pairs = set(zip(clocked["model"], clocked["dataset"], strict=True))
     files = (*runs.latencies, *runs.loads, *runs.streams) if pairs else ()
-    shown = [protocols for protocols in files if (protocols["model"], protocols["dataset"]) in pairs]
-    times = _listed(f"{f['model']} ({precision(f.get('protocol') or {})}) on {place(f)}" for f in shown)
+    shown = [
+        protocols for protocols in files if (protocols["model"], protocols["dataset"]) in pairs
+    ]
+    times = _listed(
+        f"{f['model']} ({precision(f.get('protocol') or {})}) on {place(f)}" for f in shown
+    )
     return times and f"times: {times}"
 
 
@@ -77,14 +93,21 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
     """How many questions of a data set were asked, and how many answers the model's context cut."""
     used = [v for v in answered if v.dataset == dataset]
     counts = sorted({len(v.records) for v in used})
-    shown = counted(counts[0], "question") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} questions"
-    entry, facts = runs.config.datasets.get(dataset), runs.facts(dataset)
+    shown = (
+        counted(counts[0], "question")
+        if len(counts) == 1
+        else f"{counts[0]} to {counts[-1]} questions"
+    )
+    entry = runs.config.datasets.get(dataset)
+    facts = runs.facts(dataset)
     if facts and facts.questions and counts[-1] < facts.questions:
         shown += f" (a subset of {facts.questions:,})"
     elif entry and entry.limit:
         shown += " (a subset)"
     cut = [record.get("cut", False) for v in used for record in v.records.values()]
-    return f"{dataset}: {shown}" + (f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else "")
+    return f"{dataset}: {shown}" + (
+        f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else ""
+    )
 
 
 def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
@@ -98,15 +121,22 @@ def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
     if not used:
         return []
     paired = (measured["quantity"] == AGAINST_NONE).any()
-    tasks = (_listed(_sequences(p) for p in used if p.settings.task == task) for task in ("perplexity", "generate"))
-    models = _listed(f"{p.specification.model} ({p.specification.dtype or 'dtype not recorded'})" for p in used)
+    tasks = (
+        _listed(_sequences(p) for p in used if p.settings.task == task)
+        for task in ("perplexity", "generate")
+    )
+    models = _listed(
+        f"{p.specification.model} ({p.specification.dtype or 'dtype not recorded'})" for p in used
+    )
     return [
         f"Measured: {models}",
         *tasks,
         _disturbed(used),
         _listed(_filled(system.index) for system in shown),
         "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
-        "in the figure those of a perplexity are of its paired difference from no retrieval" if paired else "",
+        "in the figure those of a perplexity are of its paired difference from no retrieval"
+        if paired
+        else "",
         *_place([(p.meta.get("provenance") or {}, p.specification.device) for p in used]),
     ]
 
@@ -126,15 +156,19 @@ def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
         texts,
         _listed(_filled(one.index) for one, _ in reports),
         "intervals: bootstrap 95% over queries",
-        "machine: " + (_listed(machine(report.provenance or {}) for _, report in reports) or "not recorded"),
+        "machine: "
+        + (_listed(machine(report.provenance or {}) for _, report in reports) or "not recorded"),
     ]
 
 
 def _sequences(pipeline: PipelineRun) -> str:
     settings = pipeline.settings
-    is_cut = any(record.tokens < settings.tokens for record in pipeline.all_records)  # by the ends of short texts
+    # by the ends of short texts
+    is_cut = any(record.tokens < settings.tokens for record in pipeline.all_records)
     most = "at most " if is_cut else ""
-    sequences = f"{counted(len(pipeline.all_records), 'sequence')} of {most}{settings.tokens} tokens"
+    sequences = (
+        f"{counted(len(pipeline.all_records), 'sequence')} of {most}{settings.tokens} tokens"
+    )
     if settings.task == "perplexity":
         return f"perplexity: {sequences} {_source(pipeline.text, pipeline.specification.database)}"
     where = f", decoder on cores {settings.cores}" if settings.cores else ""

@@ -13,8 +13,11 @@ from ragauge.results.cells import VALUES, Table
 NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
 Interval = tuple[float, float]
 NO_INTERVAL = (math.nan, math.nan)
-KEY_IN, LETTER_IN, KEY_LINE_IN = 0.5, 0.058, 0.17  # of a legend's entry: its marker, a letter, its height
-LETTER, LINE = 0.027, 0.065  # size of small type in units of a panel
+KEY_IN = 0.5
+LETTER_IN = 0.058
+KEY_LINE_IN = 0.17  # of a legend's entry: its marker, a letter, its height
+LETTER = 0.027
+LINE = 0.065  # size of small type in units of a panel
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Point:
     y: float
     y_interval: Interval = NO_INTERVAL
     x_interval: Interval = NO_INTERVAL
-    look: str = ""  # the method or option whose colour and marker it has; empty: those of the line's place
+    # the method or option whose colour and marker it has; empty: those of the line's place
+    look: str = ""
     curve: str | None = None  # the points that are joined; by default those of the line
     order: float = 0.0  # along the curve, before x
     published: bool = False
@@ -57,15 +61,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """One coordinate system of a figure. `join` says which points of a curve a line joins: all, none, or the best ones,
-    which no other point of the curve beats in both coordinates (lower is better)."""
+    """One coordinate system of a figure. `join` says which points of a curve a line joins: all,
+    none, or the best ones, which no other point of the curve beats in both coordinates (lower is
+    better).
+    """
 
     title: str
     x: Axis
     y: Axis
     points: Sequence[Point]
     join: Literal["all", "best", "none"] = "all"
-    stairs: Sequence[tuple[float, float]] = ()  # a dashed line through the best y at or below each x
+    # a dashed line through the best y at or below each x
+    stairs: Sequence[tuple[float, float]] = ()
 
 
 def rows(table: Table) -> list[Row]:
@@ -80,13 +87,16 @@ def rows(table: Table) -> list[Row]:
 
 @dataclass(frozen=True)
 class Lines:
-    """A line plot of the rows of a table that have two numbers: a panel a model and data set, measured ones first."""
+    """A line plot of the rows of a table that have two numbers: a panel a model and data set,
+    measured ones first.
+    """
 
     x: str  # a quantity or a key
     x_axis: Axis
     y: str
     y_axis: Axis
-    line: str | Callable[[Row], str] | None = None  # a row's line in the legend; by default its method's name
+    # a row's line in the legend; by default its method's name
+    line: str | Callable[[Row], str] | None = None
     # whose colour and marker a row has; empty: those of the line's place
     look: str | Callable[[Row], str] = lambda row: str(row.keys.get("method", ""))
     columns: Sequence[str] = ("measured", "published")
@@ -99,17 +109,27 @@ class Lines:
         return self.draw(self.points(table))
 
     def draw(self, points: Iterable[Point]) -> Figure:
-        panels = [Panel(title, self.x_axis, self.y_axis, part, self.join) for title, part in by_panel(points).items()]
+        panels = [
+            Panel(title, self.x_axis, self.y_axis, part, self.join)
+            for title, part in by_panel(points).items()
+        ]
         return draw(panels, columns=self.across, share=self.share, nothing=self.nothing)
 
     def points(self, table: Table) -> list[Point]:
         points = (self._point(row, column) for column in self.columns for row in rows(table))
         shown = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
-        counts = {name: [p.row.number(self.y, "n") for p in panel] for name, panel in by_panel(shown).items()}
-        return [replace(p, label=style.few(p.row.number(self.y, "n"), max(counts[p.panel]))) for p in shown]
+        counts = {
+            name: [p.row.number(self.y, "n") for p in panel]
+            for name, panel in by_panel(shown).items()
+        }
+        return [
+            replace(p, label=style.few(p.row.number(self.y, "n"), max(counts[p.panel])))
+            for p in shown
+        ]
 
     def _point(self, row: Row, column: str) -> Point:
-        measured, title = column == "measured", f"{row.keys['model']}\n{row.keys['dataset']}".strip()
+        measured = column == "measured"
+        title = f"{row.keys['model']}\n{row.keys['dataset']}".strip()
         look = self.look if isinstance(self.look, str) else self.look(row)
         line = self.line(row) if callable(self.line) else self.line
         return Point(
@@ -132,7 +152,12 @@ def by_panel(points: Iterable[Point]) -> dict[str, list[Point]]:
 
 
 def draw(
-    panels: Sequence[Panel], *, columns: int = 3, height_in: float = 2.25, share: bool = False, nothing: str = NOTHING
+    panels: Sequence[Panel],
+    *,
+    columns: int = 3,
+    height_in: float = 2.25,
+    share: bool = False,
+    nothing: str = NOTHING,
 ) -> Figure:
     """The panels from left to right, on one scale if they `share` it, and one legend."""
     everything = [point for panel in panels for point in panel.points]
@@ -152,7 +177,11 @@ def draw(
             _draw_panel(ax, panel, looks, everything if share else panel.points)
         for ax in grid[len(panels) :]:
             ax.set_visible(False)
-        style.legend(figure, [style.handle(name, *look, line=True) for name, look in looks.items()], columns=keys)
+        style.legend(
+            figure,
+            [style.handle(name, *look, line=True) for name, look in looks.items()],
+            columns=keys,
+        )
         return figure
 
 
@@ -167,7 +196,11 @@ def best(points: Sequence[Point]) -> list[Point]:
 
 def swept(points: Iterable[Point]) -> set[str]:
     """The lines that have points at several x."""
-    return {name for name, line in _grouped(points, lambda p: p.line).items() if len({p.x for p in line}) > 1}
+    return {
+        name
+        for name, line in _grouped(points, lambda p: p.line).items()
+        if len({p.x for p in line}) > 1
+    }
 
 
 def steps(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -186,39 +219,61 @@ def _grouped(points: Iterable[Point], key: Callable[[Point], str]) -> dict[str, 
     return groups
 
 
-def _draw_panel(ax: Axes, panel: Panel, looks: Mapping[str, tuple[str, str]], scaled: Sequence[Point]) -> None:
+def _draw_panel(
+    ax: Axes, panel: Panel, looks: Mapping[str, tuple[str, str]], scaled: Sequence[Point]
+) -> None:
     """Draw the points of a panel, its axes scaled for those of all panels that share them."""
     ax.set_title(panel.title, loc="left", color=style.MUTED, pad=3)
     ax.set_xlabel(panel.x.label)
     ax.grid(axis="both")
     ax.margins(0.12)
     if not panel.points:
-        ax.text(0.5, 0.5, "nothing measured", transform=ax.transAxes, ha="center", color=style.MUTED)
+        ax.text(
+            0.5, 0.5, "nothing measured", transform=ax.transAxes, ha="center", color=style.MUTED
+        )
         ax.set(xticks=[], yticks=[])
         return
     if panel.points[0].published:
         ax.set_facecolor(style.PUBLISHED_FACE)
     if panel.stairs:
-        ax.plot(*zip(*panel.stairs, strict=True), color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1)
+        ax.plot(
+            *zip(*panel.stairs, strict=True), color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1
+        )
     for curve in _grouped(panel.points, lambda p: p.line if p.curve is None else p.curve).values():
         _draw_curve(ax, panel, curve, *looks[curve[0].line])
     panel.x.apply(ax, "x", [p.x for p in scaled])
     panel.y.apply(ax, "y", [v for p in scaled for v in (p.y, p.y_interval[1])])
     labelled = panel.points
     if panel.join == "best":
-        labelled = [point for line in _grouped(panel.points, lambda p: p.line).values() for point in best(line)]
+        labelled = [
+            point
+            for line in _grouped(panel.points, lambda p: p.line).values()
+            for point in best(line)
+        ]
     _write_labels(ax, labelled)
 
 
 def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, marker: str) -> None:
     joined = best(curve) if panel.join == "best" else sorted(curve, key=lambda p: (p.order, p.x))
     if panel.join != "none":
-        ax.plot([p.x for p in joined], [p.y for p in joined], color=colour, lw=1.0, alpha=0.7, zorder=2)
+        ax.plot(
+            [p.x for p in joined], [p.y for p in joined], color=colour, lw=1.0, alpha=0.7, zorder=2
+        )
     for point in curve:
         alpha = 0.45 if point.fill == "pale" or point not in joined else 1.0
         face, edge = ("white", 0.9) if point.fill == "hollow" else (colour, 0)
         size = style.marker_size(marker)
-        ax.plot(point.x, point.y, marker, color=colour, mfc=face, alpha=alpha, ms=size, mew=edge, zorder=4)
+        ax.plot(
+            point.x,
+            point.y,
+            marker,
+            color=colour,
+            mfc=face,
+            alpha=alpha,
+            ms=size,
+            mew=edge,
+            zorder=4,
+        )
         style.interval(ax, point.x, 0.0, *point.y_interval, colour, vertical=True)
         style.interval(ax, 0.0, point.y, *point.x_interval, colour)
 
@@ -226,19 +281,32 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
 def _write_labels(ax: Axes, points: Sequence[Point]) -> None:
     """Labels next to points, each in the first of four places that is free; left out where none is."""
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation reads
-    to_axes, at = ax.transData + ax.transAxes.inverted(), ax.transAxes
-    font: dict[str, Any] = {"fontsize": style.SMALL_PT - 1.2, "color": style.INK, "va": "bottom", "zorder": 5}
+    to_axes = ax.transData + ax.transAxes.inverted()
+    at = ax.transAxes
+    font: dict[str, Any] = {
+        "fontsize": style.SMALL_PT - 1.2,
+        "color": style.INK,
+        "va": "bottom",
+        "zorder": 5,
+    }
     behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
-    taken = [(*to_axes.transform((p.x, p.y)), 0.0, 0.0) for p in points]  # left, bottom, width, height
+    # left, bottom, width, height
+    taken = [(*to_axes.transform((p.x, p.y)), 0.0, 0.0) for p in points]
     for point in (p for p in points if p.label):
         across, up = (float(c) for c in to_axes.transform((point.x, point.y)))
         size = (LETTER * len(point.label), LINE)
         for right, above in ((True, True), (True, False), (False, True), (False, False)):
             left = across + 0.02 if right else across - 0.02 - size[0]
             box = (left, up + 0.015 if above else up - 0.015 - LINE, *size)
-            if box[0] >= 0 and box[0] + box[2] <= 1 and not any(_overlap(box, other) for other in taken):
+            if (
+                box[0] >= 0
+                and box[0] + box[2] <= 1
+                and not any(_overlap(box, other) for other in taken)
+            ):
                 taken.append(box)
-                ax.text(left, box[1], point.label, transform=at, bbox=behind, **font).set_in_layout(False)
+                ax.text(left, box[1], point.label, transform=at, bbox=behind, **font).set_in_layout(
+                    False
+                )
                 break
 
 
@@ -247,16 +315,20 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
 
 
 def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each line: its method's, paler and with another marker for each further line of a method."""
+    """Colour and marker of each line: its method's, paler and with another marker for each further
+    line of a method.
+    """
     first = {name: line[0].look for name, line in _grouped(points, lambda p: p.line).items()}
     if all(map(style.is_method, first.values())):
         first = dict(sorted(first.items(), key=lambda entry: style.method_order(entry[1])))
-    methods, looks = list(first.values()), {}
+    methods = list(first.values())
+    looks = {}
     for place, (name, method) in enumerate(first.items()):
         if not style.is_method(method):
             looks[name] = style.series_style(place)
             continue
-        before, shades = methods[:place].count(method), methods.count(method)
+        before = methods[:place].count(method)
+        shades = methods.count(method)
         _, colour, marker = style.method_style(method)
         marker = marker if shades == 1 else style.series_style(before)[1]
         looks[name] = (style.paler(colour, 0.5 * before / max(1, shades - 1)), marker)

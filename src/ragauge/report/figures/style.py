@@ -22,23 +22,42 @@ COLUMN_IN = 3.35  # width of one column of a two-column paper
 TEXT_IN = 6.9  # width of its text block
 SMALL_PT = 6.2
 MARKER_PT = 4.2
-INK, MUTED, PUBLISHED_FACE = "#1A1A1A", "#6B6B6B", "#F5F4F0"
+INK = "#1A1A1A"
+MUTED = "#6B6B6B"
+PUBLISHED_FACE = "#F5F4F0"
 
-LOOKS: dict[str, Any] = yaml.safe_load((files("ragauge.report.figures") / "looks.yaml").read_text(encoding="utf-8"))
-METHODS, OPTIONS = ({name: tuple(look) for name, look in LOOKS[kind].items()} for kind in ("methods", "options"))
+LOOKS: dict[str, Any] = yaml.safe_load(
+    (files("ragauge.report.figures") / "looks.yaml").read_text(encoding="utf-8")
+)
+METHODS, OPTIONS = (
+    {name: tuple(look) for name, look in LOOKS[kind].items()} for kind in ("methods", "options")
+)
 _OTHER_COLOURS = ("#7A5195", "#A6761D", "#66A61E", "#1B4F72")
-_SERIES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
+_SERIES = (
+    ("#0072B2", "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    ("#E69F00", "v"),
+    ("#56B4E9", "P"),
+)
 
 
 def method_style(method: str) -> tuple[str, str, str]:
-    """(label, colour, marker) of a method, an option or a difference "a − b"; `dense:minilm` has that encoder."""
+    """(label, colour, marker) of a method, an option or a difference "a − b"; `dense:minilm` has
+    that encoder.
+    """
     if " − " in method:
         return method.replace("_", " "), INK, "o"
     if method in OPTIONS:
         return OPTIONS[method]
     name, _, encoder = method.partition(":")
     if name not in METHODS:
-        return method.replace("_", " "), _OTHER_COLOURS[sum(name.encode()) % len(_OTHER_COLOURS)], "p"
+        return (
+            method.replace("_", " "),
+            _OTHER_COLOURS[sum(name.encode()) % len(_OTHER_COLOURS)],
+            "p",
+        )
     label, colour, marker = METHODS[name]
     return (f"{label} ({encoder})" if encoder else label), colour, marker
 
@@ -63,7 +82,9 @@ def marker_size(marker: str) -> float:
 
 
 def series_style(index: int) -> tuple[str, str]:
-    """(colour, marker) of the index-th line of a figure whose lines are not methods; the marker of a paper's model."""
+    """(colour, marker) of the index-th line of a figure whose lines are not methods; the marker of
+    a paper's model.
+    """
     return _SERIES[index % len(_SERIES)]
 
 
@@ -75,7 +96,9 @@ def paler(colour: str, share: float) -> str:
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """The settings of `looks.yaml`, for as long as a figure is drawn or written; the caller's are restored."""
+    """The settings of `looks.yaml`, for as long as a figure is drawn or written; the caller's are
+    restored.
+    """
     import matplotlib as mpl
 
     with mpl.rc_context(LOOKS["rc"]):
@@ -108,7 +131,9 @@ def empty(message: str) -> Figure:
 
 
 def footer(made: Figure, text: str) -> None:
-    """Small print along the lower edge; the figure grows by its lines, so that nothing above gets narrower."""
+    """Small print along the lower edge; the figure grows by its lines, so that nothing above gets
+    narrower.
+    """
     width_in, height_in = made.get_size_inches()
     lines = textwrap.wrap(text, max(40, int(width_in * 23)))
     room_in = (len(lines) * SMALL_PT * 1.25 + 5) / 72
@@ -117,21 +142,37 @@ def footer(made: Figure, text: str) -> None:
     engine = cast(Any, made.get_layout_engine())
     if engine is not None:
         engine.set(rect=(0.01, share, 0.98, 1 - share))  # long labels would touch the edge
-    made.text(0.012, share * 0.86, "\n".join(lines), fontsize=SMALL_PT - 0.7, color=MUTED, va="top", linespacing=1.25)
+    made.text(
+        0.012,
+        share * 0.86,
+        "\n".join(lines),
+        fontsize=SMALL_PT - 0.7,
+        color=MUTED,
+        va="top",
+        linespacing=1.25,
+    )
 
 
-def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str, vertical: bool = False) -> None:
+def interval(
+    ax: Axes, x: float, y: float, low: float, high: float, colour: str, vertical: bool = False
+) -> None:
     """An error bar without caps, below the points; none where the ends are not known."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return
     if vertical:
-        ax.plot([x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2)
+        ax.plot(
+            [x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2
+        )
     else:
-        ax.plot([low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2)
+        ax.plot(
+            [low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2
+        )
 
 
 def few(n: float, most: float) -> str:
-    """What is written at a number of far fewer questions than its neighbours have; nothing at others."""
+    """What is written at a number of far fewer questions than its neighbours have; nothing at
+    others.
+    """
     return f"n = {n:g}" if 0 < n < SHARED * most else ""
 
 
@@ -145,8 +186,11 @@ def name_rows(ax: Axes, names: Sequence[str]) -> None:
 def handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
     from matplotlib.lines import Line2D
 
-    face, size = "white" if hollow else colour, marker_size(marker)
-    return Line2D([], [], color=colour, marker=marker, mfc=face, ms=size, lw=1.1 if line else 0, label=label)
+    face = "white" if hollow else colour
+    size = marker_size(marker)
+    return Line2D(
+        [], [], color=colour, marker=marker, mfc=face, ms=size, lw=1.1 if line else 0, label=label
+    )
 
 
 def legend(made: Figure, handles: Sequence[object], columns: int) -> None:

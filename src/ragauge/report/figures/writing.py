@@ -1,4 +1,6 @@
-"""Items as files: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, without timestamps; the provenance of a run."""
+"""Items as files: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, without timestamps; the
+provenance of a run.
+"""
 
 import io
 import json
@@ -21,16 +23,35 @@ METADATA: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     "png": {"Software": None},
 }
-_TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\~{}", "^": r"\^{}"}
-_TEX |= {"\\": r"\textbackslash{}", "·": r"$\cdot$", "×": r"$\times$", "–": "--", "−": "$-$", "…": r"\ldots{}"}
+_TEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\~{}",
+    "^": r"\^{}",
+}
+_TEX |= {
+    "\\": r"\textbackslash{}",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
+    "–": "--",
+    "−": "$-$",
+    "…": r"\ldots{}",
+}
 _ESCAPES = str.maketrans(_TEX)
 
 
 def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
-    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their paths. Raises UserError
-    if there is no such item, or a results file cannot be read."""
+    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their
+    paths. Raises UserError if there is no such item, or a results file cannot be read.
+    """
     module = registry.module("item", item)
-    table, about = module.table(runs), module.__doc__ or item
+    table = module.table(runs)
+    about = module.__doc__ or item
     small = small_print(item, runs, table)
     contents = {
         "csv": csv_text(table).encode(),
@@ -49,8 +70,9 @@ def small_print(item: str, runs: Runs, table: Table) -> str:
 
 
 def write_provenance(runs: Runs, out_dir: Path) -> Path:
-    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in a run; and
-    `scores.csv`, from which paired differences can be computed again."""
+    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in a
+    run; and `scores.csv`, from which paired differences can be computed again.
+    """
     path = out_dir / "provenance.json"
     write_file(path.with_name("scores.csv"), csv_text(measures.by_question(runs)).encode())
     text = json.dumps(provenance.describe(runs), indent=1, ensure_ascii=False)
@@ -74,13 +96,17 @@ class Column:
 
 
 def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
-    """The table for readers: (columns, rows of text, numbered notes), one row for each set of keys; columns that hold
-    nothing are left out."""
+    """The table for readers: (columns, rows of text, numbered notes), one row for each set of keys;
+    columns that hold nothing are left out.
+    """
     keys = [c for c in table.columns if c not in (*VALUES, "quantity")]
     printed = set(table[table["published"].notna()]["quantity"])
     columns = []
     for name in dict.fromkeys(table["quantity"]):
-        columns += [Column(name, "measured"), *([Column(name, "published")] if name in printed else [])]
+        columns += [
+            Column(name, "measured"),
+            *([Column(name, "published")] if name in printed else []),
+        ]
     notes: dict[str, int] = {}
     rows = []
     for names, part in table.groupby(keys, sort=False, dropna=False):
@@ -90,7 +116,12 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
         sizes = sorted({int(line["n"]) for line in cells.values() if line["n"]})
         key_texts = ["" if key is None or key != key else str(key) for key in names]
         rows.append([*key_texts, *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
-    header = [*(Column(key, "key") for key in keys), *columns, Column("n", "n"), Column("notes", "notes")]
+    header = [
+        *(Column(key, "key") for key in keys),
+        *columns,
+        Column("n", "n"),
+        Column("notes", "notes"),
+    ]
     filled = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
     return [header[i] for i in filled], [[row[i] for i in filled] for row in rows], list(notes)
 
@@ -101,18 +132,26 @@ def markdown(table: Table, about: str, footer: str) -> str:
     header = [column.title for column in columns]
     title, _, rest = about.strip().partition("\n")
     lines = [f"# {title}", "", rest.strip(), ""] if rest.strip() else [f"# {title}", ""]
-    lines += [_pipe(header), _pipe(["---"] * len(header)), *map(_pipe, rows)] if rows else ["No records yet."]
+    lines += (
+        [_pipe(header), _pipe(["---"] * len(header)), *map(_pipe, rows)]
+        if rows
+        else ["No records yet."]
+    )
     lines += ["", *(f"{i}. {note}" for i, note in enumerate(notes, 1))] if notes else []
     return "\n".join([*lines, "", footer, ""])
 
 
 def latex(item: str, table: Table, about: str, footer: str) -> str:
-    """The wide table as a floating booktabs table; needs the packages booktabs and, for its width, graphicx."""
+    """The wide table as a floating booktabs table; needs the packages booktabs and, for its width,
+    graphicx.
+    """
     columns, rows, notes = wide(table)
     header = [column.title for column in columns]
     title = about.strip().partition("\n")[0]
     small = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
-    cells = [" & ".join(text.translate(_ESCAPES) for text in row) + r" \\" for row in (header, *rows)]
+    cells = [
+        " & ".join(text.translate(_ESCAPES) for text in row) + r" \\" for row in (header, *rows)
+    ]
     return "\n".join(
         [
             r"\begin{table*}",
@@ -134,13 +173,17 @@ def latex(item: str, table: Table, about: str, footer: str) -> str:
 
 
 def number(value: Any, quantity: str) -> str:
-    """A number formatted by its quantity: cycles in powers of ten, speedups in 3 digits, shares in 3 decimals."""
+    """A number formatted by its quantity: cycles in powers of ten, speedups in 3 digits, shares in
+    3 decimals.
+    """
     if value is None or value == "" or not math.isfinite(float(value)):
         return ""
     value = float(value)
     if "cycles" in quantity:
         return f"{value:.3g}".replace("e+", "e")
-    if "speedup" in quantity or quantity.endswith(("_s", "_ms", "_words", "_steps", "_d", "tokens", "samples")):
+    if "speedup" in quantity or quantity.endswith(
+        ("_s", "_ms", "_words", "_steps", "_d", "tokens", "samples")
+    ):
         return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
     return f"{value:.3f}".replace("-", "−")
 
@@ -152,7 +195,8 @@ def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
     text = number(line[column.holds], quantity)
     if column.holds == "published" or not text:
         return text
-    low, high = number(line["low"], quantity), number(line["high"], quantity)
+    low = number(line["low"], quantity)
+    high = number(line["high"], quantity)
     between = f" [{low}, {high}]" if low and high else ""
     p = line["p"]
     return text + between + (f" p={p:.2g}" if isinstance(p, float) and math.isfinite(p) else "")
@@ -163,8 +207,9 @@ def _pipe(cells: Sequence[str]) -> str:
 
 
 def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
-    """The figure in each format, its axes at rounded places: the layout's solver differs in the last bits between
-    runs."""
+    """The figure in each format, its axes at rounded places: the layout's solver differs in the
+    last bits between runs.
+    """
     buffers = {kind: io.BytesIO() for kind in METADATA}
     with style.theme():
         style.footer(figure, footer)

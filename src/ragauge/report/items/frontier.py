@@ -1,17 +1,20 @@
 """All methods on one plane: quality against compute cycles and against seconds.
 
-What this shows: the primary metric of every variant against its mean compute cycles on the critical path as it ran here
-(with generated tokens, without what was prepared before the question), and against its online latency. The probability
-of being on the frontier is over bootstrap resamples of the questions that variants share, costs held at their measured
-values; the gold documents alone, which are a reference, and variants of far fewer questions have none. Latency is the
-median of the latency protocol where it timed the model on that data set, else the median of the answering run, which
-other work may have disturbed: the axis says which.
+What this shows: the primary metric of every variant against its mean compute cycles on the critical
+path as it ran here (with generated tokens, without what was prepared before the question), and
+against its online latency. The probability of being on the frontier is over bootstrap resamples of
+the questions that variants share, costs held at their measured values; the gold documents alone,
+which are a reference, and variants of far fewer questions have none. Latency is the median of the
+latency protocol where it timed the model on that data set, else the median of the answering run,
+which other work may have disturbed: the axis says which.
 
-Variants of a served model are hollow points on the panels of the models that ran here: their times are another stack's,
-with its cache, and they are not part of the frontier. For them the table also has the seconds of each further token,
-the cached part of the prompt, and the price of 1,000 questions where the configuration states prices.
+Variants of a served model are hollow points on the panels of the models that ran here: their times
+are another stack's, with its cache, and they are not part of the frontier. For them the table also
+has the seconds of each further token, the cached part of the prompt, and the price of 1,000
+questions where the configuration states prices.
 
-Limits: no offline cost, no memory. Filled points of one panel come from one machine; two panels may not.
+Limits: no offline cost, no memory. Filled points of one panel come from one machine; two panels may
+not.
 """
 
 from collections.abc import Sequence
@@ -38,11 +41,15 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     groups, guests = _apart(table)
-    pairs, singles = list[Panel](), list[Panel]()  # a group without times has one panel: two such share a row
+    pairs = list[Panel]()
+    singles = list[Panel]()  # a group without times has one panel: two such share a row
     for (model, dataset), part in groups:
-        others, title = [guest for of, guest in guests if of == dataset], f"{model} · {dataset}"
+        others = [guest for of, guest in guests if of == dataset]
+        title = f"{model} · {dataset}"
         measured = [q for q in COSTS if any(_is_measured(one, q) for one in (part, *others))]
-        panels = [_panel("" if place else title, part, q, others) for place, q in enumerate(measured)]
+        panels = [
+            _panel("" if place else title, part, q, others) for place, q in enumerate(measured)
+        ]
         (pairs if len(panels) > 1 else singles).extend(panels)
     nothing = "No records of this run yet: the frontier needs at least one answered variant."
     return lines.draw(pairs + singles, columns=len(COSTS), height_in=2.35, nothing=nothing)
@@ -55,25 +62,35 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         "online_latency_s": latencies(runs, dataset, model, variants, "total_s"),
     }
     metric = metric_name(runs, dataset)
-    chances = {quantity: on_frontier(runs, variants, measures) for quantity, measures in prices.items()}
+    chances = {
+        quantity: on_frontier(runs, variants, measures) for quantity, measures in prices.items()
+    }
     cells = []
     for place, variant in enumerate(variants):
         note = f"quality is {metric}", (variant.stack and variant.engine) or ""
-        measures = {"quality": noted(quality(runs, variant), *note)} | (served(runs, variant) if variant.stack else {})
+        measures = {"quality": noted(quality(runs, variant), *note)} | (
+            served(runs, variant) if variant.stack else {}
+        )
         for quantity, price in prices.items():
             chance = chances[quantity].get(variant.name)
             measures |= {quantity: price[place]} | ({_chance(quantity): chance} if chance else {})
-        cells += [Cell(variant.keys | {"metric": metric}, quantity, m) for quantity, m in measures.items()]
+        cells += [
+            Cell(variant.keys | {"metric": metric}, quantity, m) for quantity, m in measures.items()
+        ]
     return cells
 
 
 def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[str, Table]]]:
-    """The groups that have a row of panels, and those of served models that stand on others' panels, by data set."""
+    """The groups that have a row of panels, and those of served models that stand on others'
+    panels, by data set.
+    """
     groups: list[tuple[Any, Table]] = list(table.groupby(["model", "dataset"], sort=False))
     served = {key for key, part in groups if part["note"].astype(str).str.contains(ELSEWHERE).any()}
     here = {key[1] for key, _ in groups if key not in served}
     guests = {key for key in served if key[1] in here}
-    return [g for g in groups if g[0] not in guests], [(key[1], part) for key, part in groups if key in guests]
+    return [g for g in groups if g[0] not in guests], [
+        (key[1], part) for key, part in groups if key in guests
+    ]
 
 
 def _is_measured(part: Table, quantity: str) -> bool:
@@ -104,5 +121,7 @@ def _placed(point: Point, chance: str) -> Point:
     """The point, pale where it is unlikely to be on the frontier, labelled where it is likely."""
     probability = point.row.number(chance)
     if probability >= LIKELY:
-        return replace(point, label=f"{point.row.keys['variant'].replace('_', ' ')} {probability:.2f}")
+        return replace(
+            point, label=f"{point.row.keys['variant'].replace('_', ' ')} {probability:.2f}"
+        )
     return replace(point, fill="pale", y_interval=lines.NO_INTERVAL)

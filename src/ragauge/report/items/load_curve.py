@@ -1,13 +1,14 @@
 """Time to first token under load.
 
-What this shows: for each method under the load protocol, the 95th percentile of the time to first token over the rate
-of Poisson arrivals, with queueing; in the table also p50, p99, the time of each further token, and the questions and
-tokens a second that were answered and that met the targets. Clients that ask one question after another have rows of
-their own, and so has a replayed trace. Intervals are of a block bootstrap over successive requests; `load` is a rate
-in questions a second, a number of clients or the speed of a trace.
+What this shows: for each method under the load protocol, the 95th percentile of the time to first
+token over the rate of Poisson arrivals, with queueing; in the table also p50, p99, the time of each
+further token, and the questions and tokens a second that were answered and that met the targets.
+Clients that ask one question after another have rows of their own, and so has a replayed trace.
+Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second,
+a number of clients or the speed of a trace.
 
-Limits: a growing queue is not marked. Where fewer questions a second are answered than arrive, the wait grows with more
-requests.
+Limits: a growing queue is not marked. Where fewer questions a second are answered than arrive, the
+wait grows with more requests.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,9 @@ from ragauge.results.provenance import SERVER, place
 from ragauge.results.runs import Runs
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
-POISSON, CLIENTS, TRACE = "poisson", "clients", "trace"
+POISSON = "poisson"
+CLIENTS = "clients"
+TRACE = "trace"
 TAIL = "first_token_p95_s"
 TIMES = ("first_token_s", "per_token_s")
 RATES = ("questions_per_s", "tokens_per_s", "goodput_per_s")
@@ -34,7 +37,8 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    rate, tail = Axis("Poisson arrivals (questions/s)", from_zero=True), Axis("time to first token, p95 (s)", "log")
+    rate = Axis("Poisson arrivals (questions/s)", from_zero=True)
+    tail = Axis("time to first token, p95 (s)", "log")
     nothing = "Nothing to draw yet: no model was measured under Poisson arrivals."
     plot = Lines("load", rate, TAIL, tail, lambda row: str(row.keys["variant"]), nothing=nothing)
     return plot(table[table["arrivals"] == POISSON])
@@ -42,9 +46,18 @@ def draw(table: Table) -> Figure:
 
 def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
     for level in measured.get("levels") or ():
-        kinds = {POISSON: level.get("rate"), CLIENTS: level.get("clients"), TRACE: level.get("speed")}
-        arrivals, load = next(((kind, value) for kind, value in kinds.items() if value is not None), (CLIENTS, None))
-        keys = timing.keys(runs, measured, str(level.get("variant"))) | {"arrivals": arrivals, "load": load}
+        kinds = {
+            POISSON: level.get("rate"),
+            CLIENTS: level.get("clients"),
+            TRACE: level.get("speed"),
+        }
+        arrivals, load = next(
+            ((kind, value) for kind, value in kinds.items() if value is not None), (CLIENTS, None)
+        )
+        keys = timing.keys(runs, measured, str(level.get("variant"))) | {
+            "arrivals": arrivals,
+            "load": load,
+        }
         yield from _level(keys, level, join(_described(measured), level.get("busy") or ""))
     yield from timing.unsupported(runs, measured, TAIL)
 
@@ -54,12 +67,20 @@ def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iter
     if not summary:
         yield Cell(keys, TAIL, Measure(reason=f"refused: {level.get('refused') or ''}"))
         return
-    requests, failed = summary["requests"], summary.get("failed", 0)
-    more: dict[str, Any] = {"note": join(note, timing.failures(failed, requests)), "source": CellSource.LATENCY}
+    requests = summary["requests"]
+    failed = summary.get("failed", 0)
+    more: dict[str, Any] = {
+        "note": join(note, timing.failures(failed, requests)),
+        "source": CellSource.LATENCY,
+    }
     for time in TIMES:
         for percentile, of in (summary.get(time) or {}).items():
             quantity = f"{time.removesuffix('_s')}_{percentile}_s"
-            yield Cell(keys, quantity, Measure(of["value"], of["low"], of["high"], requests - failed, **more))
+            yield Cell(
+                keys,
+                quantity,
+                Measure(of["value"], of["low"], of["high"], requests - failed, **more),
+            )
     for rate in RATES:  # over all requests
         yield Cell(keys, rate, Measure(summary[rate], n=requests, **more))
 
@@ -67,7 +88,9 @@ def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iter
 def _described(load: Mapping[str, Any]) -> str:
     protocol = load.get("protocol") or {}
     limits = {"first token": "target_first_token_s", "each further token": "target_per_token_s"}
-    targets = [f"{what} within {protocol[key]:g} s" for what, key in limits.items() if protocol.get(key)]
+    targets = [
+        f"{what} within {protocol[key]:g} s" for what, key in limits.items() if protocol.get(key)
+    ]
     served = protocol.get("device") == SERVER
     state = (
         f"cache {protocol['cache']}"
@@ -76,5 +99,7 @@ def _described(load: Mapping[str, Any]) -> str:
     )
     trace = protocol.get("trace")
     length = "the trace's" if trace else protocol.get("new_tokens", "?")
-    tokens = join(f"{length} tokens a response", f"text of the prompts {trace['text']}" if trace else "")
+    tokens = join(
+        f"{length} tokens a response", f"text of the prompts {trace['text']}" if trace else ""
+    )
     return f"{tokens}, {state} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"

@@ -1,13 +1,14 @@
 """A study's answers: labels, agreement with the full prompt, words in the passages, a judge.
 
-What this shows: for each variant the share of right answers where answers are known; `agreement`, the F1 of an answer's
-words and those of the full prompt's answer; `groundedness`, the share of an answer's words in the selected passages;
-and `judged_correct`, the share of answers that a language model calls correct by the passages. Where a question has a
-label and a judgement, the reliability of the judge: the share of answers on which the two agree, and Cohen's kappa,
-which subtracts agreement by chance (0: the judge is worthless).
+What this shows: for each variant the share of right answers where answers are known; `agreement`,
+the F1 of an answer's words and those of the full prompt's answer; `groundedness`, the share of an
+answer's words in the selected passages; and `judged_correct`, the share of answers that a language
+model calls correct by the passages. Where a question has a label and a judgement, the reliability
+of the judge: the share of answers on which the two agree, and Cohen's kappa, which subtracts
+agreement by chance (0: the judge is worthless).
 
-Limits: the full prompt's answer may be wrong, and naive agrees with it by definition; words may appear in the passages
-in another sense.
+Limits: the full prompt's answer may be wrong, and naive agrees with it by definition; words may
+appear in the passages in another sense.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +48,9 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     known = set(table[table["measured"].notna()]["quantity"])
-    dots = Dots({q: axis for q, axis in AXES.items() if q in known}, name=lambda line: str(line["variant"]))
+    dots = Dots(
+        {q: axis for q, axis in AXES.items() if q in known}, name=lambda line: str(line["variant"])
+    )
     return dots(table[table["variant"] != ALL])
 
 
@@ -55,11 +58,18 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     variants = runs.of(dataset, model)
     for variant in variants:
         for quantity, nothing in NOTHING.items():
-            values, note = list(scored(runs, variant, quantity).values()), ""
+            values = list(scored(runs, variant, quantity).values())
+            note = ""
             if quantity == "judged_correct":
-                judges = {str(line.get("judge")) for line in materials.judgements(runs, variant).values()}
+                judges = {
+                    str(line.get("judge")) for line in materials.judgements(runs, variant).values()
+                }
                 note = f"judged by {', '.join(sorted(judges))}" if judges else ""
-            yield Cell(variant.keys, quantity, mean(values, runs.seed, note) if values else Measure(reason=nothing))
+            yield Cell(
+                variant.keys,
+                quantity,
+                mean(values, runs.seed, note) if values else Measure(reason=nothing),
+            )
     keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
     for quantity, measure in _worth(runs, variants).items():
         yield Cell(keys, quantity, measure)
@@ -67,15 +77,23 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
 
 def _worth(runs: Runs, variants: Sequence[Variant]) -> dict[str, Measure]:
     """How far the judge and the labels agree, over all answers that have both."""
-    pairs, is_judged = [], False  # (label, judgement) of each answer that has both, 1 for right
+    pairs = []
+    is_judged = False  # (label, judgement) of each answer that has both, 1 for right
     for variant in variants:
-        labels, judged = scored(runs, variant, LABELLED), scored(runs, variant, "judged_correct")
-        pairs += [(labels[key], judged[key]) for key in judged if key in labels and key not in variant.failed]
+        labels = scored(runs, variant, LABELLED)
+        judged = scored(runs, variant, "judged_correct")
+        pairs += [
+            (labels[key], judged[key])
+            for key in judged
+            if key in labels and key not in variant.failed
+        ]
         is_judged |= bool(judged)
     if not is_judged:
         return {}
     if not pairs:
-        reason = Measure(reason="no answer has a label and a judgement: nothing says what the judge is worth")
+        reason = Measure(
+            reason="no answer has a label and a judgement: nothing says what the judge is worth"
+        )
         return {"judge_agreement": reason, "judge_kappa": reason}
     alike = [float(label == judged) for label, judged in pairs]
     yes = sum(judged for _, judged in pairs) / len(pairs)

@@ -1,12 +1,13 @@
 """A study's retrieval: the part of the needed passages among the first k.
 
-What this shows: for the ranking that gave questions their passages and for those it was made of, recall (the share of a
-question's gold passages among the first k), success (whether any is), mean reciprocal rank and nDCG of the first ten,
-as means over the questions with bootstrap intervals, and the paired difference of the other rankings' nDCG from the
-chosen one's. Gold passages contain an answer and belong to the gold document where the question names it.
+What this shows: for the ranking that gave questions their passages and for those it was made of,
+recall (the share of a question's gold passages among the first k), success (whether any is), mean
+reciprocal rank and nDCG of the first ten, as means over the questions with bootstrap intervals, and
+the paired difference of the other rankings' nDCG from the chosen one's. Gold passages contain an
+answer and belong to the gold document where the question names it.
 
-Limits: questions that no passage answers are not counted. Without a gold document, a passage that contains the answer's
-words is taken to answer the question.
+Limits: questions that no passage answers are not counted. Without a gold document, a passage that
+contains the answer's words is taken to answer the question.
 """
 
 import math
@@ -57,7 +58,8 @@ def footer(runs: Runs, table: Table) -> str:
 
 
 def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
-    corpus, how = retrieval["corpus"], retrieval["retrieval"]
+    corpus = retrieval["corpus"]
+    how = retrieval["retrieval"]
     repeated = [corpus[f"near_duplicate_{unit}"] for unit in ("documents", "passages")]
     dropped = ", left out of the search" if corpus["dropped_passages"] else ""
     yield f"Measured on {retrieval['dataset']}: {counted(len(retrieval['questions']), 'question')}"
@@ -75,41 +77,55 @@ def _written(retrieval: Mapping[str, Any]) -> Iterator[str]:
     """Of questions that a model wrote: which one, and what was left out."""
     if written := retrieval.get("generation"):
         few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
-        tried, reasons = counted(written["attempts"], "attempt"), written["left_out"].items()
+        tried = counted(written["attempts"], "attempt")
+        reasons = written["left_out"].items()
         yield f"Questions written by {written['writer']} in {tried}: {written['kept']} kept{few}"
-        left = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in reasons if count)
+        left = ", ".join(
+            f"{count} {reason.replace('_', ' ')}" for reason, count in reasons if count
+        )
         yield f"left out: {left or 'none'}"
         yield f"kept is what {written['reader']} answers with the passage and not without it"
 
 
 def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
-    keys, how = {"dataset": retrieval["dataset"]}, retrieval["retrieval"]
+    keys = {"dataset": retrieval["dataset"]}
+    how = retrieval["retrieval"]
     questions = [question for question in retrieval["questions"] if question["gold"]]
     note = _basis(retrieval["questions"], questions)
     depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
-    places = [(quantity, k) for quantity in ("recall", "success") for k in depths] + [("mrr", FIRST), ("ndcg", FIRST)]
+    places = [(quantity, k) for quantity in ("recall", "success") for k in depths] + [
+        ("mrr", FIRST),
+        ("ndcg", FIRST),
+    ]
     for name in sorted(retrieval["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
         chosen = "gave the questions their passages" if name == how["chosen"] else ""
         for quantity, k in places:
             values = [MEASURES[quantity](q["ranks"][name], q["gold"], k) for q in questions]
             measure = mean(values, runs.seed, join(chosen, note))
             yield Cell({**keys, "retriever": name, "k": k}, quantity, measure)
-    for name in questions[0]["ranks"] if questions else ():  # how much the nDCG of others is above the chosen one's
+    # how much the nDCG of others is above the chosen one's
+    for name in questions[0]["ranks"] if questions else ():
         if name != how["chosen"]:
-            a, b = ([ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions] for one in (name, how["chosen"]))
+            a, b = (
+                [ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions]
+                for one in (name, how["chosen"])
+            )
             measure = paired(a, b, runs.seed, f"less {how['chosen']}")
             yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
 
 def _basis(questions: Sequence[Question], answerable: Sequence[Question]) -> str:
-    stated, without = sum(q["known_by"] == "document" for q in answerable), len(questions) - len(answerable)
+    stated = sum(q["known_by"] == "document" for q in answerable)
+    without = len(questions) - len(answerable)
     gold = f"gold document stated for {stated} of {len(answerable)}"
     cut = f"{without} of {counted(len(questions), 'question')} not counted: no passage answers them"
-    return join(gold if stated else "gold are all passages that hold an answer", cut if without else "")
+    return join(
+        gold if stated else "gold are all passages that hold an answer", cut if without else ""
+    )
 
 
-# Of one question: `ranks`, from 1, of its gold passages that were found; `gold`, how many there are, at least one; and
-# `k`, how many of the first passages count.
+# Of one question: `ranks`, from 1, of its gold passages that were found; `gold`, how many there
+# are, at least one; and `k`, how many of the first passages count.
 
 
 def recall(ranks: Sequence[int], gold: int, k: int) -> float:
@@ -118,7 +134,9 @@ def recall(ranks: Sequence[int], gold: int, k: int) -> float:
 
 
 def success(ranks: Sequence[int], gold: int, k: int) -> float:
-    """1.0 if a gold passage is among the first k, else 0.0: what open-domain question answering calls recall."""
+    """1.0 if a gold passage is among the first k, else 0.0: what open-domain question answering
+    calls recall.
+    """
     return float(any(rank <= k for rank in ranks))
 
 
@@ -129,7 +147,9 @@ def reciprocal_rank(ranks: Sequence[int], gold: int, k: int) -> float:
 
 
 def ndcg(ranks: Sequence[int], gold: int, k: int) -> float:
-    """Normalised discounted cumulative gain of the first k (Järvelin and Kekäläinen, 2002), discount log2(rank + 1)."""
+    """Normalised discounted cumulative gain of the first k (Järvelin and Kekäläinen, 2002),
+    discount log2(rank + 1).
+    """
     gained = sum(1 / math.log2(rank + 1) for rank in ranks if rank <= k)
     return gained / sum(1 / math.log2(rank + 1) for rank in range(1, min(gold, k) + 1))
 

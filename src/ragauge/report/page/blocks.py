@@ -13,11 +13,33 @@ from ragauge.results.runs import Runs, Variant
 
 DIGITS = 5  # significant digits of saliencies and seconds
 FIELDS = (  # of a record in a block, in this order
-    *("key", "status", "reason", "question", "answers", "prediction", "text", "score", "documents", "gold", "kept"),
-    *("saliency", "tokens", "trace", "offline_s", "online_s", "first_token_s", "cache_bytes", "truncated"),
+    *(
+        "key",
+        "status",
+        "reason",
+        "question",
+        "answers",
+        "prediction",
+        "text",
+        "score",
+        "documents",
+        "gold",
+        "kept",
+    ),
+    *(
+        "saliency",
+        "tokens",
+        "trace",
+        "offline_s",
+        "online_s",
+        "first_token_s",
+        "cache_bytes",
+        "truncated",
+    ),
     *("evidence", "served"),
 )
-CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")  # of a trace
+# of a trace
+CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")
 TITLE_CHARACTERS = 80
 EVIDENCE_CHARACTERS = 1000  # of a piece; a full article would make the page as large as the data
 
@@ -32,7 +54,9 @@ def of_variant(runs: Runs, variant: Variant) -> str:
 def of_documents(runs: Runs, dataset: str) -> str:
     """The titles of each question's documents, by its key."""
     documents = materials.documents(runs, dataset)
-    return packed({key: [_cut(one.title or one.text) for one in of_one] for key, of_one in documents.items()})
+    return packed(
+        {key: [_cut(one.title or one.text) for one in of_one] for key, of_one in documents.items()}
+    )
 
 
 def packed(data: Any) -> str:
@@ -53,10 +77,15 @@ def finite(data: Any) -> Any:
 def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
     changed = {
         "score": score,
-        "evidence": [{**piece, "text": shortened(piece["text"])} for piece in record.get("evidence") or []],
+        "evidence": [
+            {**piece, "text": shortened(piece["text"])} for piece in record.get("evidence") or []
+        ],
         "text": None if record["text"] == record["prediction"] else record["text"],
         "saliency": [_rounded(value) for value in record["saliency"]],
-        "tokens": {name: sum(_numbers(n)) if isinstance(n, list) else n for name, n in record["tokens"].items()},
+        "tokens": {
+            name: sum(_numbers(n)) if isinstance(n, list) else n
+            for name, n in record["tokens"].items()
+        },
         "trace": [_call(call) for call in record["trace"]],
         **{clock: _rounded(record[clock]) for clock in ("offline_s", "online_s", "first_token_s")},
     }
@@ -66,15 +95,26 @@ def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
 def shortened(text: str) -> str:
     """A piece of evidence as long as the page takes it; what is cut is counted."""
     more = len(text) - EVIDENCE_CHARACTERS
-    return text if more <= 0 else f"{text[:EVIDENCE_CHARACTERS]}… ({more:,} more characters in the record)"
+    return (
+        text
+        if more <= 0
+        else f"{text[:EVIDENCE_CHARACTERS]}… ({more:,} more characters in the record)"
+    )
 
 
 def _call(call: Mapping[str, Any]) -> list[Any]:
     """A model call as the values of CALL: rows counted, their tokens summed."""
-    lengths, past = _numbers(call.get("lengths")), _numbers(call.get("past"))
+    lengths = _numbers(call.get("lengths"))
+    past = _numbers(call.get("past"))
     flags = [bool(call.get(name)) for name in ("offline", "parallel")]
     counts = [len(lengths), sum(lengths), max(past, default=0), call.get("steps", 1)]
-    return [str(call.get("stage")), *flags, *counts, _rounded(call.get("seconds")), call.get("loading_s") is not None]
+    return [
+        str(call.get("stage")),
+        *flags,
+        *counts,
+        _rounded(call.get("seconds")),
+        call.get("loading_s") is not None,
+    ]
 
 
 def _numbers(values: Any) -> list[int]:

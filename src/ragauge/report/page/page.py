@@ -1,7 +1,8 @@
 """The page: one template, its style and scripts, and their data, with nothing left to fetch.
 
-Texts of data sets reach the page in two ways only: through Jinja2 with escaping, or as JSON whose `<`, `>` and `&` are
-written as escapes, which the scripts turn into text nodes. A policy in the page's head lets no other script run.
+Texts of data sets reach the page in two ways only: through Jinja2 with escaping, or as JSON whose
+`<`, `>` and `&` are written as escapes, which the scripts turn into text nodes. A policy in the
+page's head lets no other script run.
 """
 
 import base64
@@ -32,10 +33,13 @@ _PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
 
 
 def write(runs: Runs, folder: Path) -> Path:
-    """Write `index.html` into the folder with a run's rendered items; the page names what its configuration asked for
-    and is missing. Raises UserError if a file cannot be read or the page be written."""
+    """Write `index.html` into the folder with a run's rendered items; the page names what its
+    configuration asked for and is missing. Raises UserError if a file cannot be read or the page be
+    written.
+    """
     path = folder / "index.html"
-    write_file(path, page(runs, folder).encode("utf-8", "replace"))  # half a surrogate pair is not valid UTF-8
+    # half a surrogate pair is not valid UTF-8
+    write_file(path, page(runs, folder).encode("utf-8", "replace"))
     return path
 
 
@@ -43,8 +47,11 @@ def page(runs: Runs, folder: Path) -> str:
     """The page of a run; `folder` has its rendered items."""
     from mpld3 import urls
 
-    sections, saved = rendered.by_paper(runs, folder), folder / "provenance.json"
-    lacking = problems(runs) + [problem for items in sections.values() for item in items for problem in item.problems]
+    sections = rendered.by_paper(runs, folder)
+    saved = folder / "provenance.json"
+    lacking = problems(runs) + [
+        problem for items in sections.values() for item in items for problem in item.problems
+    ]
     if not saved.is_file():
         lacking.append(Problem("Provenance as a file", str(saved), "no such file", "provenance"))
     parts = "\n".join(_own(name) for name in SCRIPTS)
@@ -53,13 +60,17 @@ def page(runs: Runs, folder: Path) -> str:
     scripts = {"d3": d3, "code": f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'}
     payload = {
         "groups": numbers.groups(runs),
-        "kinds": {kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()},
+        "kinds": {
+            kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()
+        },
         "resamples": numbers.RESAMPLES,
         "call": blocks.CALL,
     }
     datasets = dict.fromkeys(variant.dataset for variant in runs.run)
     titles = {f"documents/{d}": blocks.of_documents(runs, d) for d in datasets}
-    records = {f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run}
+    records = {
+        f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run
+    }
     return _template().render(
         run=runs.config.run,
         version=__version__,
@@ -78,7 +89,9 @@ def page(runs: Runs, folder: Path) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters.update(shown=shown, code=with_code)
     return environment.from_string(_own("page.html"))
 
@@ -91,19 +104,28 @@ def script_json(data: Any) -> str:
 
 def shown(value: Any) -> str:
     """A value as text for the page, control characters as pictures of themselves."""
-    text = value if isinstance(value, str) else json.dumps(blocks.finite(value), ensure_ascii=False, indent=1)
+    text = (
+        value
+        if isinstance(value, str)
+        else json.dumps(blocks.finite(value), ensure_ascii=False, indent=1)
+    )
     return text.translate(_PICTURES)
 
 
 def with_code(text: str) -> Markup:
     """A docstring's paragraph with what stands between backquotes as code."""
     parts = text.split("`")
-    marked = [Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)]
+    marked = [
+        Markup("<code>{}</code>").format(part) if i % 2 else escape(part)
+        for i, part in enumerate(parts)
+    ]
     return Markup("").join(marked)
 
 
 def _summary(runs: Runs) -> dict[str, Any]:
-    questions = {d: max(len(v.records) for v in runs.run if v.dataset == d) for d, _ in runs.groups()}
+    questions = {
+        d: max(len(v.records) for v in runs.run if v.dataset == d) for d, _ in runs.groups()
+    }
     return {
         "variants": len(dict.fromkeys(v.name for v in runs.run)),
         "records": sum(len(v.records) for v in runs.run),
@@ -111,7 +133,9 @@ def _summary(runs: Runs) -> dict[str, Any]:
         "questions": questions,
         "asked": {d: e.limit for d, e in runs.config.datasets.items()},
         "machines": list(dict.fromkeys(filter(None, map(_machine, runs.run)))),
-        "code": list(dict.fromkeys(filter(None, (commit(v.meta.get("provenance") or {}) for v in runs.run)))),
+        "code": list(
+            dict.fromkeys(filter(None, (commit(v.meta.get("provenance") or {}) for v in runs.run)))
+        ),
     }
 
 
@@ -119,12 +143,21 @@ def _machine(variant: Variant) -> str:
     facts = provenance.provenance_of(variant)
     memory = facts.get("memory_bytes")
     place = machine(facts, variant.device)
-    return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory and not variant.stack else place
+    return (
+        f"{place}, {memory / 1e9:.0f} GB memory"
+        if place and memory and not variant.stack
+        else place
+    )
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    """A content security policy: the page's own scripts by their hashes, pictures inside the page, no network."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    """A content security policy: the page's own scripts by their hashes, pictures inside the page,
+    no network.
+    """
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in scripts
+    )
     nothing = "default-src 'none'; base-uri 'none'; form-action 'none'"
     return f"{nothing}; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
 

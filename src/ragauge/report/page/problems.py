@@ -22,7 +22,11 @@ def problems(runs: Runs) -> list[Problem]:
     """What the run lacks, in the order of the configuration; items are checked where they are read."""
     data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
     why = "no such file: no titles of documents"
-    untitled = [Problem(f"Questions of {d}", str(p), why, "data") for d, p in data.items() if not p.is_file()]
+    untitled = [
+        Problem(f"Questions of {d}", str(p), why, "data")
+        for d, p in data.items()
+        if not p.is_file()
+    ]
     why = "no question has one: nothing says which answers are right; quality is agreement with the full prompt"
     alike = [(d, str(p)) for d, p in data.items() if runs.metrics(d) == WITHOUT_LABELS]
     unlabelled = [Problem(f"Known answers of {d}", path, why, "data") for d, path in alike]
@@ -39,7 +43,9 @@ def _answers(runs: Runs) -> Iterator[Problem]:
 
 
 def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterator[str]:
-    """What is wrong with a variant's records; `limit` is the number of questions asked for, None for all."""
+    """What is wrong with a variant's records; `limit` is the number of questions asked for, None
+    for all.
+    """
     if variant.missing or not variant.records:
         yield variant.missing or "holds no record"
         return
@@ -49,8 +55,14 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
         yield f"{records.meta_path(variant.path).name} is missing or not JSON: method and machine are unknown"
     if limit and len(variant.records) < limit:
         yield f"holds {len(variant.records)} of up to {limit} questions asked for"
-    if wordless := [answer for record in variant.records.values() for answer in record.get("wordless_answers", ())]:
-        which = f"{len(wordless)} known answers are empty after normalisation, such as {wordless[0]!r}"
+    if wordless := [
+        answer
+        for record in variant.records.values()
+        for answer in record.get("wordless_answers", ())
+    ]:
+        which = (
+            f"{len(wordless)} known answers are empty after normalisation, such as {wordless[0]!r}"
+        )
         yield f"{which}: they fit any prediction by the papers' formulas, none in a study"
     if variant.failed:
         first = next(iter(variant.failed.values()))
@@ -58,7 +70,11 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
 
 
 def _latencies(runs: Runs) -> Iterator[Problem]:
-    refused = {(t["dataset"], t["model"]): f"refused: {t['refused']}" for t in runs.latencies if t.get("refused")}
+    refused = {
+        (t["dataset"], t["model"]): f"refused: {t['refused']}"
+        for t in runs.latencies
+        if t.get("refused")
+    }
     for dataset, model in dict.fromkeys([*runs.config.measured("latency"), *refused]):
         path = runs.folder / "latency" / dataset / f"{model}.json"
         if why := refused.get((dataset, model)) or ("" if path.exists() else "no such file"):

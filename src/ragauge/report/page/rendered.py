@@ -15,7 +15,8 @@ from ragauge.results.cells import NUMBERS
 from ragauge.results.runs import Runs
 
 TABLES = "Tables and figures"
-PIXELS_PER_POINT = 1.75  # at which the small type of a figure is easy to read; 1.33 is the size in print
+# at which the small type of a figure is easy to read; 1.33 is the size in print
+PIXELS_PER_POINT = 1.75
 FILES = ("csv", "md", "tex", "svg", "pdf", "png")
 
 
@@ -38,13 +39,16 @@ class Item:
     notes: list[str] = field(default_factory=list)
     footer: str = ""
     picture: str | None = None  # data URI
-    size: tuple[int, int] | None = None  # of the picture on the page, in CSS pixels; None: the file has none
+    # of the picture on the page, in CSS pixels; None: the file has none
+    size: tuple[int, int] | None = None
     files: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
 def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
-    """The items of the run by paper, those of all papers last; there is no paper's heading where there is no paper."""
+    """The items of the run by paper, those of all papers last; there is no paper's heading where
+    there is no paper.
+    """
     sections: dict[str, list[Item]] = {}
     for name in runs.config.item_names():
         sections.setdefault(registry.paper(name), []).append(_item(name, runs, folder))
@@ -83,14 +87,21 @@ def _fill_table(item: Item, runs: Runs, folder: Path) -> Iterator[Problem]:
 
 
 def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
-    """The SVG as an image, which runs no script and shares no ids with the page, whatever the file holds."""
+    """The SVG as an image, which runs no script and shares no ids with the page, whatever the file
+    holds.
+    """
     path = folder / f"{item.name}.svg"
     try:
         data = path.read_bytes()
     except OSError as error:
-        yield Problem(f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name)
+        yield Problem(
+            f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name
+        )
         return
-    matches = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, data[:4000]) for side in (b"width", b"height")]
+    matches = [
+        re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, data[:4000])
+        for side in (b"width", b"height")
+    ]
     sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in matches if side]
     item.size = (sides[0], sides[1]) if len(sides) == 2 else None
     item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
@@ -98,7 +109,11 @@ def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
 
 def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[RenderedCell]:
     """The cells of a row; its variant's name and measured numbers lead to that variant's records."""
-    keys = {column.name: text for column, text in zip(columns, row, strict=True) if column.holds == "key"}
+    keys = {
+        column.name: text
+        for column, text in zip(columns, row, strict=True)
+        if column.holds == "key"
+    }
     variant = keys.get("variant", "").partition(" − ")[0]
     address = f"{keys.get('dataset')}/{keys.get('model')}/{variant}"
     cells = []

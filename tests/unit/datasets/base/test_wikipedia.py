@@ -46,7 +46,9 @@ def test_only_long_articles_are_read(tmp_path: Path) -> None:
         page("Redirect", extra='<redirect title="Kept" />'),
         page("Talk:Kept", ns=1),
     ]
-    assert [article.title for article in read_articles(written(tmp_path, export(*pages)))] == ["Kept & long"]
+    assert [article.title for article in read_articles(written(tmp_path, export(*pages)))] == [
+        "Kept & long"
+    ]
 
 
 @pytest.mark.parametrize("content", [b"no archive at all", None])
@@ -85,7 +87,10 @@ def test_entities_cannot_be_defined(tmp_path: Path) -> None:
         ("'''The''' ''town'''s mayor<!-- who? -->.", "The towns mayor."),
         ("One&nbsp;&ndash;&nbsp;two 中文 naïve.", "One – two 中文 naïve."),
         ("* one\n* two\n: three", "one\ntwo\nthree"),
-        ("See [http://a.b the page] <span style='display: none'>hidden</span>now.", "See the page now."),
+        (
+            "See [http://a.b the page] <span style='display: none'>hidden</span>now.",
+            "See the page now.",
+        ),
         ("The town<ref>never closed. It goes on.", "The town"),
     ],
 )
@@ -99,7 +104,10 @@ def test_sections_keep_their_headings_and_apparatus_is_dropped() -> None:
 
 
 def test_an_unclosed_tag_spoils_its_own_section_alone() -> None:
-    assert [s.heading for s in clean_sections("== One ==\nA<ref>b ''c\n== Two ==\nD")] == ["One", "Two"]
+    assert [s.heading for s in clean_sections("== One ==\nA<ref>b ''c\n== Two ==\nD")] == [
+        "One",
+        "Two",
+    ]
 
 
 def test_passages_are_of_like_length_and_lose_no_word() -> None:

@@ -1,4 +1,6 @@
-"""A reply in chunks whose connection ends before its last chunk: complete where the server gave a reason to end."""
+"""A reply in chunks whose connection ends before its last chunk: complete where the server gave a
+reason to end.
+"""
 
 import json
 import socket
@@ -17,7 +19,9 @@ from ragauge.errors import UserError
 
 @contextmanager
 def chunked(*events: object, header: bytes = b"") -> Iterator[JsonServer]:
-    """A server that closes the connection after these events, each a chunk; with lines of its header."""
+    """A server that closes the connection after these events, each a chunk; with lines of its
+    header.
+    """
     lines = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
     body = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -26,11 +30,15 @@ def chunked(*events: object, header: bytes = b"") -> Iterator[JsonServer]:
             connection, _ = listener.accept()
             with connection, suppress(OSError):  # the client may leave before the end
                 connection.recv(1 << 16)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + header + b"\r\n" + body)
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + header + b"\r\n" + body
+                )
 
         thread = threading.Thread(target=answer)
         thread.start()
-        yield JsonServer(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", attempts=1, timeout_s=10)
+        yield JsonServer(
+            f"http://127.0.0.1:{listener.getsockname()[1]}/v1", attempts=1, timeout_s=10
+        )
         thread.join()
 
 

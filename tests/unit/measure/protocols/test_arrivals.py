@@ -34,15 +34,20 @@ class Simulated(Clock):
 
 
 def serve(level: Level, service: Sequence[float], requests: int, seed: int = 1) -> list[dict]:  # type: ignore[type-arg]
-    """The rows of a server that takes these seconds for its answers, a tenth of each until the first token."""
-    clock, seconds = Simulated(), iter(service)
+    """The rows of a server that takes these seconds for its answers, a tenth of each until the
+    first token.
+    """
+    clock = Simulated()
+    seconds = iter(service)
 
     def answer(prompt: int) -> tuple[float, float, int]:
         begin = clock.at
         clock.at += next(seconds)
         return begin + 0.1 * (clock.at - begin), clock.at, 10
 
-    return rows(drive(OneByOne(answer, clock), level, 3, requests, clock, seed), warmup=requests // 10)
+    return rows(
+        drive(OneByOne(answer, clock), level, 3, requests, clock, seed), warmup=requests // 10
+    )
 
 
 def mean(result: list[dict], key: str) -> float:  # type: ignore[type-arg]
@@ -52,15 +57,19 @@ def mean(result: list[dict], key: str) -> float:  # type: ignore[type-arg]
 @pytest.mark.parametrize("busy", [0.3, 0.7])
 def test_constant_service_waits_as_m_d_1(busy: float) -> None:
     result = serve(Level(rate=busy / 2), [2.0] * 20_000, 20_000)
-    assert mean(result, "queued_s") == pytest.approx(2 * busy / (2 * (1 - busy)), rel=0.05)  # Pollaczek and Khinchine
+    # Pollaczek and Khinchine
+    assert mean(result, "queued_s") == pytest.approx(2 * busy / (2 * (1 - busy)), rel=0.05)
 
 
 def test_exponential_service_has_the_percentiles_of_m_m_1() -> None:
-    draw, busy = random.Random(5), 0.6
+    draw = random.Random(5)
+    busy = 0.6
     result = serve(Level(rate=busy), [draw.expovariate(1.0) for _ in range(20_000)], 20_000)
     totals = sorted(row["total_s"] for row in result)
     for share in (0.5, 0.95):  # the time in the system is exponential, with mean 1 / (1 - busy)
-        assert totals[int(share * len(totals))] == pytest.approx(-math.log(1 - share) / (1 - busy), rel=0.05)
+        assert totals[int(share * len(totals))] == pytest.approx(
+            -math.log(1 - share) / (1 - busy), rel=0.05
+        )
 
 
 def test_arrivals_do_not_wait_for_a_slow_server() -> None:
@@ -97,10 +106,13 @@ def test_the_same_seed_sends_the_same_requests() -> None:
     [
         (1.0, 0.5, [0, 1, 1, 4]),
         (2.0, 0.5, [0, 0.5, 0.5, 2]),
-        (1.0, 3.0, [0, 1, 3, 9]),  # 2 and 3 are next turns of 0 and 2: sent as soon as these are answered
+        # 2 and 3 are next turns of 0 and 2: sent as soon as these are answered
+        (1.0, 3.0, [0, 1, 3, 9]),
     ],
 )
-def test_a_trace_arrives_at_its_moments_but_turns_wait(speed: float, service: float, expected: list[float]) -> None:
+def test_a_trace_arrives_at_its_moments_but_turns_wait(
+    speed: float, service: float, expected: list[float]
+) -> None:
     level = Level(speed=speed, moments=[7, 8, 8, 11], next_turns={0: 2, 2: 3})
     result = serve(level, [service] * 4, 4)
     assert [row["arrival_at_s"] for row in result] == pytest.approx(expected)
@@ -109,7 +121,8 @@ def test_a_trace_arrives_at_its_moments_but_turns_wait(speed: float, service: fl
 
 
 def test_a_client_that_pauses_holds_up_no_other() -> None:
-    clock, pauses = Simulated(), iter([30.0, *[0.0] * 5])
+    clock = Simulated()
+    pauses = iter([30.0, *[0.0] * 5])
 
     class Failing(SideBySide):
         def step(self, until: float) -> Sequence[TimedRequest]:
@@ -133,8 +146,10 @@ class SideBySide:
         self.held.append(request)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
-        begin, held = self.clock.at, self.held
-        self.held, self.clock.at = [], begin + 1.0
+        begin = self.clock.at
+        held = self.held
+        self.held = []
+        self.clock.at = begin + 1.0
         return [TimedRequest(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
 
 

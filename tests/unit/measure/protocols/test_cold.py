@@ -1,4 +1,6 @@
-"""Documents that are not in memory, timed on a tiny decoder, and the item that is made of their seconds."""
+"""Documents that are not in memory, timed on a tiny decoder, and the item that is made of their
+seconds.
+"""
 
 import json
 from pathlib import Path
@@ -31,21 +33,35 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
     cold_documents = settings("k1", trials=2, documents="cold")
-    result = latency.run(variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=tmp_path / "kept")
+    result = latency.run(
+        variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=tmp_path / "kept"
+    )
     rows = result["documents"]["rows"]
-    assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]  # naive prepares nothing
-    assert all(row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes"))
+    # naive prepares nothing
+    assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]
+    assert all(
+        row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes")
+    )
     assert not list((tmp_path / "kept").iterdir())
     assert lm.documents is None
     assert json.loads(json.dumps(result))["documents"]["state"] == cold.STATE
-    assert latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE)["documents"] is None
+    assert (
+        latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE)["documents"]
+        is None
+    )
 
 
-def test_variants_with_the_same_documents_compute_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_with_the_same_documents_compute_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[int] = []
     save = DocumentStore.save
-    monkeypatch.setattr(DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept)))
-    variants = {name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))}
+    monkeypatch.setattr(
+        DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept))
+    )
+    variants = {
+        name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))
+    }
     options = settings("k1", "k2", "k3"), MACHINE
     latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=tmp_path)
     alone = len(made)
@@ -70,7 +86,8 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, method = tiny_lm(), make("superposition", top_k=1)
+    lm = tiny_lm()
+    method = make("superposition", top_k=1)
     monkeypatch.setattr(cold, "UNBOUNDED", 0)
     with pytest.raises(UserError, match="k1: its documents could not be stored in"):
         cold.time_documents("k1", lambda: method.prepare(lm, tiny_prompt()), lm, tmp_path)
@@ -80,20 +97,36 @@ def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """A run in which superposition's documents take 4 s to compute, 1.5 s to write and 0.5 s to read."""
+    """A run in which superposition's documents take 4 s to compute, 1.5 s to write and 0.5 s to
+    read.
+    """
     folder = tmp_path / "results"
     write_variant(folder, "naive", "naive", [False, True])
     write_variant(folder, "k1", "superposition", [True, True], params={"top_k": 1})
-    trial = {"variant": "k1", "prompt": 0, "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "bytes": 9}
-    rows = [{**trial, "trial": i, "disturbed": i == 2, "loading_s": [0.5, 0.5, 90.0][i]} for i in range(3)]
-    write_latency(folder, {"naive": [3.0, 3.0], "k1": [1.0] * 3}, documents={"state": "cold", "rows": rows})
+    trial = {
+        "variant": "k1",
+        "prompt": 0,
+        "computing_s": 4.0,
+        "missed_s": 5.5,
+        "loading_s": 0.5,
+        "bytes": 9,
+    }
+    rows = [
+        {**trial, "trial": i, "disturbed": i == 2, "loading_s": [0.5, 0.5, 90.0][i]}
+        for i in range(3)
+    ]
+    write_latency(
+        folder, {"naive": [3.0, 3.0], "k1": [1.0] * 3}, documents={"state": "cold", "rows": rows}
+    )
     return folder
 
 
 def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path) -> None:
     table = registry.module("item", "documents_reuse").table(Runs(results))
     mine = table[table["variant"] == "k1"]
-    found = {q: part["measured"].iloc[0] for q, part in mine.groupby("quantity") if q != "mean_latency_s"}
+    found = {
+        q: part["measured"].iloc[0] for q, part in mine.groupby("quantity") if q != "mean_latency_s"
+    }
     assert {q: found[q] for q in ("computing_s", "saving_s", "loading_s", "online_s")} == {
         "computing_s": 4.0,
         "saving_s": 1.5,

@@ -1,4 +1,6 @@
-"""What an experiment takes: numbers by hand from shapes, spans of a measured machine, a run beside its estimate."""
+"""What an experiment takes: numbers by hand from shapes, spans of a measured machine, a run beside
+its estimate.
+"""
 
 import json
 import sys
@@ -24,11 +26,14 @@ from ragauge.measure.protocols.estimate import Section, Span, duration, estimate
 from ragauge.measure.speed import DATA_SHEET, Machine, MeasuredRates
 from ragauge.testing import write_checkpoint
 
-# Weights of MPT-7B: 32 layers of 12 x 4096^2, and 50,432 x 4096 of the embedding, which is the output matrix as well.
-LAYERS_WEIGHTS, OUTPUT_WEIGHTS = 32 * 12 * 4096**2, 50_432 * 4096
+# Weights of MPT-7B: 32 layers of 12 x 4096^2, and 50,432 x 4096 of the embedding, which is the
+# output matrix as well.
+LAYERS_WEIGHTS = 32 * 12 * 4096**2
+OUTPUT_WEIGHTS = 50_432 * 4096
 SMALL_MODEL = {"smollm2-135m-instruct": {"dtype": "float32"}}
 SHAPE = named("smollm2-135m-instruct")
-FACTOR = 10  # that the estimate of a decoder of two layers, whose passes cost their launches, may be off
+# that the estimate of a decoder of two layers, whose passes cost their launches, may be off
+FACTOR = 10
 
 
 EXPERIMENT = {
@@ -48,7 +53,9 @@ def machine(cores: int = 2, s_per_mac: float = 1e-10) -> Machine:
     """One on which every multiply-accumulate takes as long."""
     span = Span(s_per_mac, s_per_mac, s_per_mac)
     rates = MeasuredRates(1, {1: span, 512: span})
-    return Machine("this machine", cores, rates, rates, start_s=1.0, process_bytes=10**9, encode_s=0.01)
+    return Machine(
+        "this machine", cores, rates, rates, start_s=1.0, process_bytes=10**9, encode_s=0.01
+    )
 
 
 def sections(config: Config, cores: int = 2) -> dict[str, Section]:
@@ -59,15 +66,21 @@ def sections(config: Config, cores: int = 2) -> dict[str, Section]:
 
 
 @pytest.mark.parametrize("name", ["paper", "gpu"])
-def test_the_page_holds_what_the_command_prints(name: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["estimate", str(root / "configs" / "papers" / f"{name}.yaml"), "--from-shapes"]) == 0
+def test_the_page_holds_what_the_command_prints(
+    name: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["estimate", str(root / "configs" / "papers" / f"{name}.yaml"), "--from-shapes"]) == 0
+    )
     page = (root / "docs" / "paper-configuration.md").read_text(encoding="utf-8")
     printed = f"## configs/papers/{name}.yaml\n\n```text\n{capsys.readouterr().out}```"
     assert printed in page, f"run `ragauge estimate configs/papers/{name}.yaml --from-shapes`"
 
 
 def test_a_job_is_bound_by_compute_first_and_by_memory_later() -> None:
-    """Naive on MPT-7B by hand: one pass over 2,914 tokens at the matrix rate, then 99 steps at the bandwidth."""
+    """Naive on MPT-7B by hand: one pass over 2,914 tokens at the matrix rate, then 99 steps at the
+    bandwidth.
+    """
     work = estimate(experiment()).work[0]
     prefill = 2 * (2914 * LAYERS_WEIGHTS + OUTPUT_WEIGHTS + 2 * 2914**2 * 4096 * 32) / 312e12
     step_bytes = 2 * (LAYERS_WEIGHTS + OUTPUT_WEIGHTS) + 2 * 2 * 32 * 4096 * (2914 + 49 + 2)
@@ -88,21 +101,38 @@ def test_a_text_beyond_the_context_is_cut() -> None:
     short = {"dataset": "longbench_qasper", "options": {"max_length": 3500}}
     config = experiment(models={"llama-2-7b-chat": {}}, datasets={"short": short})
     [prompt] = estimates.Estimator(config, DATA_SHEET).prompts_of(next(config.answers()))
-    assert sum(map(len, (prompt.preamble, *prompt.documents, prompt.query, prompt.task))) == 3500 - 128
+    assert (
+        sum(map(len, (prompt.preamble, *prompt.documents, prompt.query, prompt.task))) == 3500 - 128
+    )
 
 
 def test_training_is_four_passes_over_every_document() -> None:
-    training = {"made": {"model": "llama-2-7b", "device": "cuda", "steps": 10, "accumulation": 2, "max_length": 1000}}
-    [estimated] = [one for one in estimate(experiment(training=training)).sections if one.name == "training"]
+    training = {
+        "made": {
+            "model": "llama-2-7b",
+            "device": "cuda",
+            "steps": 10,
+            "accumulation": 2,
+            "max_length": 1000,
+        }
+    }
+    [estimated] = [
+        one for one in estimate(experiment(training=training)).sections if one.name == "training"
+    ]
     call = Call("train", (1000,), (0,), logits=(1000,))
-    assert estimated.wall.low == pytest.approx(10 * 2 * 4 * 2 * call_macs(call, named("llama-2-7b")) / 312e12)
+    assert estimated.wall.low == pytest.approx(
+        10 * 2 * 4 * 2 * call_macs(call, named("llama-2-7b")) / 312e12
+    )
     training["made"]["minutes"] = 0.001
-    [short] = [one for one in estimate(experiment(training=training)).sections if one.name == "training"]
+    [short] = [
+        one for one in estimate(experiment(training=training)).sections if one.name == "training"
+    ]
     assert short.wall == Span(0.06, 0.06, 0.06)
 
 
 def test_generation_is_bound_by_memory_and_timed_once_more_than_it_is_recorded() -> None:
-    layer = 2 * 960 * 960 + 2 * 960 * 320 + 3 * 960 * 2560  # q and o, k and v of a third of the heads, the MLP
+    # q and o, k and v of a third of the heads, the MLP
+    layer = 2 * 960 * 960 + 2 * 960 * 320 + 3 * 960 * 2560
     weights = 4 * (32 * layer + 49_152 * 960)  # bytes in float32
     pipeline = {"schedule": "no_retrieval", "task": "generate", "tokens": 1024, "limit": 1}
     config = experiment(
@@ -111,22 +141,29 @@ def test_generation_is_bound_by_memory_and_timed_once_more_than_it_is_recorded()
         pipelines={"often": {**pipeline, "trials": 5}, "once": pipeline},
     )
     often, once = estimate(config).work
-    assert often.seconds.low == pytest.approx(6 * 960 * weights / 2.039e12, rel=0.05)  # besides keys and values
+    # besides keys and values
+    assert often.seconds.low == pytest.approx(6 * 960 * weights / 2.039e12, rel=0.05)
     assert often.seconds.low == pytest.approx(6 * once.seconds.low)
 
 
 def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"documents": 1000, "document_bytes": 446, "download_gb": 2.0}
-    monkeypatch.setitem(entries(), "wikipedia", Entry(kind="corpus", source="hf:some/texts", **small))
+    monkeypatch.setitem(
+        entries(), "wikipedia", Entry(kind="corpus", source="hf:some/texts", **small)
+    )
     config = experiment(
         models=SMALL_MODEL | {"far": {"source": "hf:org/nowhere-to-be-found"}},
         databases={"d": {"corpus": "wikipedia"}, "far": {"corpus": "hf:org/unknown"}},
         pipelines={"random": {}},
     )
     estimated = estimate(config, machine())
-    assert "not included: answers: nq_open, far: the shape of the model is not known" in time_text(estimated)
+    assert "not included: answers: nq_open, far: the shape of the model is not known" in time_text(
+        estimated
+    )
     assert "not included: pipelines: random: no limit" in time_text(estimated)
-    assert "not included: retrieval: far: its corpus is known when it is read" in time_text(estimated)
+    assert "not included: retrieval: far: its corpus is known when it is read" in time_text(
+        estimated
+    )
     assert " 1,000.0 " in estimates.text(estimated), "documents of the database of a known size"
     assert estimated.models[1]["memory_gb"] is None
 
@@ -144,12 +181,16 @@ def test_seconds_are_those_of_the_sizes_around() -> None:
     rates = MeasuredRates(1, {1: Span(1, 2, 3), 100: Span(1, 1, 1)})
     for count, expected in ((1, 2.0), (10, 1.5), (100, 1.0), (1000, 1.0)):
         call = Call("read", (count,), (0,))
-        assert rates.seconds(call, SHAPE, Precision()).likely == pytest.approx(expected * call_macs(call, SHAPE))
+        assert rates.seconds(call, SHAPE, Precision()).likely == pytest.approx(
+            expected * call_macs(call, SHAPE)
+        )
 
 
 def test_twice_the_questions_are_twice_the_work() -> None:
     once, twice = (
-        estimate(experiment(models=SMALL_MODEL, datasets={"nq_open": {"limit": n}}), machine()).work[0].seconds
+        estimate(experiment(models=SMALL_MODEL, datasets={"nq_open": {"limit": n}}), machine())
+        .work[0]
+        .seconds
         for n in (10, 20)
     )
     assert twice.likely == pytest.approx(2 * once.likely)
@@ -158,24 +199,33 @@ def test_twice_the_questions_are_twice_the_work() -> None:
 
 def test_cores_share_the_answers_and_not_the_times() -> None:
     latency = {"methods": ["naive"], "dataset": "nq_open", "trials": 4}
-    one, two = (sections(experiment(models=SMALL_MODEL, latency=latency), cores) for cores in (1, 2))
+    one, two = (
+        sections(experiment(models=SMALL_MODEL, latency=latency), cores) for cores in (1, 2)
+    )
     assert two["answers"].wall.likely < 0.8 * one["answers"].wall.likely
     assert two["times"].wall == one["times"].wall
-    assert one["times"].wall.high > one["times"].wall.likely  # where others disturb trials, they are repeated
+    # where others disturb trials, they are repeated
+    assert one["times"].wall.high > one["times"].wall.likely
 
 
 def test_an_experiment_of_unknown_models_is_one_line() -> None:
     config = experiment(models={"far": {"source": "hf:org/nowhere-to-be-found"}})
-    with pytest.raises(UserError, match="models: no shape is known before a model is downloaded: far"):
+    with pytest.raises(
+        UserError, match="models: no shape is known before a model is downloaded: far"
+    ):
         estimates.machine_for(config)
 
 
 def test_one_line_has_the_time_and_what_is_not_estimated() -> None:
     latency = {"methods": ["naive"], "dataset": "nq_open", "trials": 4}
-    config = experiment(models=SMALL_MODEL, latency=latency, databases={"far": {"corpus": "hf:org/unknown"}})
+    config = experiment(
+        models=SMALL_MODEL, latency=latency, databases={"far": {"corpus": "hf:org/unknown"}}
+    )
     estimated = estimate(config, machine())
     line = estimates.brief(estimated)
-    assert line.startswith(f"about {duration(estimated.wall.likely)} here ({duration(estimated.wall.low)} to ")
+    assert line.startswith(
+        f"about {duration(estimated.wall.likely)} here ({duration(estimated.wall.low)} to "
+    )
     assert line.endswith("; part of retrieval is not estimated")
     assert ": answers 9.1 " in line
 
@@ -189,7 +239,9 @@ def test_a_method_of_chunks_reads_its_volume_and_free_extraction_writes_it() -> 
     }
     datasets = {"longbench_qasper": {"limit": 5}}
     config = experiment(models=SMALL_MODEL, datasets=datasets, methods=methods)
-    whole, short, written, dense = (work.seconds.likely for work in estimate(config, machine()).work)
+    whole, short, written, dense = (
+        work.seconds.likely for work in estimate(config, machine()).work
+    )
     assert short < 0.3 * whole < whole < written
     assert dense - short > 5 * 0.01 * 100  # of each article more than a hundred windows are encoded
 
@@ -200,20 +252,44 @@ def test_without_its_gpu_an_experiment_gets_lower_bounds(monkeypatch: pytest.Mon
 
 
 def test_a_run_takes_what_was_estimated(
-    preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    preloaded: Preloaded,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", str(preloaded.folder / "python"))  # whose start is a part of the estimate
+    # whose start is a part of the estimate
+    monkeypatch.setattr(sys, "executable", str(preloaded.folder / "python"))
     write_checkpoint(tmp_path / "model")
-    documents = [{"title": f"t{i}", "text": f"Tea number {i} grows here.", "is_gold": i == 0} for i in range(3)]
-    lines = [{"id": str(i), "question": f"Which tea {i}?", "answers": ["0"], "documents": documents} for i in range(8)]
+    documents = [
+        {"title": f"t{i}", "text": f"Tea number {i} grows here.", "is_gold": i == 0}
+        for i in range(3)
+    ]
+    lines = [
+        {"id": str(i), "question": f"Which tea {i}?", "answers": ["0"], "documents": documents}
+        for i in range(8)
+    ]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     questions = {"dataset": "study", "data": str(tmp_path / "q.jsonl"), "max_new_tokens": 6}
     models = {"model": {"source": f"path:{tmp_path / 'model'}", "dtype": "float32"}}
     methods = {"naive": {}, "superposition": {}}
-    settings = EXPERIMENT | {"models": models, "datasets": {"questions": questions}, "methods": methods}
+    settings = EXPERIMENT | {
+        "models": models,
+        "datasets": {"questions": questions},
+        "methods": methods,
+    }
     (tmp_path / "config.yaml").write_text(json.dumps(settings))
-    command = ["run", "--config", "config.yaml", "--dataset", "questions", "--model", "model", "--threads", "1"]
+    command = [
+        "run",
+        "--config",
+        "config.yaml",
+        "--dataset",
+        "questions",
+        "--model",
+        "model",
+        "--threads",
+        "1",
+    ]
     for name in ("naive", "superposition"):
         assert main([*command, "--method", name, "--out", f"{name}.jsonl"]) == 0
     capsys.readouterr()

@@ -57,8 +57,12 @@ def settings(**options):
 def test_rates_of_another_processor_are_measured_anew(lm, prompt, monkeypatch):
     """As on a cluster whose nodes differ."""
     monkeypatch.setattr(latency, "measure", lambda **_: {**MACHINE, "processor": "measured here"})
-    bench, variants = Bench(lm, [prompt]), {"naive": make("naive")}
-    for stated, used in (("another", "measured here"), (latency.processor("cpu"), latency.processor("cpu"))):
+    bench = Bench(lm, [prompt])
+    variants = {"naive": make("naive")}
+    for stated, used in (
+        ("another", "measured here"),
+        (latency.processor("cpu"), latency.processor("cpu")),
+    ):
         machine = {**MACHINE, "processor": stated}
         result = latency.measure_latency(variants, bench, settings(trials=1), machine=machine)
         assert result["machine"]["processor"] == used
@@ -77,7 +81,12 @@ def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
     assert list(rows[0]["stages"]) == ["query", "task", "decode"]
     assert result["summary"]["k1"]["total_s"]["n"] == 4
     assert list(result["stages"]["k1"]) == ["query", "task", "decode"]
-    assert result["protocol"]["tokens"] == {"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}
+    assert result["protocol"]["tokens"] == {
+        "preamble": 4,
+        "documents": [9, 7, 8],
+        "query": 5,
+        "task": 3,
+    }
     assert json.loads(json.dumps(result))["rows"] == result["rows"]
 
 
@@ -92,9 +101,14 @@ def test_documents_that_a_trial_stored_are_read_again_by_the_next(lm, prompt, na
 
 
 def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):
-    orders = [[row["variant"] for row in _run(lm, [prompt], seed=seed, trials=8)["rows"]] for seed in (1, 1, 2)]
+    orders = [
+        [row["variant"] for row in _run(lm, [prompt], seed=seed, trials=8)["rows"]]
+        for seed in (1, 1, 2)
+    ]
     assert orders[0] == orders[1] != orders[2]
-    assert all({a, b} == {"naive", "k1"} for a, b in zip(orders[0][::2], orders[0][1::2], strict=True))
+    assert all(
+        {a, b} == {"naive", "k1"} for a, b in zip(orders[0][::2], orders[0][1::2], strict=True)
+    )
 
 
 def test_trials_are_divided_over_the_prompts(lm, prompt):
@@ -106,11 +120,16 @@ def test_times_of_a_busy_machine_are_shown_with_the_load_or_refused(lm, prompt, 
     monkeypatch.setattr(latency, "MAX_LOAD", -1.0)  # any machine is too busy
     monkeypatch.setattr(Load, "share", 0.25)
     busy = "other processes took 25% of the machine's CPU time in 8 of 8 trials"
-    shown, refused = _run(lm, [prompt]), _run(lm, [prompt], allow_load=False)
+    shown = _run(lm, [prompt])
+    refused = _run(lm, [prompt], allow_load=False)
     for result in (shown, refused):
         assert (result["load"]["busy"], len(result["rows"])) == (busy, 8)
         assert result["load"]["retried"] == latency.RETRIES  # as bounded over the whole run
-    assert (shown["refused"], shown["summary"]["naive"]["total_s"]["n"], set(shown["gap"])) == (None, 4, {"k1"})
+    assert (shown["refused"], shown["summary"]["naive"]["total_s"]["n"], set(shown["gap"])) == (
+        None,
+        4,
+        {"k1"},
+    )
     assert (refused["refused"], refused["summary"], refused["gap"]) == (busy, {}, {})
     assert [result["protocol"]["allow_load"] for result in (shown, refused)] == [True, False]
 
@@ -118,8 +137,14 @@ def test_times_of_a_busy_machine_are_shown_with_the_load_or_refused(lm, prompt, 
 def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeypatch):
     shares = iter([0.0, 0.5, 0.5, 0.0, 0.0])  # of attempts: the second trial has three
     monkeypatch.setattr(Load, "share", property(lambda load: load.seconds))
-    monkeypatch.setattr(latency._Trials, "_trial", lambda *_: ({"total_s": 1.0, "stages": {}}, Load(next(shares), 0.0)))
-    times = latency._Trials({"naive": make("naive")}, lm, settings(), MACHINE, random.Random(0), None, bar("", "trial"))
+    monkeypatch.setattr(
+        latency._Trials,
+        "_trial",
+        lambda *_: ({"total_s": 1.0, "stages": {}}, Load(next(shares), 0.0)),
+    )
+    times = latency._Trials(
+        {"naive": make("naive")}, lm, settings(), MACHINE, random.Random(0), None, bar("", "trial")
+    )
     times.time_prompt(0, prompt, 3)
     assert [(row["load_share"], row["disturbed"]) for row in times.rows] == [(0.0, False)] * 3
     assert times.retried == 2
@@ -153,12 +178,20 @@ def test_an_unsupported_method_is_reported_with_its_reason(lm, prompt):
 
 
 def test_evidence_for_several_questions_is_timed_side_by_side():
-    decoder, prompts = long_lm(), [prompt_of(question=f"Where is house {i}?") for i in (1, 2)]
-    variants = {"naive": make("naive"), "k1": make("cfic", top_k=1, d=24), "free": make("free_extraction", volume=9)}
+    decoder = long_lm()
+    prompts = [prompt_of(question=f"Where is house {i}?") for i in (1, 2)]
+    variants = {
+        "naive": make("naive"),
+        "k1": make("cfic", top_k=1, d=24),
+        "free": make("free_extraction", volume=9),
+    }
     bench = Bench(decoder, prompts[:1], batch=[*prompts, *prompts])
-    seen, right = [], latency.BatchScheduler
+    seen = []
+    right = latency.BatchScheduler
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(latency, "BatchScheduler", lambda lm, size: seen.append(size) or right(lm, size))
+        patch.setattr(
+            latency, "BatchScheduler", lambda lm, size: seen.append(size) or right(lm, size)
+        )
         patch.setattr(latency, "RETRIES", 0)  # on a busy machine trials are repeated
         protocol = settings(trials=2, warmup=1, more_new_tokens=[2])
         result = latency.measure_latency(variants, bench, protocol, machine=MACHINE)

@@ -21,21 +21,35 @@ from tiny_models import tiny_prompt
 
 
 def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
-    sizes = ["--requests", "8", "--questions", "2", "--documents", "2", "--new-tokens", "2", "--allow-load"]
+    sizes = [
+        "--requests",
+        "8",
+        "--questions",
+        "2",
+        "--documents",
+        "2",
+        "--new-tokens",
+        "2",
+        "--allow-load",
+    ]
     assert main(["stream", *material, *sizes, *options, "--out", str(out)]) == 0
     result: dict[str, Any] = json.loads(out.read_text())
     return result
 
 
 @pytest.mark.parametrize("store", ["disk", "memory"])
-def test_documents_that_came_before_are_found(store: str, material: list[str], tmp_path: Path) -> None:
+def test_documents_that_came_before_are_found(
+    store: str, material: list[str], tmp_path: Path
+) -> None:
     names = "naive,naive_reuse,superposition,prefix_tree,bm25"
     result = measured(tmp_path / "x.json", material, "--methods", names, "--store", store)
     assert [one["variant"] for one in result["streams"]] == names.split(",")
     naive, reuse, _, tree, ranker = result["streams"]
     assert naive["hit_rate"] is None
-    assert reuse["requests"][0]["found"] == tree["requests"][0]["found"] == 0  # a store begins empty
-    assert {row["found"] for row in ranker["requests"]} == {0, 1}  # the best document: no other is read apart
+    # a store begins empty
+    assert reuse["requests"][0]["found"] == tree["requests"][0]["found"] == 0
+    # the best document: no other is read apart
+    assert {row["found"] for row in ranker["requests"]} == {0, 1}
     assert 0 < tree["hit_rate"] <= reuse["hit_rate"] < 1  # a prefix is found in its order alone
     assert all(row["first_token_s"] > 0 for one in result["streams"] for row in one["requests"])
     assert (reuse["summary"]["requests"], reuse["probes"]) == (8, 2)
@@ -45,7 +59,16 @@ def test_documents_that_came_before_are_found(store: str, material: list[str], t
 
 def test_a_small_store_finds_less(material: list[str], tmp_path: Path) -> None:
     rates = [
-        measured(tmp_path / "x.json", material, "--methods", "naive_reuse", "--store", "memory", "--store-gb", size)
+        measured(
+            tmp_path / "x.json",
+            material,
+            "--methods",
+            "naive_reuse",
+            "--store",
+            "memory",
+            "--store-gb",
+            size,
+        )
         for size in ("1", "1e-6")
     ]
     large, small = (one["streams"][0]["hit_rate"] for one in rates)
@@ -57,33 +80,56 @@ def test_new_documents_take_the_place_of_old_ones() -> None:
     corpus = [ids for prompt in prompts for ids in prompt.documents]
     of: dict[str, Any] = {"methods": ["naive"], "dataset": "x", "documents": 2, "requests": 300}
     still, grown = (
-        [[corpus.index(ids) for ids in prompt.documents] for prompt in requests(prompts, settings, seed=3)]
+        [
+            [corpus.index(ids) for ids in prompt.documents]
+            for prompt in requests(prompts, settings, seed=3)
+        ]
         for settings in (StreamSettings(**of, exponent=1.2), StreamSettings(**of, growth=1))
     )
-    draw, weights = np.random.default_rng(3), np.arange(1, 361, dtype=float) ** -1.2
+    draw = np.random.default_rng(3)
+    weights = np.arange(1, 361, dtype=float) ** -1.2
     popularity = draw.permutation(weights / weights.sum())  # Zipf's law over a corpus that stays
     assert still == [draw.choice(360, 2, replace=False, p=popularity).tolist() for _ in range(300)]
     assert all(max(places) < 61 + t for t, places in enumerate(grown))  # none before it enters
-    early, late = (sum(i < 61 for places in part for i in places) / 120 for part in (grown[:60], grown[-60:]))
+    early, late = (
+        sum(i < 61 for places in part for i in places) / 120 for part in (grown[:60], grown[-60:])
+    )
     assert early > 3 * late > 0  # the first documents come less and less
-    reused = [sum(i in np.ravel(one[:t]) for t in range(240, 300) for i in one[t]) for one in (still, grown)]
+    reused = [
+        sum(i in np.ravel(one[:t]) for t in range(240, 300) for i in one[t])
+        for one in (still, grown)
+    ]
     assert reused[0] > 1.25 * reused[1]
-    with pytest.raises(UserError, match="2 a request, but 60 questions have 360 in all, of which 418 enter later"):
+    with pytest.raises(
+        UserError, match="2 a request, but 60 questions have 360 in all, of which 418 enter later"
+    ):
         requests(prompts, StreamSettings(**of, growth=1.4), seed=3)
 
 
-def test_the_share_found_is_recorded_from_part_to_part(material: list[str], tmp_path: Path, capsys: Any) -> None:
-    options = ["--methods", "naive,naive_reuse", "--documents=1", "--store=memory", "--requests=10", "--growth=0.5"]
+def test_the_share_found_is_recorded_from_part_to_part(
+    material: list[str], tmp_path: Path, capsys: Any
+) -> None:
+    options = [
+        "--methods",
+        "naive,naive_reuse",
+        "--documents=1",
+        "--store=memory",
+        "--requests=10",
+        "--growth=0.5",
+    ]
     naive, reuse = measured(tmp_path / "x.json", material, *options)["streams"]
     assert naive["found_parts"] == [None] * 5
     found = [row["found"] for row in reuse["requests"]]
-    assert reuse["found_parts"] == pytest.approx([sum(found[i : i + 2]) / 2 for i in range(0, 10, 2)])
+    assert reuse["found_parts"] == pytest.approx(
+        [sum(found[i : i + 2]) / 2 for i in range(0, 10, 2)]
+    )
     assert "from part to part: " in capsys.readouterr().out
 
 
 def test_what_is_found_in_memory_is_what_was_stored(tmp_path: Path) -> None:
     """As from disk, bit for bit."""
-    lm, prompt = tiny_models.tiny_lm(tiny_models.LLAMA), tiny_prompt()
+    lm = tiny_models.tiny_lm(tiny_models.LLAMA)
+    prompt = tiny_prompt()
     alone = read_apart(lm, prompt).cache
     for store in (MemoryStore("x", 1 << 30), DocumentStore(tmp_path, "x", 1 << 30)):
         lm.documents = store
@@ -97,12 +143,14 @@ def test_what_is_found_in_memory_is_what_was_stored(tmp_path: Path) -> None:
 
 
 def test_the_least_recently_used_leave_memory() -> None:
-    lm, prompt = tiny_models.tiny_lm(tiny_models.LLAMA), tiny_prompt([6, 6, 6])
+    lm = tiny_models.tiny_lm(tiny_models.LLAMA)
+    prompt = tiny_prompt([6, 6, 6])
     lm.documents = store = MemoryStore("x", 1 << 30)
     read_apart(lm, prompt)
     store.max_bytes = store.bytes - 1
     with lm.tracing() as trace:
-        read_apart(lm, tiny_prompt([5]))  # another document: the preamble was used now, the first document leaves
+        # another document: the preamble was used now, the first document leaves
+        read_apart(lm, tiny_prompt([5]))
         read_apart(lm, prompt)
     assert store.bytes <= store.max_bytes
     read = [call.loading_s is not None for call in trace if call.stage == "documents"]
@@ -122,7 +170,11 @@ def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> Non
     assert notes["prompt_cache", "break_even_reuses"].startswith("never")
     assert "nothing is stored" in notes["naive", "hit_rate"]
     assert "no long document" in notes["cfic", "first_token_p50_s"]
-    assert notes["naive_reuse", "missed_s"] == notes["naive_reuse", "break_even_reuses"] == "of 2 probes"
+    assert (
+        notes["naive_reuse", "missed_s"]
+        == notes["naive_reuse", "break_even_reuses"]
+        == "of 2 probes"
+    )
     bars, waits, reuse = stream.draw(table).axes
     assert len(bars.patches) == 2
     assert waits.get_lines()
@@ -130,7 +182,15 @@ def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> Non
 
 
 def test_the_item_names_a_servers_cache_in_place_of_a_store(tmp_path: Path) -> None:
-    served = {"protocol": {"dataset": "nq_open", "store": "disk", "device": "server", "cache": "warm", "documents": 5}}
+    served = {
+        "protocol": {
+            "dataset": "nq_open",
+            "store": "disk",
+            "device": "server",
+            "cache": "warm",
+            "documents": 5,
+        }
+    }
     write_stream(tmp_path, {"naive": (2.0, 1.0)}, **served)
     table = stream.table(Runs(tmp_path))
     assert {*zip(table["store"], table["store_gb"], strict=True)} == {("server", "")}
@@ -143,18 +203,30 @@ def test_requests_that_failed_and_the_number_of_probes_are_stated(tmp_path: Path
     path = tmp_path / f"stream/nq_open/{MODEL}.json"
     measured = json.loads(path.read_text())
     naive, reuse = measured["streams"]
-    reuse |= {"requests": [*reuse["requests"], {"failure": "no answer", "found": None}], "failed": 1, "probes": 1}
+    reuse |= {
+        "requests": [*reuse["requests"], {"failure": "no answer", "found": None}],
+        "failed": 1,
+        "probes": 1,
+    }
     naive |= {"summary": {}, "failed": 2}
     path.write_text(json.dumps(measured))
     table = stream.table(Runs(tmp_path)).set_index(["variant", "quantity"])
-    waits, missed = table.loc["naive_reuse", "first_token_p95_s"], table.loc["naive_reuse", "missed_s"]
+    waits = table.loc["naive_reuse", "first_token_p95_s"]
+    missed = table.loc["naive_reuse", "missed_s"]
     assert (waits["n"], missed["n"], missed["note"]) == (2, 1, "of 1 probe")
     assert waits["note"].endswith("; 1 of 3 requests failed and have no times")
-    assert table.loc["naive", "first_token_p50_s"]["note"] == "2 of 2 requests failed and have no times"
+    assert (
+        table.loc["naive", "first_token_p50_s"]["note"]
+        == "2 of 2 requests failed and have no times"
+    )
 
 
 def test_a_refused_stream_says_why(tmp_path: Path) -> None:
-    write_stream(tmp_path, {}, streams=[{"variant": "naive", "refused": "others kept it busy", "summary": {}}])
+    write_stream(
+        tmp_path,
+        {},
+        streams=[{"variant": "naive", "refused": "others kept it busy", "summary": {}}],
+    )
     table = stream.table(Runs(tmp_path))
     assert list(table["note"]) == ["refused: others kept it busy"]
     bars, waits, reuse = stream.draw(table).axes

@@ -1,4 +1,6 @@
-"""Models that reply: side by side as alone, behind an endpoint, which is tried again, and recorded in a file."""
+"""Models that reply: side by side as alone, behind an endpoint, which is tried again, and recorded
+in a file.
+"""
 
 import socket
 import time
@@ -23,7 +25,9 @@ class Scribe:
     shape = SimpleNamespace(eos=(0,))
 
     def __init__(self, *tokens: str) -> None:
-        self.tokens, self.tokenizer, self.place = tokens, self, 0
+        self.tokens = tokens
+        self.tokenizer = self
+        self.place = 0
 
     def __call__(self, text: str, **_: bool) -> dict[str, list[int]]:
         return {"input_ids": [0]}
@@ -36,7 +40,9 @@ class Scribe:
 
     def extend(self, *_: object, **__: object) -> SimpleNamespace:
         self.place += 1
-        return SimpleNamespace(spans=[(0, 1)], last_logits=torch.eye(len(self.tokens))[[self.place]])
+        return SimpleNamespace(
+            spans=[(0, 1)], last_logits=torch.eye(len(self.tokens))[[self.place]]
+        )
 
 
 def test_a_local_reply_is_its_first_line_up_to_the_line_end_inside_a_token() -> None:
@@ -52,9 +58,13 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
-def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(pauses: list[float]) -> None:
+def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(
+    pauses: list[float],
+) -> None:
     with served([says(" Ada. \n")]) as server:
-        assert Endpoint(server.url, "secret", model="m").complete(CHAT, 7, temperature=0.5) == "Ada."
+        assert (
+            Endpoint(server.url, "secret", model="m").complete(CHAT, 7, temperature=0.5) == "Ada."
+        )
     [request] = server.requests
     assert request["path"] == "/v1/chat/completions"
     assert request["headers"]["Authorization"] == "Bearer secret"
@@ -62,7 +72,9 @@ def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(pauses: 
     assert pauses == []
 
 
-def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(pauses: list[float]) -> None:
+def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(
+    pauses: list[float],
+) -> None:
     with served([says("x")]) as server:
         Endpoint(f"{server.url}/chat/completions", model="m").complete(CHAT, 7)
     assert "Authorization" not in server.requests[0]["headers"]
@@ -73,12 +85,20 @@ def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(pauses:
     "trouble",
     [
         *(BUSY, Reply(b"", 500), Reply(b"", 503), Reply(b"", 0)),
-        *(Reply(b"<html>welcome</html>"), Reply(b"{}"), Reply(b"[1]"), Reply(b"[" * 100_000), Reply(b"\xff\xfe")),
+        *(
+            Reply(b"<html>welcome</html>"),
+            Reply(b"{}"),
+            Reply(b"[1]"),
+            Reply(b"[" * 100_000),
+            Reply(b"\xff\xfe"),
+        ),
         *(Reply(b'{"choices": []}'), says(None), says("  ")),
     ],
     ids=lambda reply: f"{reply.status} {reply.body[:12]!r}",
 )
-def test_trouble_that_passes_is_waited_out_with_growing_pauses(trouble: Reply, pauses: list[float]) -> None:
+def test_trouble_that_passes_is_waited_out_with_growing_pauses(
+    trouble: Reply, pauses: list[float]
+) -> None:
     with served([trouble, trouble, trouble, says("at last")]) as server:
         assert Endpoint(server.url, model="m").complete(CHAT, 7) == "at last"
     assert pauses == [1.0, 2.0, 4.0]
@@ -86,7 +106,9 @@ def test_trouble_that_passes_is_waited_out_with_growing_pauses(trouble: Reply, p
 
 def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> None:
     with served([BUSY]) as server:
-        with pytest.raises(EndpointError, match=r"model m: HTTP 429 .*slow down \(asked 5 times\)$") as caught:
+        with pytest.raises(
+            EndpointError, match=r"model m: HTTP 429 .*slow down \(asked 5 times\)$"
+        ) as caught:
             Endpoint(server.url, "secret", model="m").complete(CHAT, 7)
         assert len(server.requests) == 5
     assert "\n" not in str(caught.value)
@@ -94,7 +116,10 @@ def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> Non
 
 
 def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses: list[float]) -> None:
-    wishes = [Reply(b"", 429, {"Retry-After": wish}) for wish in ("9", "86400", "Wed, 21 Oct 2026 07:28:00 GMT")]
+    wishes = [
+        Reply(b"", 429, {"Retry-After": wish})
+        for wish in ("9", "86400", "Wed, 21 Oct 2026 07:28:00 GMT")
+    ]
     with served([*wishes, says("x")]) as server:
         Endpoint(server.url, model="m").complete(CHAT, 7)
     assert pauses == [9.0, 60.0, 4.0]
@@ -159,7 +184,8 @@ def test_another_version_of_a_model_replies_itself(tmp_path: Path) -> None:
 
 
 def test_a_request_without_a_reply_is_made_again_by_the_next_run(tmp_path: Path) -> None:
-    path, busy = tmp_path / "replies", ScriptedChat(lambda request: None if request == "B" else request)
+    path = tmp_path / "replies"
+    busy = ScriptedChat(lambda request: None if request == "B" else request)
     first = RecordedChat(busy, path)
     assert [first.replies(requests, 9) for requests in (["A", "B"], ["B"])] == [["A", None], [None]]
     well = ScriptedChat(str)

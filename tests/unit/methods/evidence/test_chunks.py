@@ -13,7 +13,9 @@ from ragauge.methods.evidence.skip import Range
 from ragauge.methods.prompts import Source
 
 TOKENIZER = tiny_models.byte_tokenizer()
-WORD = st.sampled_from(["one", "Two.", "three!", "4", "\n", "\n\n", " \n \n", "\t", "e.g.", "Five?"])
+WORD = st.sampled_from(
+    ["one", "Two.", "three!", "4", "\n", "\n\n", " \n \n", "\t", "e.g.", "Five?"]
+)
 TEXT = st.lists(WORD, max_size=30).map(" ".join)
 
 
@@ -50,7 +52,8 @@ def test_a_sentence_longer_than_a_window_stands_alone() -> None:
          ["Ants run. Bees run.\nCats run.", "Dogs run.", "Eels run."]),
         ("Ants run. Bees run.\nCats run.\nDogs run.\n", "blank_line",
          ["Ants run. Bees run.", "Cats run.", "Dogs run."]),
-        ("\n\n  Ants run. Bees run.\nCats run.\n\n", "blank_line",  # blank lines around it are none inside it
+        # blank lines around it are none inside it
+        ("\n\n  Ants run. Bees run.\nCats run.\n\n", "blank_line",
          ["Ants run. Bees run.", "Cats run."]),
         ("Ants run run. Bees run run. Cats run.\n\nDogs run.", "blank_line",
          ["Ants run run. Bees run run.", "Cats run.", "Dogs run."]),
@@ -66,7 +69,9 @@ def test_paragraphs_are_the_documents_own(text: str, rule: Any, expected: list[s
 
 
 @given(TEXT, TEXT, st.integers(1, 12))
-def test_chunks_cover_every_sentence_within_a_document_and_the_words(first: str, second: str, words: int) -> None:
+def test_chunks_cover_every_sentence_within_a_document_and_the_words(
+    first: str, second: str, words: int
+) -> None:
     sources, sentences = sentences_of(first, second)
     counts = chunks.word_counts(sources, sentences)
     windows = chunks.sliding_windows(sources, sentences, words)

@@ -12,7 +12,14 @@ from ragauge.cli._main import main
 from ragauge.errors import UserError
 from ragauge.io.records import Record
 from ragauge.methods.evidence.chat import Endpoint, EndpointChat
-from ragauge.methods.evidence.judge import about_answer, about_evidence, correctness, faithfulness, judge, verdict
+from ragauge.methods.evidence.judge import (
+    about_answer,
+    about_evidence,
+    correctness,
+    faithfulness,
+    judge,
+    verdict,
+)
 from ragauge.testing import write_checkpoint
 from scripted_chat import ScriptedChat
 
@@ -24,10 +31,21 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 LABELS = {
     "supported": ["fully supported", "Supported.", "**Fully-Supported**"],
-    "partially_supported": ["It is partially supported, since", "partly\nsupported", "It isn\u2019t fully supported"],
+    "partially_supported": [
+        "It is partially supported, since",
+        "partly\nsupported",
+        "It isn\u2019t fully supported",
+    ],
     "not_supported": ["Not supported", "unsupported", "It isn't supported"],
     None: [
-        *("fully supported or not supported", "supporting", "yes", "", "correct, incorrect", "faithful or unfaithful"),
+        *(
+            "fully supported or not supported",
+            "supporting",
+            "yes",
+            "",
+            "correct, incorrect",
+            "faithful or unfaithful",
+        ),
         *("It is not directly supported", "It cannot be supported"),
     ],
     "correct": ["Correct."],
@@ -37,10 +55,14 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize(("reply", "label"), [(reply, label) for label, replies in LABELS.items() for reply in replies])
+@pytest.mark.parametrize(
+    ("reply", "label"), [(reply, label) for label, replies in LABELS.items() for reply in replies]
+)
 def test_a_reply_says_one_label_or_none(reply: str, label: str | None) -> None:
     """Of evidence, its faithfulness or an answer: none reads the others' labels."""
-    assert (verdict(reply), correctness(reply), faithfulness(reply)).count(label) == (1 if label else 3)
+    assert (verdict(reply), correctness(reply), faithfulness(reply)).count(label) == (
+        1 if label else 3
+    )
 
 
 def replying(reply: str | UserError) -> ScriptedChat:
@@ -56,12 +78,17 @@ def test_the_judge_sees_question_answers_and_evidence() -> None:
     chat = replying("fully supported")
     inquiry = about_evidence("k", "Who?", ["Ada", "Lovelace"], ["Ada was.", "She did."])
     assert judge(chat, inquiry).label == "supported"
-    assert "Question: Who?\nReference answer: Ada / Lovelace\n\nEvidence:\nAda was.\nShe did.\n" in chat.requests[0]
+    assert (
+        "Question: Who?\nReference answer: Ada / Lovelace\n\nEvidence:\nAda was.\nShe did.\n"
+        in chat.requests[0]
+    )
 
 
 def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
     chat = replying("correct")
-    assert judge(chat, about_answer("k", "Who?", ["Ada was.", "Bob was."], "Ada")).label == "correct"
+    assert (
+        judge(chat, about_answer("k", "Who?", ["Ada was.", "Bob was."], "Ada")).label == "correct"
+    )
     assert "Question: Who?\n\nPassages:\nAda was.\nBob was.\n\nAnswer: Ada\n" in chat.requests[0]
     assert judge(chat, about_answer("k", "Who?", ["x"], " ")).label == "incorrect"
     assert len(chat.requests) == 1
@@ -78,7 +105,10 @@ def test_no_request_is_made_without_evidence_or_for_a_failed_question() -> None:
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
-    [("I cannot\nsay", r"no judgement in the reply 'I cannot\nsay'"), (UserError("too\nlong"), "too long")],
+    [
+        ("I cannot\nsay", r"no judgement in the reply 'I cannot\nsay'"),
+        (UserError("too\nlong"), "too long"),
+    ],
 )
 def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str) -> None:
     judged = judge(replying(reply), about_evidence("k", "Who?", ["Ada"], ["x"]))
@@ -88,7 +118,10 @@ def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str
 def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
     with served([Reply(b"", 503)]) as server:
         chat = EndpointChat(Endpoint(server.url, model="m", attempts=2))
-        reasons = [judge(chat, about_evidence(str(i), "Who?", ["Ada"], ["x"])).reason or "" for i in range(6)]
+        reasons = [
+            judge(chat, about_evidence(str(i), "Who?", ["Ada"], ["x"])).reason or ""
+            for i in range(6)
+        ]
         assert len(server.requests) == 3 * 2
     assert all("HTTP 503" in reason for reason in reasons[:3])
     assert all("had failed 3 times in a row" in reason for reason in reasons[3:])
@@ -101,7 +134,8 @@ def write_records(path: Path, count: int = 3, **changes: Any) -> Path:
     pieces = [{"document": 0, "start": 0, "stop": 3, "text": "Ada", "verbatim": True}]
     base = {"status": "ok", "answers": ["Ada"], "gold": [0], "documents": 1, "prompt_sha256": ""}
     lines = [
-        Record(key=f"q{i}", question=f"Who is {i}?", **{**base, "evidence": pieces, **changes}) for i in range(count)
+        Record(key=f"q{i}", question=f"Who is {i}?", **{**base, "evidence": pieces, **changes})
+        for i in range(count)
     ]
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     return path
@@ -122,7 +156,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_records_are_judged_and_a_second_run_asks_only_what_failed(
     tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
-    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "judgements" / "r.jsonl"
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "judgements" / "r.jsonl"
     with served([says("supported"), says("what?"), says("not supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         assert main(["judge", str(records), "--out", str(out)]) == 0
@@ -135,12 +170,19 @@ def test_records_are_judged_and_a_second_run_asks_only_what_failed(
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         assert main(["judge", str(records), "--out", str(out)]) == 0
         assert len(server.requests) == 1
-    assert [line["label"] for line in lines_of(out)] == ["supported", "partially_supported", "not_supported"]
+    assert [line["label"] for line in lines_of(out)] == [
+        "supported",
+        "partially_supported",
+        "not_supported",
+    ]
 
 
 def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
-    """Drawn by the questions' keys alone, in the records' order; more of them are judged later, none twice."""
-    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
+    """Drawn by the questions' keys alone, in the records' order; more of them are judged later,
+    none twice.
+    """
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         assert main(["judge", str(records), "--limit", "2", "--out", str(out)]) == 0
@@ -151,8 +193,11 @@ def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.M
     assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
 
 
-def test_what_a_killed_run_left_is_not_asked_again(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
-    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
+def test_what_a_killed_run_left_is_not_asked_again(
+    tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         main(["judge", str(records), "--out", str(out)])
@@ -175,8 +220,11 @@ def test_a_file_of_something_else_is_left_as_it_is(
         assert (tmp_path / "out.jsonl").read_bytes() == theirs
 
 
-def test_another_judge_or_other_evidence_is_asked_again(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
-    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
+def test_another_judge_or_other_evidence_is_asked_again(
+    tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         main(["judge", str(records), "--out", str(out)])
@@ -191,9 +239,16 @@ def test_another_judge_or_other_evidence_is_asked_again(tmp_path: Path, environm
 def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
     tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records, out = write_records(tmp_path / "r.jsonl", 1), tmp_path / "out.jsonl"
-    example = {"key": "q0", "question": "Who?", "documents": [{"title": "", "text": "Ada was. Bob is."}]}
-    (tmp_path / "d.jsonl").write_text(json.dumps({**example, "answers": ["Ada"], "gold": [0]}) + "\n")
+    records = write_records(tmp_path / "r.jsonl", 1)
+    out = tmp_path / "out.jsonl"
+    example = {
+        "key": "q0",
+        "question": "Who?",
+        "documents": [{"title": "", "text": "Ada was. Bob is."}],
+    }
+    (tmp_path / "d.jsonl").write_text(
+        json.dumps({**example, "answers": ["Ada"], "gold": [0]}) + "\n"
+    )
     arguments = ["judge", str(records), "--of", "faithfulness", "--out", str(out)]
     assert main(arguments) == 2
     assert "--examples: goes with --of faithfulness or answers" in capsys.readouterr().err
@@ -215,12 +270,18 @@ def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
         assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize(("context", "reason"), [(512, "no judgement in the reply"), (128, "context is 128 tokens")])
+@pytest.mark.parametrize(
+    ("context", "reason"), [(512, "no judgement in the reply"), (128, "context is 128 tokens")]
+)
 def test_a_judge_on_this_machine(context: int, reason: str, tmp_path: Path) -> None:
     """A random model says nothing of the kind, and one of a short context cannot be asked."""
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
-    records, out = write_records(tmp_path / "r.jsonl", 1), tmp_path / "out.jsonl"
-    assert main(["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)]) == 0
+    records = write_records(tmp_path / "r.jsonl", 1)
+    out = tmp_path / "out.jsonl"
+    assert (
+        main(["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)])
+        == 0
+    )
     [line] = lines_of(out)
     assert line["judge"] == str(model)
     assert reason in line["reason"]

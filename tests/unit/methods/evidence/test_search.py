@@ -1,4 +1,6 @@
-"""CFIC's decoding: the trie, the constrained search against brute force, skip decoding against a loop over copies."""
+"""CFIC's decoding: the trie, the constrained search against brute force, skip decoding against a
+loop over copies.
+"""
 
 import random
 from collections.abc import Sequence
@@ -15,7 +17,8 @@ from ragauge.methods.evidence import prefix, skip
 from ragauge.methods.evidence.prefix import LONGEST, EvidenceContext, Node, Prefix, Trie
 from ragauge.methods.evidence.sentences import Sentence
 
-WORDS = [[5, 6, 7, 8], [5, 6, 9], [10, 11], [5, 6, 7, 8], [10], [12, 5]]  # the fourth is the first again
+# the fourth is the first again
+WORDS = [[5, 6, 7, 8], [5, 6, 9], [10, 11], [5, 6, 7, 8], [10], [12, 5]]
 
 
 @pytest.fixture(params=sorted(tiny_models.SHAPES))
@@ -31,7 +34,11 @@ def document(count: int, seed: int = 0, alphabet: int = 4) -> tuple[list[int], l
     for number in range(count):
         first = len(ids)
         ids += [draw.randrange(10, 10 + alphabet) for _ in range(draw.randint(1, 7))] + [9]
-        sentences.append(Sentence(2 * number // count, first, len(ids), first, len(ids), len(ids) - (number % 3 == 0)))
+        sentences.append(
+            Sentence(
+                2 * number // count, first, len(ids), first, len(ids), len(ids) - (number % 3 == 0)
+            )
+        )
     return ids, [replace(s, end=max(s.end, s.first + 1)) for s in sentences]
 
 
@@ -39,7 +46,9 @@ def asked(lm: LM, ids: Sequence[int]) -> EvidenceContext:
     """A context: the document, then a question."""
     cache = lm.new_cache(512)
     text = [*ids, 33, 34, 35]
-    logits = lm.extend(cache, [Row(text, range(len(text)))], stage="query", last_logits=True).last_logits
+    logits = lm.extend(
+        cache, [Row(text, range(len(text)))], stage="query", last_logits=True
+    ).last_logits
     assert logits is not None
     return EvidenceContext(cache, Span(0, len(text)), logits[0], float(len(text)))
 
@@ -48,7 +57,9 @@ def logits_after(lm: LM, text: Sequence[int], new: Sequence[int]) -> torch.Tenso
     """(token, vocab) logits of the last of `text` and of each of `new`, by one plain pass."""
     whole = [*text, *new]
     places = range(len(text) - 1, len(whole))
-    read = lm.extend(lm.new_cache(len(whole)), [Row(whole, range(len(whole)))], stage="x", logits_at=[places])
+    read = lm.extend(
+        lm.new_cache(len(whole)), [Row(whole, range(len(whole)))], stage="x", logits_at=[places]
+    )
     return read.logits[0]
 
 
@@ -88,7 +99,11 @@ def test_every_sentence_has_its_shortest_unique_prefix(seed: int) -> None:
 def test_branches_keep_the_order_of_the_document() -> None:
     trie = Trie(WORDS)
     assert trie.branches(trie.root)[0] == (5, Node((0, 1, 3), 1))
-    assert trie.branches(trie.root)[1:] == [(10, Node((4,), 1)), (10, Node((2,), 1, shared=True)), (12, Node((5,), 1))]
+    assert trie.branches(trie.root)[1:] == [
+        (10, Node((4,), 1)),
+        (10, Node((2,), 1, shared=True)),
+        (12, Node((5,), 1)),
+    ]
 
 
 def test_long_sentences_that_agree_for_long_count_as_identical() -> None:
@@ -101,7 +116,9 @@ def test_long_sentences_that_agree_for_long_count_as_identical() -> None:
 # ---- prefixes
 
 
-def brute_force(lm: LM, ids: Sequence[int], sentences: Sequence[Sentence]) -> list[tuple[float, int]]:
+def brute_force(
+    lm: LM, ids: Sequence[int], sentences: Sequence[Sentence]
+) -> list[tuple[float, int]]:
     """(mean log-probability of the shortest unique prefix, sentence), best first."""
     texts = [ids[s.first : s.end] for s in sentences]
     scored = []
@@ -126,22 +143,30 @@ def test_a_wide_beam_finds_the_best_prefixes_of_all(lm: LM, seed: int) -> None:
 
 
 def every_way(lm: LM, ids: Sequence[int], trie: Trie, k: int) -> dict[int, float]:
-    """Each sentence that is reached by taking one of the k likeliest tokens after every prefix, with its score."""
+    """Each sentence that is reached by taking one of the k likeliest tokens after every prefix,
+    with its score.
+    """
     reached: dict[int, float] = {}
     waiting: list[tuple[Node, list[int]]] = [(trie.root, [])]
     while waiting:
         node, start = waiting.pop()
         logp = logits_after(lm, [*ids, 33, 34, 35], start).log_softmax(-1)
-        tokens = sorted({token for token, _ in trie.branches(node)}, key=lambda token: -float(logp[-1][token]))[:k]
+        tokens = sorted(
+            {token for token, _ in trie.branches(node)}, key=lambda token: -float(logp[-1][token])
+        )[:k]
         for token, child in trie.branches(node):
             if token not in tokens:
                 continue
             if trie.settled(child):
                 new = [*start, token]
                 score = (
-                    float(logp[:-1].gather(1, torch.tensor(start, dtype=torch.long)[:, None]).sum()) if start else 0.0
+                    float(logp[:-1].gather(1, torch.tensor(start, dtype=torch.long)[:, None]).sum())
+                    if start
+                    else 0.0
                 )
-                reached |= dict.fromkeys(child.sentences, (score + float(logp[-1][token])) / len(new))
+                reached |= dict.fromkeys(
+                    child.sentences, (score + float(logp[-1][token])) / len(new)
+                )
             else:
                 waiting.append((child, [*start, token]))
     return reached
@@ -168,7 +193,8 @@ def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: 
         alone = list(start)
         while (
             len(alone) < 12
-            and (token := int(logits_after(lm, [*ids, 33, 34, 35], alone)[-1].argmax())) not in lm.shape.eos
+            and (token := int(logits_after(lm, [*ids, 33, 34, 35], alone)[-1].argmax()))
+            not in lm.shape.eos
         ):
             alone.append(token)
         assert together == alone
@@ -176,7 +202,9 @@ def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: 
 
 @pytest.mark.parametrize("rule", ["beam", "first_token"])
 @pytest.mark.parametrize("k", [1, 3])
-def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(lm: LM, k: int, rule: Any) -> None:
+def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(
+    lm: LM, k: int, rule: Any
+) -> None:
     ids, sentences = document(40, 1, alphabet=2)
     trie = Trie([ids[s.first : s.end] for s in sentences])
     context = asked(lm, ids)
@@ -210,7 +238,9 @@ def test_the_greedy_rule_goes_by_first_tokens(lm: LM) -> None:
     tokens = sorted((5, 10, 12), key=lambda t: -float(logp[t]))
     firsts = list(dict.fromkeys(WORDS[p.sentence][0] for p in found))
     assert firsts == tokens[: len(firsts)]
-    assert [p.score for p in found] == pytest.approx([float(logp[WORDS[p.sentence][0]]) for p in found])
+    assert [p.score for p in found] == pytest.approx(
+        [float(logp[WORDS[p.sentence][0]]) for p in found]
+    )
     assert {p.sentence for p in found} & {2, 4} == {2}  # [10, 11] stands before [10]
 
 
@@ -241,7 +271,12 @@ def test_the_longest_run_decides() -> None:
 
 
 def loop(
-    lm: LM, text: Sequence[int], ids: Sequence[int], sentences: Sequence[Sentence], prefixes: Sequence[Prefix], d: int
+    lm: LM,
+    text: Sequence[int],
+    ids: Sequence[int],
+    sentences: Sequence[Sentence],
+    prefixes: Sequence[Prefix],
+    d: int,
 ) -> list[skip.Range]:
     """The reference: each prefix by itself, everything read anew, P(eos) by the softmax."""
     ranges = []
@@ -251,7 +286,9 @@ def loop(
         ends = [i for i in ends if i == p.sentence or sentences[i].end - own.first - p.tokens <= d]
         logits = logits_after(lm, text, ids[own.first : sentences[ends[-1]].end])
         eos = logits.softmax(-1)[:, list(lm.shape.eos)].sum(-1)
-        ranges.append((p.sentence, max(ends, key=lambda i: float(eos[sentences[i].end - own.first]))))
+        ranges.append(
+            (p.sentence, max(ends, key=lambda i: float(eos[sentences[i].end - own.first])))
+        )
     return ranges
 
 

@@ -51,7 +51,14 @@ def test_a_mark_without_its_other_half_does_not_join_a_document() -> None:
     sentences = [f"The fish number {i} was known well. " for i in range(40)]
     cut = ['They called it "the fish. ', "And so on. "]  # opened, and never closed
     first = "The word ra‘ad is old. "
-    marked = [first, *sentences[:20], *cut, *sentences, "It is the fishermen’s. ", "(So they said.)"]
+    marked = [
+        first,
+        *sentences[:20],
+        *cut,
+        *sentences,
+        "It is the fishermen’s. ",
+        "(So they said.)",
+    ]
     assert texts("".join(marked)) == marked
     quoted = [first, *sentences, '"It is. ', "It was.” ", "The fishermen’s."]
     assert texts("".join(quoted)) == quoted
@@ -73,7 +80,8 @@ def test_real_documents_are_their_sentences(shared_data: Any) -> None:
         assert all(a[1] == b[0] for a, b in pairwise(spans))
         assert all(context[start:stop].strip() for start, stop in spans)
     seconds = time.process_time() - started
-    assert seconds < sum(map(len, contexts)) / 100_000  # a second for 100,000 characters at the very most
+    # a second for 100,000 characters at the very most
+    assert seconds < sum(map(len, contexts)) / 100_000
 
 
 def test_token_spans_are_side_by_side_and_end_with_words() -> None:
@@ -101,26 +109,43 @@ def test_letters_of_several_tokens_stay_together() -> None:
         ("Yes. No. He left.", [(0, 8), (8, 17)], [(0, 9, 0, 1), (9, 17, 1, 2)]),
         ("One is. Two.", [(0, 7), (7, 8)], [(0, 12, 0, 2)]),
     ],
-    ids=["a token over a boundary is the later sentence's", "joined to the next", "at the end to the one before"],
+    ids=[
+        "a token over a boundary is the later sentence's",
+        "joined to the next",
+        "at the end to the one before",
+    ],
 )
 def test_a_token_is_of_one_sentence_and_no_sentence_without_a_token(
     text: str, offsets: list[tuple[int, int]], expected: list[tuple[int, int, int, int]]
 ) -> None:
     """Under a tokenizer whose tokens have these spans, and to which any other text is one token."""
     spans = {text: offsets}
-    tokenizer = lambda one, **_: {"input_ids": [*spans.get(one, [1])], "offset_mapping": spans.get(one)}  # noqa: E731
+
+    def tokenizer(one: str, **_: object) -> dict[str, object]:
+        return {"input_ids": [*spans.get(one, [1])], "offset_mapping": spans.get(one)}
+
     _, sentences = tokenize([Source(0, "", text)], tokenizer)
     assert [(s.start, s.stop, s.first, s.last) for s in sentences] == expected
 
 
 def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:
-    sources = [Source(0, "A title.", "One is. Two"), Source(1, "", "Three"), Source(2, "B", "Four.")]
+    sources = [
+        Source(0, "A title.", "One is. Two"),
+        Source(1, "", "Three"),
+        Source(2, "B", "Four."),
+    ]
     tokenizer = tiny_models.byte_tokenizer()
     ids, sentences = tokenize(sources, tokenizer)
     found = [
-        (s.source, sources[s.source].text[s.start : s.stop], tokenizer.decode(ids[s.first : s.end])) for s in sentences
+        (s.source, sources[s.source].text[s.start : s.stop], tokenizer.decode(ids[s.first : s.end]))
+        for s in sentences
     ]
-    assert found == [(0, "One is. ", "One is."), (0, "Two", "Two"), (1, "Three", "Three"), (2, "Four.", "Four.")]
+    assert found == [
+        (0, "One is. ", "One is."),
+        (0, "Two", "Two"),
+        (1, "Three", "Three"),
+        (2, "Four.", "Four."),
+    ]
     assert tokenizer.decode(ids) == "A title.\nOne is. Two\n\nThree\n\nB\nFour."
 
 
@@ -134,7 +159,8 @@ def test_nothing_has_no_sentence() -> None:
     [
         (" \n ", []),
         ("Dr. Smith left on Jan. 5th. He drove.", ["Dr. Smith left on Jan. 5th. ", "He drove."]),
-        ("A head\n\nIt ran. (No.) It hid.", ["A head\n\nIt ran. ", "(No.) ", "It hid."]),  # no end at a blank line
+        # no end at a blank line
+        ("A head\n\nIt ran. (No.) It hid.", ["A head\n\nIt ran. ", "(No.) ", "It hid."]),
         ("He came, e.g. by car.", ["He came, e.g. ", "by car."]),  # as NLTK's English model has it
     ],
 )
@@ -149,7 +175,9 @@ def test_a_missing_splitter_is_one_line_with_its_extra(monkeypatch: pytest.Monke
     boundaries_of.cache_clear()
     monkeypatch.setitem(sys.modules, "punkt", None)
     for name, options in (("cfic", {}), ("free_extraction", {}), ("chunks", {"ranker": "bm25"})):
-        with pytest.raises(MissingExtraError, match=r"needs the package .*: pip install 'ragauge\[punkt\]'") as caught:
+        with pytest.raises(
+            MissingExtraError, match=r"needs the package .*: pip install 'ragauge\[punkt\]'"
+        ) as caught:
             making.make(name, sentences="punkt", **options).refusal(long_lm())
         assert "\n" not in str(caught.value)
     assert split("One. Two.") == [(0, 5), (5, 9)]

@@ -21,7 +21,8 @@ def fork_join(documents: int) -> PromptGraph:
 
 def random_graph(seed: int, segments: int = 9) -> PromptGraph:
     """Segments of random lengths below random earlier ones."""
-    draw, graph = random.Random(seed), PromptGraph()
+    draw = random.Random(seed)
+    graph = PromptGraph()
     for number in range(segments):
         earlier: list[Name] = [("segment", i) for i in range(number)]
         parents = tuple(draw.sample(earlier, k=draw.randint(0, min(3, number))))
@@ -31,7 +32,9 @@ def random_graph(seed: int, segments: int = 9) -> PromptGraph:
 
 
 def closure(graph: PromptGraph) -> np.ndarray:
-    """Which segment is reached from which along edges, (to, from) bool: powers of the adjacency matrix."""
+    """Which segment is reached from which along edges, (to, from) bool: powers of the adjacency
+    matrix.
+    """
     names = [segment.name for segment in graph]
     edges = np.array([[b in graph[a].parents for b in names] for a in names], dtype=int)
     reached = edges.copy()
@@ -42,9 +45,12 @@ def closure(graph: PromptGraph) -> np.ndarray:
 
 @pytest.mark.parametrize("graph", [fork_join(3), *map(random_graph, range(12))])
 def test_ancestors_are_what_paths_lead_from(graph: PromptGraph) -> None:
-    names, reached = [segment.name for segment in graph], closure(graph)
+    names = [segment.name for segment in graph]
+    reached = closure(graph)
     for row, name in enumerate(names):
-        assert graph.ancestors[name] == tuple(n for n, yes in zip(names, reached[row], strict=True) if yes)
+        assert graph.ancestors[name] == tuple(
+            n for n, yes in zip(names, reached[row], strict=True) if yes
+        )
 
 
 def test_a_part_keeps_the_edges_among_its_segments() -> None:

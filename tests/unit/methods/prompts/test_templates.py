@@ -11,7 +11,12 @@ from ragauge.io.jsonl import read_jsonl
 from ragauge.measure.inputs import template_of
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.prompts import Prompt, build_prompt
-from ragauge.methods.prompts.templates import document_text, query_text, set_template_arguments, wrapper
+from ragauge.methods.prompts.templates import (
+    document_text,
+    query_text,
+    set_template_arguments,
+    wrapper,
+)
 from ragauge.testing import write_checkpoint
 from tiny_models import byte_tokenizer
 
@@ -25,8 +30,18 @@ def tokenizer() -> Any:
 
 
 def built(tokenizer: Any, template: str = "chat", **changes: Any) -> Prompt:
-    given: dict[str, Any] = {"question": "what is tea", "documents": DOCUMENTS, "instruction": INSTRUCTION} | changes
-    return build_prompt(given.pop("question"), given.pop("documents"), template=template, tokenizer=tokenizer, **given)
+    given: dict[str, Any] = {
+        "question": "what is tea",
+        "documents": DOCUMENTS,
+        "instruction": INSTRUCTION,
+    } | changes
+    return build_prompt(
+        given.pop("question"),
+        given.pop("documents"),
+        template=template,
+        tokenizer=tokenizer,
+        **given,
+    )
 
 
 def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenizer: Any) -> None:
@@ -46,7 +61,9 @@ def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenize
 
 
 def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer: Any) -> None:
-    """LongBench's prompts end so; the words are those of the prompt, only the segments part elsewhere."""
+    """LongBench's prompts end so; the words are those of the prompt, only the segments part
+    elsewhere.
+    """
     official = "Read.\n\n{context}\n\nQuestion: {input}\n\nAnswer:"
     prompt = built(tokenizer, "plain", instruction=official, question="What?")
     text = tokenizer.decode(prompt.plain(prompt.documents), skip_special_tokens=True)
@@ -62,7 +79,8 @@ def test_a_blank_line_stands_before_the_question_where_it_is_asked_for(tokenizer
 
 def test_an_unknown_template_lists_the_choices() -> None:
     with pytest.raises(
-        UserError, match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, llama2, plain, vicuna"
+        UserError,
+        match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, llama2, plain, vicuna",
     ):
         wrapper("alpca")
 
@@ -79,10 +97,15 @@ RENDERED: dict[str, tuple[Any, dict[str, Any]]] = {
         USER + "{% if not enable_thinking %}<think></think>{% endif %}[assistant]",
         {"enable_thinking": False},
     ),
-    "an argument left out": (USER + "{% if enable_thinking is defined %}<think>{% endif %}[assistant]", {}),
+    "an argument left out": (
+        USER + "{% if enable_thinking is defined %}<think>{% endif %}[assistant]",
+        {},
+    ),
     "the date": ("{{ strftime_now('%A %d %B %Y, %-d.%-m.%y') }}\n" + USER + "[assistant]", {}),
     "a date in a macro": (
-        "\n  {% macro day(f) %}{{ strftime_now(f) }}{% endmacro %}\n{{ day('%Y') }}\n" + USER + "[assistant]",
+        "\n  {% macro day(f) %}{{ strftime_now(f) }}{% endmacro %}\n{{ day('%Y') }}\n"
+        + USER
+        + "[assistant]",
         {},
     ),
     "parts": (PARTS + "{% endfor %}{% endfor %}[assistant]", {}),
@@ -90,7 +113,10 @@ RENDERED: dict[str, tuple[Any, dict[str, Any]]] = {
         "{% for m in messages %}{% if m['content'] is string %}{{ m['content'] }}{% else %}?{% endif %}{% endfor %}|",
         {},
     ),
-    "twice": ("{% set q = messages[0]['content'] %}{{ bos_token }}{{ q }}[/]Again: {{ q }}[/][assistant]", {}),
+    "twice": (
+        "{% set q = messages[0]['content'] %}{{ bos_token }}{{ q }}[/]Again: {{ q }}[/][assistant]",
+        {},
+    ),
     "named": ({"rag": "?", "default": USER + "[assistant]"}, {}),
 }
 
@@ -123,7 +149,10 @@ def test_the_date_of_a_template_is_the_same_in_every_run(tokenizer: Any) -> None
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        (USER.replace("m['content']", "m['content'] | upper") + "|", "does not show the user's words as they are"),
+        (
+            USER.replace("m['content']", "m['content'] | upper") + "|",
+            "does not show the user's words as they are",
+        ),
         ("{{ messages[0]['role'] }}|", "does not show the user's words as they are"),
         ("{{ messages[0]['content'] }}", "writes nothing after the user's words"),
         ("{{ raise_exception('no user') }}", "cannot be rendered: no user"),
@@ -144,7 +173,9 @@ def test_a_chat_template_that_cannot_be_used_is_one_line(template: str, reason: 
 def test_a_request_for_evidence_needs_a_template_that_shows_the_article_once() -> None:
     repeating = byte_tokenizer()
     repeating.chat_template = RENDERED["twice"][0]
-    with pytest.raises(UserError, match=r"repeats the user's words, which this method cannot; use 'alpaca'"):
+    with pytest.raises(
+        UserError, match=r"repeats the user's words, which this method cannot; use 'alpaca'"
+    ):
         REQUESTS["paper"].after_document(repeating, "Who?", "chat")
 
 
@@ -164,7 +195,8 @@ def test_a_question_with_a_mark_of_any_script_gets_no_other(question: str) -> No
 
 
 @pytest.mark.parametrize(
-    "question", ["who is it (both names)", "what is h+", "灯塔是谁点亮的", "who wrote 'tea'", "____"]
+    "question",
+    ["who is it (both names)", "what is h+", "灯塔是谁点亮的", "who wrote 'tea'", "____"],
 )
 def test_a_question_without_a_mark_gets_one(question: str) -> None:
     assert query_text(question) == f"Question: {question}?"
@@ -172,11 +204,19 @@ def test_a_question_without_a_mark_gets_one(question: str) -> None:
 
 def test_questions_of_the_papers_are_marked_as_released(shared_data: Path) -> None:
     """The released code adds a mark to whatever does not end with one."""
-    questions = [record["question"] for _, record in read_jsonl(shared_data / "nq_open/nq-open-oracle.jsonl.gz")]
-    questions += [r["question"] for _, r in read_jsonl(shared_data / "musique/musique_ans_v1.0_dev.jsonl.gz")]
+    questions = [
+        record["question"]
+        for _, record in read_jsonl(shared_data / "nq_open/nq-open-oracle.jsonl.gz")
+    ]
+    questions += [
+        r["question"] for _, r in read_jsonl(shared_data / "musique/musique_ans_v1.0_dev.jsonl.gz")
+    ]
     assert len(questions) == 2_775
     for question in map(str.strip, questions):
-        assert query_text(question) == f"Question: {question if question.endswith('?') else question + '?'}"
+        assert (
+            query_text(question)
+            == f"Question: {question if question.endswith('?') else question + '?'}"
+        )
 
 
 def test_the_hash_is_of_the_tokens(tokenizer: Any) -> None:
@@ -188,7 +228,10 @@ def test_the_hash_is_of_the_tokens(tokenizer: Any) -> None:
 def test_token_counts(tokenizer: Any) -> None:
     prompt = built(tokenizer, "plain")
     counts = prompt.token_counts()
-    assert counts["documents"] == [len("[Document](Title: Tea) Tea is a drink.\n"), len(prompt.documents[1])]
+    assert counts["documents"] == [
+        len("[Document](Title: Tea) Tea is a drink.\n"),
+        len(prompt.documents[1]),
+    ]
     assert (counts["query"], counts["task"]) == (len("Question: what is tea?"), len("\nAnswer:"))
     assert counts["preamble"] == 1 + len(INSTRUCTION) + 2
     assert prompt.document_texts == tuple(document_text(*d) for d in DOCUMENTS)  # which rankers get
@@ -196,8 +239,12 @@ def test_token_counts(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("unheard", [INSTRUCTION, "apple", "Question", "Answer"])
 def test_a_segment_without_tokens_is_refused(unheard: str) -> None:
-    with pytest.raises(UserError, match="question 'what is tea': a segment of its prompt has no tokens"):
-        built(lambda text, add_special_tokens: {"input_ids": [] if unheard in text else [5]}, "plain")
+    with pytest.raises(
+        UserError, match="question 'what is tea': a segment of its prompt has no tokens"
+    ):
+        built(
+            lambda text, add_special_tokens: {"input_ids": [] if unheard in text else [5]}, "plain"
+        )
 
 
 def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(
@@ -206,7 +253,9 @@ def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(
     folder = write_checkpoint(tmp_path / "model")
     with caplog.at_level("INFO", logger="ragauge"):
         assert template_of(f"path:{folder}") == "chat"
-    expected = "prompts in the template 'chat', as its tokenizer has one; `template` chooses another"
+    expected = (
+        "prompts in the template 'chat', as its tokenizer has one; `template` chooses another"
+    )
     assert caplog.messages == [f"path:{folder}: {expected}"]
     caplog.clear()
     (tmp_path / "model.json").write_text('{"template": "llama2"}')

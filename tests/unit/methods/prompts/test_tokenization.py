@@ -1,4 +1,6 @@
-"""Prompts under tokenizers of the kinds that the papers' models have: their tokens are those of the whole text."""
+"""Prompts under tokenizers of the kinds that the papers' models have: their tokens are those of the
+whole text.
+"""
 
 from typing import Any
 
@@ -13,11 +15,19 @@ from ragauge.methods.prompts.templates import token_ids, wrapper
 from tiny_models import LLAMA, tiny_lm
 from tokenizer_kinds import KINDS, tokenizer_of
 
-DOCUMENTS = [("Lighthouse", "It was lit in 1874 by Greta Holm. "), ("B\u00e4ckerei", "Rye bread?"), ("", " (old)")]
+DOCUMENTS = [
+    ("Lighthouse", "It was lit in 1874 by Greta Holm. "),
+    ("B\u00e4ckerei", "Rye bread?"),
+    ("", " (old)"),
+]
 
 
 def built(tokenizer: Any, template: str, tokenization: Any = "whole", **others: Any) -> Prompt:
-    others = {"instruction": "Answer the question.", "template": template, "tokenizer": tokenizer} | others
+    others = {
+        "instruction": "Answer the question.",
+        "template": template,
+        "tokenizer": tokenizer,
+    } | others
     return build_prompt("Who lit it", DOCUMENTS, tokenization=tokenization, **others)
 
 
@@ -34,13 +44,22 @@ def test_segments_joined_are_the_tokens_of_the_whole_prompt(kind: str, template:
     tokenizer = tokenizer_of(kind)
     prompt = built(tokenizer, template)
     special = {"add_special_tokens": template != "chat"}
-    assert prompt.plain(prompt.documents) == tokenizer(text_of(template, tokenizer), **special)["input_ids"]
+    assert (
+        prompt.plain(prompt.documents)
+        == tokenizer(text_of(template, tokenizer), **special)["input_ids"]
+    )
     assert prompt.exact_tokens
     assert prompt.opening == prompt.preamble[: len(prompt.opening)]
-    assert bool(prompt.opening) == (template != "plain" or "llama" in kind)  # whose texts begin with a token
-    text = text_of(template, tokenizer, [DOCUMENTS[2], DOCUMENTS[0]])  # documents are the same in any order
+    # whose texts begin with a token
+    assert bool(prompt.opening) == (template != "plain" or "llama" in kind)
+    # documents are the same in any order
+    text = text_of(template, tokenizer, [DOCUMENTS[2], DOCUMENTS[0]])
     chosen = [prompt.documents[i] for i in (2, 0)]
-    assert prompt.plain(chosen) == prompt.as_one(tokenizer, chosen) == tokenizer(text, **special)["input_ids"]
+    assert (
+        prompt.plain(chosen)
+        == prompt.as_one(tokenizer, chosen)
+        == tokenizer(text, **special)["input_ids"]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,40 +76,64 @@ def test_what_reads_a_prompt_as_one_sends_the_tokens_of_one_text(kind: str) -> N
 @pytest.mark.parametrize("tokenization", ["whole", "segments"])
 def test_no_prompt_ends_where_a_tokenizer_would_end_a_text(tokenization: str) -> None:
     """Tokenizers that were saved after a training often add the end of a text."""
-    plain, ending = tokenizer_of("llama_2"), tokenizer_of("llama_2")
+    plain = tokenizer_of("llama_2")
+    ending = tokenizer_of("llama_2")
     ending.add_bos_token = ending.add_eos_token = True
     assert ending("a")["input_ids"] == [*plain("a")["input_ids"], ending.eos_token_id]
     for template in ("chat", "plain"):
-        expected, prompt = (built(tokenizer, template, tokenization) for tokenizer in (plain, ending))
-        assert (prompt.opening, prompt.preamble, prompt.task) == (expected.opening, expected.preamble, expected.task)
+        expected, prompt = (
+            built(tokenizer, template, tokenization) for tokenizer in (plain, ending)
+        )
+        assert (prompt.opening, prompt.preamble, prompt.task) == (
+            expected.opening,
+            expected.preamble,
+            expected.task,
+        )
         assert prompt.as_one(ending, prompt.documents) == expected.as_one(plain, expected.documents)
 
 
 def test_segments_by_themselves_get_no_blank_of_their_own_and_say_that_they_are_not_exact() -> None:
-    sentencepiece, bytewise = tokenizer_of("llama_2"), tokenizer_of("gpt_neox")
+    sentencepiece = tokenizer_of("llama_2")
+    bytewise = tokenizer_of("gpt_neox")
     prompt = built(sentencepiece, "llama2", "segments")
-    assert prompt.plain(prompt.documents) == sentencepiece(text_of("llama2", sentencepiece))["input_ids"]
+    assert (
+        prompt.plain(prompt.documents)
+        == sentencepiece(text_of("llama2", sentencepiece))["input_ids"]
+    )
     prompt = built(bytewise, "plain", "segments")
-    assert bytewise.convert_ids_to_tokens(prompt.preamble)[-1] == "\u010a\u010a"  # two line ends before a document
+    # two line ends before a document
+    assert bytewise.convert_ids_to_tokens(prompt.preamble)[-1] == "\u010a\u010a"
     assert prompt.exact_tokens is False
     assert prompt.as_one(bytewise, prompt.documents) == prompt.plain(prompt.documents)
 
 
 @pytest.mark.parametrize("template", ["llama2", "vicuna"])
 def test_cfic_reads_an_article_as_part_of_one_text(template: str) -> None:
-    tokenizer, request = tokenizer_of("llama_2"), REQUESTS["paper"]
+    tokenizer = tokenizer_of("llama_2")
+    request = REQUESTS["paper"]
     opening, task = wrapper(template)
     ids, sentences = tokenize([Source(0, "", "Who lit it? Greta.")], tokenizer)
-    read = [*request.before_document(tokenizer, template), *ids, *request.after_document(tokenizer, "Who?", template)]
-    text = f"{opening}{request.before}Who lit it? Greta.{request.after.format(question='Who?')}{task}"
+    read = [
+        *request.before_document(tokenizer, template),
+        *ids,
+        *request.after_document(tokenizer, "Who?", template),
+    ]
+    text = (
+        f"{opening}{request.before}Who lit it? Greta.{request.after.format(question='Who?')}{task}"
+    )
     assert read == tokenizer(text)["input_ids"]
-    assert [tokenizer.decode(ids[s.first : s.end]).strip() for s in sentences] == ["Who lit it?", "Greta."]
-    assert token_ids(tokenizer, "Who") == tokenizer("\nWho")["input_ids"][3:]  # begin, blank and line end
+    assert [tokenizer.decode(ids[s.first : s.end]).strip() for s in sentences] == [
+        "Who lit it?",
+        "Greta.",
+    ]
+    # begin, blank and line end
+    assert token_ids(tokenizer, "Who") == tokenizer("\nWho")["input_ids"][3:]
 
 
 @pytest.mark.parametrize("name", ["naive", "bm25", "full_article", "oracle"])
 def test_plain_methods_read_the_whole_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, read = tiny_lm(LLAMA), list[Any]()
+    lm = tiny_lm(LLAMA)
+    read = list[Any]()
     lm.tokenizer = tokenizer_of("gpt_neox")
     monkeypatch.setattr(lm, "respond", lambda ids, limits: read.append(ids) or Response([1]))
     prompt = built(lm.tokenizer, "plain", gold=(1,))

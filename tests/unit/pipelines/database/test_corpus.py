@@ -1,4 +1,6 @@
-"""Corpora: formats told apart, shards that share every document once, damage named by file and line."""
+"""Corpora: formats told apart, shards that share every document once, damage named by file and
+line.
+"""
 
 import bz2
 import gzip
@@ -25,13 +27,18 @@ def texts(path: object, share: Share = WHOLE, **options: Any) -> list[str]:
 
 
 def records(path: Path, count: int) -> Path:
-    path.write_text("".join(json.dumps({"text": f"text {n}", "title": f"T{n}"}) + "\n" for n in range(count)))
+    path.write_text(
+        "".join(json.dumps({"text": f"text {n}", "title": f"T{n}"}) + "\n" for n in range(count))
+    )
     return path
 
 
 def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path: Path) -> None:
     content = b'{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": null}\n{"body": "three"}\n'
-    for path, data in ((tmp_path / "c.jsonl", content), (tmp_path / "c.jsonl.gz", gzip.compress(content))):
+    for path, data in (
+        (tmp_path / "c.jsonl", content),
+        (tmp_path / "c.jsonl.gz", gzip.compress(content)),
+    ):
         path.write_bytes(data)
         assert read(path, text_field="body") == [
             CorpusDocument(f"{path}:1", "T", "one\u2028two"),
@@ -52,7 +59,10 @@ def test_many_files_are_dealt_whole(tmp_path: Path) -> None:
         records(tmp_path / f"{n}.jsonl", 3)
     parts = [read(tmp_path / "*.jsonl", Share(n, 2)) for n in range(2)]
     files = [{document.place.rpartition(":")[0] for document in part} for part in parts]
-    assert files == [{str(tmp_path / f"{n}.jsonl") for n in (0, 2)}, {str(tmp_path / f"{n}.jsonl") for n in (1, 3)}]
+    assert files == [
+        {str(tmp_path / f"{n}.jsonl") for n in (0, 2)},
+        {str(tmp_path / f"{n}.jsonl") for n in (1, 3)},
+    ]
     identity = Corpus((str(tmp_path / "*.jsonl"),)).identity(Share(1, 2))
     assert [part["file"] for part in identity["parts"]] == ["1.jsonl", "3.jsonl"]
 
@@ -63,7 +73,9 @@ def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
     assert dealt == [f"text {n}" for n in range(5)]
 
 
-EXTRACTED = '<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n'
+EXTRACTED = (
+    '<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n'
+)
 WIKITEXT = " \n = Lobster = \n \n It lives . \n = = Range = = \n Sea . \n = Crab = \n Too . \n"
 LOBSTER = "= Lobster = \n \n It lives . \n = = Range = = \n Sea ."
 
@@ -77,10 +89,14 @@ LOBSTER = "= Lobster = \n \n It lives . \n = = Range = = \n Sea ."
     ],
     ids=["documents of WikiExtractor", "articles of WikiText", "parts between blank lines"],
 )
-def test_plain_text_is_parted_by_its_form(content: str, found: list[tuple[int, str, str]], tmp_path: Path) -> None:
+def test_plain_text_is_parted_by_its_form(
+    content: str, found: list[tuple[int, str, str]], tmp_path: Path
+) -> None:
     path = tmp_path / "w.txt"
     path.write_text(content)
-    assert read(path) == [CorpusDocument(f"{path}:{line}", title, text) for line, title, text in found]
+    assert read(path) == [
+        CorpusDocument(f"{path}:{line}", title, text) for line, title, text in found
+    ]
 
 
 def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
@@ -101,7 +117,11 @@ def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
         ("c.jsonl", b'{"text": 3}\n', r"c\.jsonl:1: field 'text' must be text"),
         ("c.jsonl", b'{"txt": "a"}\n', r"c\.jsonl:1: no field 'text'"),
         ("c.jsonl", b'{"text": "\\ud800"}\n', r"c\.jsonl:1: .*surrogate"),
-        ("c.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 9999)[:-30], r"c\.jsonl\.gz:\d+: gzip file truncated"),
+        (
+            "c.jsonl.gz",
+            gzip.compress(b'{"text": "a"}\n' * 9999)[:-30],
+            r"c\.jsonl\.gz:\d+: gzip file truncated",
+        ),
         ("c.txt", b"fine\n\xc3(\n", r"c\.txt:2: not UTF-8 text"),
         ("c.txt.gz", b"\x1f\x8bnothing", r"c\.txt\.gz:1: gzip file truncated or damaged"),
         ("c.txt", b'<doc id="1">\ntext\n', r"c\.txt:1: a document without </doc>"),
@@ -109,14 +129,18 @@ def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
         ("c.txt", b'<doc id="1">\n<doc id="2">\n', r"c\.txt:2: '<doc id=.*': not in the order"),
     ],
 )
-def test_damage_is_named_by_file_and_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_damage_is_named_by_file_and_line(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read(path)
 
 
-def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_refused_before_it_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 100)
     path = tmp_path / "c.jsonl"
     path.write_text('{"text": "a"}\n{"text": "' + "b" * 200 + '"}\n')
@@ -146,11 +170,15 @@ def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert texts("hf:allenai/c4:en@abc", Share(1, 2), limit=6) == ["t1", "t3", "t5"]
-    assert asked == [(("allenai/c4", "en"), {"revision": "abc", "split": "train", "streaming": True})]
+    assert asked == [
+        (("allenai/c4", "en"), {"revision": "abc", "split": "train", "streaming": True})
+    ]
     assert Corpus(("hf:allenai/c4:en@abc",)).identity(Share())["parts"][0]["revision"] == "abc"
 
 
-def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import datasets
 
     opened: list[int] = []
@@ -163,9 +191,13 @@ def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(monkeypatch: pytest
     stream = datasets.IterableDataset.from_generator(read_files, gen_kwargs={"files": [0, 1, 2]})
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: stream)
     every = [f"t{file}.{n}" for file in range(3) for n in range(2)]
-    assert sorted(text for number in range(2) for text in texts("hf:a/b@c", Share(number, 2))) == every
+    assert (
+        sorted(text for number in range(2) for text in texts("hf:a/b@c", Share(number, 2))) == every
+    )
     assert sorted(opened) == [0, 1, 2]
-    assert sorted(text for number in range(4) for text in texts("hf:a/b@c", Share(number, 4))) == every
+    assert (
+        sorted(text for number in range(4) for text in texts("hf:a/b@c", Share(number, 4))) == every
+    )
     assert texts("hf:a/b@c", Share(1, 2), limit=4) == ["t0.1", "t1.1"]
 
 
@@ -176,7 +208,10 @@ def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch)
         raise ConnectionError("no\nroute")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(UserError, match=r"corpus hf:allenai/c4:en@a: the hub does not answer .*no route.*local files"):
+    with pytest.raises(
+        UserError,
+        match=r"corpus hf:allenai/c4:en@a: the hub does not answer .*no route.*local files",
+    ):
         texts("hf:allenai/c4:en@a")
 
 

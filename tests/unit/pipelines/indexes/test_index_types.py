@@ -25,8 +25,11 @@ from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from tiny_database import DIM, queries
 
 
-def test_recall_rises_with_effort_to_what_is_stored(database: Database, label: str, recipe: IndexRecipe) -> None:
-    opened, vectors = Index(database, label), Vectors.open(database.folder, recipe)
+def test_recall_rises_with_effort_to_what_is_stored(
+    database: Database, label: str, recipe: IndexRecipe
+) -> None:
+    opened = Index(database, label)
+    vectors = Vectors.open(database.folder, recipe)
     shards = range(len(vectors.embeddings))
     exact = exact_search(vectors, queries(40), 10, shards)[1]
     rows = [row for row in recall(opened, vectors, queries(40), exact, shards) if row["k"] == 10]
@@ -54,7 +57,8 @@ def test_the_graph_of_a_shard_is_faisss(database: Database) -> None:
     vectors = Vectors.open(database.folder, one)
     [(block, ids)] = vectors.blocks(0)
     plain: Any = faiss.IndexHNSWFlat(DIM, one.m)
-    plain.hnsw.efConstruction, plain.hnsw.efSearch = one.ef_construction, 5
+    plain.hnsw.efConstruction = one.ef_construction
+    plain.hnsw.efSearch = 5
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     plain.add(block)
@@ -85,11 +89,15 @@ def test_parts_merge_to_the_whole(database: Database, label: str, recipe: IndexR
 def test_bytes_of_a_vector_are_what_the_files_have(database: Database, label: str) -> None:
     """Of IVF the centroids would outweigh the codes of so few vectors."""
     opened = Index(database, label)
-    size = sum(path.stat().st_size for path in opened.folder.iterdir() if path.name != "manifest.json")
+    size = sum(
+        path.stat().st_size for path in opened.folder.iterdir() if path.name != "manifest.json"
+    )
     assert size / len(opened) == pytest.approx(opened.recipe.vector_bytes(DIM), rel=0.15)
 
 
-def test_nothing_is_made_twice_and_effort_is_no_identity(folder: Path, label: str, recipe: IndexRecipe) -> None:
+def test_nothing_is_made_twice_and_effort_is_no_identity(
+    folder: Path, label: str, recipe: IndexRecipe
+) -> None:
     other = recipe.model_copy(update={recipe.NPROBE_KEY or "": 7})
     assert not index.train(folder, label, other)
     assert not index.add(folder, label, other, 1)
@@ -124,22 +132,32 @@ def test_the_type_of_an_entry_chooses_its_recipe() -> None:
     assert settings() == IvfPq()
     assert settings(type="hnsw", m=4) == Hnsw(m=4)
     assert DatabaseSettings().indexes == {"ivf": IvfPq()}
-    dumped = DatabaseSettings.model_validate({"indexes": {"x": {"type": "hnsw", "m": 4}}}).model_dump()
+    dumped = DatabaseSettings.model_validate(
+        {"indexes": {"x": {"type": "hnsw", "m": 4}}}
+    ).model_dump()
     assert DatabaseSettings.model_validate(dumped).indexes["x"] == Hnsw(m=4)
 
 
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"type": "hsnw"}, r"indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq"),
+        (
+            {"type": "hsnw"},
+            r"indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq",
+        ),
         ({"type": "hnsw", "nlist": 4}, r"indexes\.x\.nlist: unknown key 'nlist'"),
         ({"efsearch": 4, "type": "hnsw"}, r"indexes\.x\.efsearch: .*did you mean 'ef_search'"),
-        ({"type": "hnsw", "ef_search": 0}, r"indexes\.x\.ef_search: must be greater than or equal to 1, not 0"),
+        (
+            {"type": "hnsw", "ef_search": 0},
+            r"indexes\.x\.ef_search: must be greater than or equal to 1, not 0",
+        ),
         ({"type": None}, r"indexes\.x\.type: unknown index type None"),
         ({"type": "hnsw", "parts": 9}, r"indexes\.x\.parts: 9; the database has 2 shards"),
     ],
 )
-def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(recipe: dict[str, Any], message: str) -> None:
+def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(
+    recipe: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):
         loading.parse_database({"indexes": {"x": recipe}}, "c.yaml: databases.d")
 

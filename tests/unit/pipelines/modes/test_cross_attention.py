@@ -1,4 +1,6 @@
-"""Gated cross-attention: the decoder before training, a plain pass after it, itself in steps; files and training."""
+"""Gated cross-attention: the decoder before training, a plain pass after it, itself in steps; files
+and training.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,10 +53,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None = None) -> 
 
 def after_attention(lm: LM, layer: Any, x: Tensor, first: int) -> Tensor:
     """States after a layer's causal self-attention, the tokens at positions from `first` on."""
-    places, shape = torch.arange(len(x), dtype=torch.float64) + first, lm.shape
-    heads, kv = shape.heads[0], shape.kv_heads[0]
-    parts = F.linear(tiny_models.norm(layer.attention_norm, x), layer.qkv.weight).view(len(x), -1, shape.head_dim)
-    q, k = (tiny_models.rotated(p, places, shape.rope_theta) for p in parts[:, : heads + kv].split([heads, kv], 1))
+    places = torch.arange(len(x), dtype=torch.float64) + first
+    shape = lm.shape
+    heads = shape.heads[0]
+    kv = shape.kv_heads[0]
+    parts = F.linear(tiny_models.norm(layer.attention_norm, x), layer.qkv.weight).view(
+        len(x), -1, shape.head_dim
+    )
+    q, k = (
+        tiny_models.rotated(p, places, shape.rope_theta)
+        for p in parts[:, : heads + kv].split([heads, kv], 1)
+    )
     mixed = attention(q, k, parts[:, heads + kv :], places[None] > places[:, None])
     return x + mixed @ layer.out.weight.T
 
@@ -64,9 +73,12 @@ def after_mlp(layer: Any, x: Tensor) -> Tensor:
     return x + (F.silu(gate) * value) @ layer.down.weight.T
 
 
-def found_by_one(lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Tensor], first: int) -> Tensor:
+def found_by_one(
+    lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Tensor], first: int
+) -> Tensor:
     """What cross-attention adds to the token at a place, whose window begins at `first`."""
-    shape, theta = lm.shape, lm.shape.rope_theta
+    shape = lm.shape
+    theta = lm.shape.rope_theta
     at = [torch.arange(len(s), dtype=torch.float64) + first - len(s) for s in states]
     normed = tiny_models.norm(layer.memory_norm, torch.cat(list(states)))
     k, v = (normed @ layer.kv.weight.T).view(len(normed), 2, -1, shape.head_dim).unbind(1)
@@ -76,21 +88,27 @@ def found_by_one(lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Ten
     return layer.gate.tanh() * (layer.out.weight @ mixed)  # type: ignore[no-any-return]
 
 
-def reference(lm: LM, weights: CrossWeights, found: list[list[list[int]]], windows: Windows) -> Tensor:
+def reference(
+    lm: LM, weights: CrossWeights, found: list[list[list[int]]], windows: Windows
+) -> Tensor:
     """Logits of the whole sequence, token by token where they attend to neighbours."""
-    own, parts = lm.decoder.weights, weights.layers(torch.float32)
+    own = lm.decoder.weights
+    parts = weights.layers(torch.float32)
     memory: list[list[Tensor]] = []
     for texts in found:
         memory.append([own.embedding[text] for text in texts])
         for layer in parts.encoder:
-            memory[-1] = [after_mlp(layer, after_attention(lm, layer, states, 0)) for states in memory[-1]]
+            memory[-1] = [
+                after_mlp(layer, after_attention(lm, layer, states, 0)) for states in memory[-1]
+            ]
     x = own.embedding[IDS]
     for index, layer in enumerate(own.layers):
         x = after_attention(lm, layer, x, 0)
         added = torch.zeros_like(x)
         for place in range(windows.first(0), len(IDS)):
             window = windows.of(place)
-            inner, at = parts.cross[weights.places.index(index)], windows.first(window)
+            inner = parts.cross[weights.places.index(index)]
+            at = windows.first(window)
             added[place] = found_by_one(lm, inner, x[place], place, memory[window], at)
         x = after_mlp(layer, x + added)
     return tiny_models.norm(own.norm, x) @ own.head.weight.T
@@ -103,9 +121,13 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
     windows = Windows(interval)
     logits, found = logits_of(cross, IDS, windows, DOCUMENTS)
     with torch.no_grad():
-        torch.testing.assert_close(logits, reference(lm, weights, found, windows), atol=2e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            logits, reference(lm, weights, found, windows), atol=2e-4, rtol=1e-4
+        )
     nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
-    torch.testing.assert_close(weights.nll(lm.decoder, IDS, found, windows), nll, atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        weights.nll(lm.decoder, IDS, found, windows), nll, atol=2e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,8 +139,11 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
         ("mpt", {}, "bfloat16", 0.05),
     ],
 )
-def test_every_family_and_half_precision(family: str, changes: dict[str, Any], dtype: str, atol: float) -> None:
-    lm, windows = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1), Windows()
+def test_every_family_and_half_precision(
+    family: str, changes: dict[str, Any], dtype: str, atol: float
+) -> None:
+    lm = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1)
+    windows = Windows()
     weights = cross_weights(lm)
     assert ("cross_0_q_bias" in weights.weights) == (lm.shape.bias or lm.shape.attention_bias)
     logits, found = logits_of(CrossDecoder(lm, weights), IDS, windows, DOCUMENTS)
@@ -131,34 +156,45 @@ def test_every_family_and_half_precision(family: str, changes: dict[str, Any], d
 
 @pytest.mark.parametrize("interval", [16, 64])
 def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
-    untrained, windows = CrossWeights(lm.decoder, (0, 1)), Windows(interval)
+    untrained = CrossWeights(lm.decoder, (0, 1))
+    windows = Windows(interval)
     plain = JointDecoder(lm, JointAttention()).open(len(IDS)).read(IDS)
     logits, found = logits_of(CrossDecoder(lm, untrained), IDS, windows, DOCUMENTS)
     torch.testing.assert_close(logits, plain, atol=1e-5, rtol=1e-4)
     nll = F.cross_entropy(plain[63:-1], torch.tensor(IDS[64:]), reduction="none")
-    torch.testing.assert_close(untrained.nll(lm.decoder, IDS, found, windows), nll, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        untrained.nll(lm.decoder, IDS, found, windows), nll, atol=1e-4, rtol=1e-4
+    )
 
 
 # ---- records
 
 
-def record(lm: LM, schedule: str, interval: int = 64, task: Any = "perplexity", **changes: Any) -> Any:
-    chosen = specified(schedule, interval, task, mode="cross_attention", adapters="a.safetensors", **changes)
+def record(
+    lm: LM, schedule: str, interval: int = 64, task: Any = "perplexity", **changes: Any
+) -> Any:
+    chosen = specified(
+        schedule, interval, task, mode="cross_attention", adapters="a.safetensors", **changes
+    )
     searcher = ExactRetriever(DOCUMENTS)
     return Pipeline(lm, chosen, searcher, searcher).record(EvaluationStretch("0", -1, tuple(IDS)))
 
 
 def test_neighbours_are_read_ahead(cross: CrossDecoder) -> None:
-    found = {ahead: record(cross, "piperag", 32, "generate", read_ahead=ahead) for ahead in (True, False)}
+    found = {
+        ahead: record(cross, "piperag", 32, "generate", read_ahead=ahead) for ahead in (True, False)
+    }
     assert found[True].generated == found[False].generated
     stages = [call["stage"] for call in found[True].trace]
     assert stages.count("neighbours") == 1
     assert stages.count(AHEAD) == 2
     [call] = [call for call in found[True].trace if call["stage"] == "neighbours"]
-    texts, width = call["lengths"], 32
+    texts = call["lengths"]
+    width = 32
     layer = width * 8 * (4 + 2 * 2 + 4) + 3 * width * 48  # attention's and MLP's weights
     pairs = sum(2 * n * n * 4 * 8 for n in texts)
-    assert call["macs"] == sum(texts) * (layer + 2 * width * 2 * 2 * 8) + pairs  # keys and values of two layers
+    # keys and values of two layers
+    assert call["macs"] == sum(texts) * (layer + 2 * width * 2 * 2 * 8) + pairs
 
 
 def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
@@ -169,6 +205,10 @@ def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
 # ---- its layers
 
 
-@pytest.mark.parametrize(("layers", "count", "chosen"), [(30, 3, (9, 19, 29)), (12, 3, (3, 7, 11)), (2, 3, (0, 1))])
-def test_layers_are_spread_over_the_decoder(layers: int, count: int, chosen: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("layers", "count", "chosen"), [(30, 3, (9, 19, 29)), (12, 3, (3, 7, 11)), (2, 3, (0, 1))]
+)
+def test_layers_are_spread_over_the_decoder(
+    layers: int, count: int, chosen: tuple[int, ...]
+) -> None:
     assert cross_layers(layers, count) == chosen

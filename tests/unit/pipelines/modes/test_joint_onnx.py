@@ -19,7 +19,12 @@ from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
 from ragauge.pipelines.modes.joint import JointAttention
-from ragauge.pipelines.sources import NoNeighbours, PrefetchedRetrieval, RandomNeighbours, RetrievalOptions
+from ragauge.pipelines.sources import (
+    NoNeighbours,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+)
 from ragauge.pipelines.windows import Windows
 from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
 from retro_parts import ExactRetriever, logits_of, tokens, write_database
@@ -31,8 +36,11 @@ READING = ("read", "decode", "neighbours", "neighbours_ahead")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A decoder with adapters that do something, and what `ragauge piperag export` made of both, beside a database."""
-    root = write_database(tmp_path_factory.mktemp("onnx"), num_hidden_layers=1)  # of several layers: the families below
+    """A decoder with adapters that do something, and what `ragauge piperag export` made of both,
+    beside a database.
+    """
+    # of several layers: the families below
+    root = write_database(tmp_path_factory.mktemp("onnx"), num_hidden_layers=1)
     lm = load_lm(str(root / "model"), threads=1)
     made = Adapters(lm.decoder.weights)
     with torch.no_grad():
@@ -66,26 +74,34 @@ def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, ste
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("openelm", 2)])  # of sizes of their own
+# of sizes of their own
+@pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("openelm", 2)])
 def test_every_family_is_exported(family: str, layers: int, tmp_path: Path) -> None:
     shape = tiny_models.FAMILIES[family]
     cut = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
-    clip = 0.5 if family == "bloom" else None  # as MPT has, whose graph is that of BLOOM with fewer parts
+    # as MPT has, whose graph is that of BLOOM with fewer parts
+    clip = 0.5 if family == "bloom" else None
     decoder = tiny_models.tiny_lm(replace(shape, qkv_clip=clip, **cut))
     export_decoder(decoder.decoder, tmp_path / "decoder.onnx")
     mode = JointAttention(40)
-    models = OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode), JointDecoder(decoder, mode)
+    models = (
+        OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode),
+        JointDecoder(decoder, mode),
+    )
     logits = [logits_of(model, IDS[:120], Windows(16), DOCUMENTS)[0] for model in models]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
 def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointDecoder) -> None:
-    windows, searcher = Windows(16, stale=True), ExactRetriever(DOCUMENTS)
+    windows = Windows(16, stale=True)
+    searcher = ExactRetriever(DOCUMENTS)
     for make in (
         lambda reader: NoNeighbours(),
         lambda reader: RandomNeighbours(searcher, np.random.default_rng(0)),
         lambda reader: PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note),
-        lambda reader: PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note, reader.prepare),
+        lambda reader: PrefetchedRetrieval(
+            RetrievalOptions(searcher), windows, reader.note, reader.prepare
+        ),
     ):
         found = []
         plain = JointDecoder(torch_lm, JointAttention())
@@ -94,7 +110,9 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointD
             with traced.tracing() as trace:  # type: ignore[attr-defined]
                 ids = generate(reader, IDS[:70], 160, source, windows)
             source.close()
-            calls = [(c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace if c.stage in READING]
+            calls = [
+                (c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace if c.stage in READING
+            ]
             found.append((ids, sorted(calls)))
         assert found[0] == found[1]
 
@@ -102,9 +120,19 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointD
 def test_scores_by_the_command_line_are_torchs(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["piperag", "run", "--schedule", "random", "--database", str(folder / "db"), "--tokens", "100"]
+    common = [
+        "piperag",
+        "run",
+        "--schedule",
+        "random",
+        "--database",
+        str(folder / "db"),
+        "--tokens",
+        "100",
+    ]
     common += ["--model", str(folder / "model"), "--limit", "4", "--threads", "1"]
-    trained, onnx = ["--adapters", str(folder / "adapters.safetensors")], ["--onnx", str(folder / "exported")]
+    trained = ["--adapters", str(folder / "adapters.safetensors")]
+    onnx = ["--onnx", str(folder / "exported")]
     scores = []
     for engine in ([], onnx):
         out = tmp_path / f"{len(engine)}.jsonl"
@@ -113,8 +141,14 @@ def test_scores_by_the_command_line_are_torchs(
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
     assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "exported from something else" in capsys.readouterr().err
-    assert main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")]) == 2
-    assert "engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16" in capsys.readouterr().err
+    assert (
+        main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")])
+        == 2
+    )
+    assert (
+        "engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
+        in capsys.readouterr().err
+    )
 
 
 def test_what_cannot_be_done_is_said(lm: OnnxJointDecoder, tmp_path: Path) -> None:

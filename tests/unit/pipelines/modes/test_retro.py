@@ -52,14 +52,19 @@ def lm(root: Path) -> RetroLM:
 
 @pytest.mark.parametrize("interval", [16, 64])
 @pytest.mark.parametrize("step", [1, 7, 300])
-def test_logits_are_those_of_the_released_architecture(lm: RetroLM, interval: int, step: int) -> None:
+def test_logits_are_those_of_the_released_architecture(
+    lm: RetroLM, interval: int, step: int
+) -> None:
     logits, found = logits_of(lm, IDS, Windows(interval), DOCUMENTS, step)
     assert {len(text) for texts in found for text in texts} > {128}, "shorter ones are among them"
-    torch.testing.assert_close(logits, Released(released_state()).logits(IDS, found, interval), **TOLERANCE)
+    torch.testing.assert_close(
+        logits, Released(released_state()).logits(IDS, found, interval), **TOLERANCE
+    )
 
 
 def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM) -> None:
-    windows, reader = Windows(16), lm.open(160)
+    windows = Windows(16)
+    reader = lm.open(160)
     source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
     ids = IDS[:64] + generate(reader, IDS[:64], 160, source, windows)
     found = [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
@@ -67,10 +72,14 @@ def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM) -> None:
     assert logits.argmax(-1)[63:].tolist() == ids[64:]
 
 
-def test_reading_and_encoding_neighbours_are_calls_of_their_own(lm: RetroLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder, encode = lm.network.encoder, lm.network.encoder.forward
+def test_reading_and_encoding_neighbours_are_calls_of_their_own(
+    lm: RetroLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = lm.network.encoder
+    encode = lm.network.encoder.forward
     monkeypatch.setattr(encoder, "forward", lambda *given: time.sleep(0.1) or encode(*given))
-    reader, started = lm.open(160), time.perf_counter()
+    reader = lm.open(160)
+    started = time.perf_counter()
     with lm.tracing() as trace:
         reader.read(IDS[:64])
         reader.attach([DOCUMENTS[0][:128]])
@@ -83,7 +92,12 @@ def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
     source = f"path:{root / 'released'}"
     facts = resolver.describe(source, offline=False)
     folder = Path(facts["path"])
-    assert set(facts["files"]) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(facts["files"]) == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
     assert len(facts["sha256"]) == 64
     assert json.loads((folder / "config.json").read_bytes())["cross"] == SETTINGS["dec_cca_layers"]
     assert resolver.is_retro(source)
@@ -98,11 +112,15 @@ def test_the_catalog_has_the_papers_checkpoint_unpinned() -> None:
     assert not resolver.is_retro("smollm2-135m-instruct")
 
 
-def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_released(tmp_path / "released")
     (tmp_path / "hub.json").write_text("{}")
     asked = []
-    monkeypatch.setattr("ragauge.assets.hub.file", lambda *file: asked.append(file) or tmp_path / "hub.json")
+    monkeypatch.setattr(
+        "ragauge.assets.hub.file", lambda *file: asked.append(file) or tmp_path / "hub.json"
+    )
     (tmp_path / "made").mkdir()
     retro.convert(tmp_path / "released" / "model.ckpt", tmp_path / "made")
     assert asked == [("google-t5/t5-base", "tokenizer.json")]
@@ -122,17 +140,33 @@ def convert_and_read(checkpoint: Path, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "state", "message"),
     [
-        ({}, {"x": Code()}, "model.ckpt: refused: it is damaged, or holds more than tensors, which could run code"),
+        (
+            {},
+            {"x": Code()},
+            "model.ckpt: refused: it is damaged, or holds more than tensors, which could run code",
+        ),
         ({}, {"x": torch.ones(1)}, "model.ckpt: 'x': not a tensor of the released RETRO"),
         ({"chunk_size": 32}, None, "retro.json: chunk_size is 32; read is 64"),
         ({"dec_qkv_dim": 8}, None, "retro.json: dec_qkv_dim is 8; read is 32"),
         ({"dec_num_layers": "many"}, None, "config.json: not the sizes of a RETRO"),
-        ({"dec_num_layers": 5}, None, 'model.safetensors: not the tensors .* "layers.4.attention.q.weight"'),
-        ({"dec_ffn_dim": 40}, None, r"not the tensors .* size mismatch for layers.0.ffn.gate.weight"),
+        (
+            {"dec_num_layers": 5},
+            None,
+            'model.safetensors: not the tensors .* "layers.4.attention.q.weight"',
+        ),
+        (
+            {"dec_ffn_dim": 40},
+            None,
+            r"not the tensors .* size mismatch for layers.0.ffn.gate.weight",
+        ),
     ],
 )
 def test_a_checkpoint_of_another_layout_is_refused(
-    settings: dict[str, Any], state: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: dict[str, Any],
+    state: Any,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = write_released(tmp_path / "released")
     (folder / "retro.json").write_text(json.dumps(SETTINGS | settings))
@@ -157,15 +191,30 @@ def test_a_setting_or_a_file_that_is_missing_or_torn_is_named(tmp_path: Path) ->
 
 
 def test_a_pipeline_scores_with_it(root: Path, tmp_path: Path) -> None:
-    model, database, expected = Released(released_state()), Database(root / "own"), []
+    model = Released(released_state())
+    database = Database(root / "own")
+    expected = []
     for text in texts(database, 100, 2):
         logp = model.logits(text.ids, [], 64).log_softmax(-1)[63:-1]
         expected.append(-float(logp.gather(1, torch.tensor(text.ids[64:])[:, None]).mean()))
     assert scored(root, tmp_path / "torch.jsonl") == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_database_in_other_tokens_is_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["piperag", "run", "--mode", "retro", "--schedule", "no_retrieval", "--tokens", "100", "--limit", "2"]
+def test_a_database_in_other_tokens_is_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        "piperag",
+        "run",
+        "--mode",
+        "retro",
+        "--schedule",
+        "no_retrieval",
+        "--tokens",
+        "100",
+        "--limit",
+        "2",
+    ]
     given += ["--database", str(root / "db"), "--model", f"path:{root / 'released'}"]
     assert main([*given, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "its chunks were cut by the tokenizer of" in capsys.readouterr().err

@@ -30,15 +30,19 @@ def test_the_papers_sizes_have_633_million_weights() -> None:
         (3, False, [[2, 2, 2], [1, 2, 2], [0, 1, 2]]),
     ],
 )
-def test_each_distance_has_its_bias_up_to_a_bound(count: int, bidirectional: bool, expected: list[list[int]]) -> None:
-    bias, places = RelativeBias(1, count, bidirectional), torch.arange(3)
+def test_each_distance_has_its_bias_up_to_a_bound(
+    count: int, bidirectional: bool, expected: list[list[int]]
+) -> None:
+    bias = RelativeBias(1, count, bidirectional)
+    places = torch.arange(3)
     bias.table.weight.data = torch.arange(float(count))[:, None]
     assert bias(places, places)[0].tolist() == expected
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
 def test_a_users_checkpoint_is_loaded_and_checked(tmp_path: Path, suffix: str) -> None:
-    model, path = random_network(TINY, seed=5), tmp_path / f"retro{suffix}"
+    model = random_network(TINY, seed=5)
+    path = tmp_path / f"retro{suffix}"
     (save_file if suffix == ".safetensors" else torch.save)(model.state_dict(), path)  # type: ignore[operator]
     again = load_weights(path, TINY)
     for name, tensor in again.state_dict().items():

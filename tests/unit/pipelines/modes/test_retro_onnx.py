@@ -1,4 +1,6 @@
-"""RETRO in ONNX Runtime gives torch's logits, tokens and trace, with neighbours and without, whatever the lengths."""
+"""RETRO in ONNX Runtime gives torch's logits, tokens and trace, with neighbours and without,
+whatever the lengths.
+"""
 
 import json
 from collections.abc import Iterator
@@ -28,18 +30,26 @@ READING = ("read", "decode", "neighbours")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A released checkpoint beside a database in its tokens and what `ragauge piperag export` made of both."""
+    """A released checkpoint beside a database in its tokens and what `ragauge piperag export` made
+    of both.
+    """
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("retro")
         patch.setenv("RAGAUGE_HOME", str(folder / "home"))
         write_beside_database(folder)
         given = ["--model", f"path:{folder / 'released'}", "--database", str(folder / "own")]
-        assert main(["piperag", "export", "--mode", "retro", *given, "--out", str(folder / "exported")]) == 0
+        assert (
+            main(
+                ["piperag", "export", "--mode", "retro", *given, "--out", str(folder / "exported")]
+            )
+            == 0
+        )
         yield folder
 
 
 def checkpoint(root: Path, exported: Path) -> Checkpoint:
-    source, vocabulary = f"path:{root / 'released'}", Database(root / "own").vocabulary
+    source = f"path:{root / 'released'}"
+    vocabulary = Database(root / "own").vocabulary
     sha256 = OwnEncoder().origin(Checkpoint(source))[1]
     return Checkpoint(source, sha256, exported=exported, threads=1, vocabulary=vocabulary)
 
@@ -74,23 +84,47 @@ def test_neighbours_that_are_gone_are_not_attended_to(lm: OnnxRetroLM, torch_lm:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_generation_gives_the_same_tokens_and_trace(lm: OnnxRetroLM, torch_lm: RetroLM, asks: bool) -> None:
-    windows, searched, found = Windows(16, stale=True), RetrievalOptions(ExactRetriever(DOCUMENTS)), []
+def test_generation_gives_the_same_tokens_and_trace(
+    lm: OnnxRetroLM, torch_lm: RetroLM, asks: bool
+) -> None:
+    windows = Windows(16, stale=True)
+    searched = RetrievalOptions(ExactRetriever(DOCUMENTS))
+    found = []
     for model in (lm, torch_lm):
         reader = model.open(160)
         source = PrefetchedRetrieval(searched, windows, reader.note) if asks else NoNeighbours()
         with model.tracing() as trace:
             ids = generate(reader, IDS[:70], 160, source, windows)
         source.close()
-        found.append((ids, [(c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace if c.stage in READING]))
+        found.append(
+            (
+                ids,
+                [
+                    (c.stage, c.lengths, c.past, c.steps, c.logits)
+                    for c in trace
+                    if c.stage in READING
+                ],
+            )
+        )
     assert found[0] == found[1]
 
 
-def test_scores_by_the_command_line_are_torchs(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_by_the_command_line_are_torchs(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     exported = ["--onnx", str(root / "exported")]
     plain = scored(root, tmp_path / "torch.jsonl")
     assert scored(root, tmp_path / "onnx.jsonl", *exported) == pytest.approx(plain, abs=1e-4)
-    run = ["piperag", "run", "--mode", "retro", "--database", str(root / "own"), "--schedule", "random"]
+    run = [
+        "piperag",
+        "run",
+        "--mode",
+        "retro",
+        "--database",
+        str(root / "own"),
+        "--schedule",
+        "random",
+    ]
     run += ["--task", "generate", "--tokens", "100", "--limit", "1", "--seed", "1"]
     assert main([*run, *exported, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "not random, seed 1: exported from" in capsys.readouterr().err
@@ -103,7 +137,10 @@ def test_random_weights_are_exported_under_their_seed(
     monkeypatch.setattr(_retro_onnx, "export_network", lambda *_: None)
     given = ["--mode", "retro", "--database", str(root / "own"), "--seed", "1"]
     assert main(["piperag", "export", *given, "--out", str(tmp_path / "x")]) == 0
-    assert json.loads((tmp_path / "x/ragauge-asset.json").read_bytes())["model_sha256"] == "random, seed 1"
+    assert (
+        json.loads((tmp_path / "x/ragauge-asset.json").read_bytes())["model_sha256"]
+        == "random, seed 1"
+    )
 
 
 def test_a_part_that_is_missing_is_named(root: Path, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Files of trained weights are read as they were written, and refused where they belong to something else."""
+"""Files of trained weights are read as they were written, and refused where they belong to
+something else.
+"""
 
 from pathlib import Path
 
@@ -16,11 +18,16 @@ from retro_parts import cross_weights
 
 @pytest.fixture(params=["joint", "cross_attention"])
 def weights(request: pytest.FixtureRequest, lm: LM) -> TrainedWeights:
-    return Adapters(lm.decoder.weights, rank=3, seed=1) if request.param == "joint" else cross_weights(lm)
+    return (
+        Adapters(lm.decoder.weights, rank=3, seed=1)
+        if request.param == "joint"
+        else cross_weights(lm)
+    )
 
 
 def test_files_are_checked(lm: LM, weights: TrainedWeights, tmp_path: Path) -> None:
-    path, kind = tmp_path / "a.safetensors", type(weights)
+    path = tmp_path / "a.safetensors"
+    kind = type(weights)
     other = CrossWeights if kind is Adapters else Adapters
     weights.save(path, model_sha256="abc", model="tiny")
     again = kind.load(path, lm, "abc")
@@ -41,9 +48,14 @@ def test_files_are_checked(lm: LM, weights: TrainedWeights, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
-    [({"layers": "0 7"}, "the decoder has 2 layers"), ({"encoder_layers": "two"}, "has no sizes of mode")],
+    [
+        ({"layers": "0 7"}, "the decoder has 2 layers"),
+        ({"encoder_layers": "two"}, "has no sizes of mode"),
+    ],
 )
-def test_sizes_that_no_decoder_has_are_refused(lm: LM, tmp_path: Path, sizes: dict[str, str], message: str) -> None:
+def test_sizes_that_no_decoder_has_are_refused(
+    lm: LM, tmp_path: Path, sizes: dict[str, str], message: str
+) -> None:
     cross_weights(lm).save(tmp_path / "c.safetensors", **sizes)
     with pytest.raises(UserError, match=message):
         CrossWeights.load(tmp_path / "c.safetensors", lm)

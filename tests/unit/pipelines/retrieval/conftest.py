@@ -25,7 +25,9 @@ RECIPES: dict[str, IndexRecipe] = {
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of three shards with an index of each recipe, in parts as well; it was moved after it was made."""
+    """A database of three shards with an index of each recipe, in parts as well; it was moved after
+    it was made.
+    """
     home = tmp_path_factory.mktemp("database")
     corpus = tiny_database.write_corpus(home / "c.jsonl", 120)
     recipe = tiny_database.recipe(corpus, tiny_database.write_tokenizer(home / "tokenizer"), SHARDS)

@@ -1,4 +1,6 @@
-"""Exported encoders: the vectors of torch, and graphs that are known by the content of the checkpoint's folder."""
+"""Exported encoders: the vectors of torch, and graphs that are known by the content of the
+checkpoint's folder.
+"""
 
 import json
 import shutil
@@ -29,28 +31,38 @@ def encoder(folder: Path, weight: float | None = None) -> Path:
     return folder
 
 
-def test_the_graph_pools_as_the_encoder_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_graph_pools_as_the_encoder_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = encoder(tmp_path / "encoder")
     (folder / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "pooling"}]))
     (folder / "pooling").mkdir()
     (folder / "pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
     texts = ["Tea is grown in Assam.", "Coffee", ""]
-    np.testing.assert_allclose(OnnxEncoder(f"path:{folder}").encode(texts), Encoder(folder).encode(texts), atol=1e-5)
+    np.testing.assert_allclose(
+        OnnxEncoder(f"path:{folder}").encode(texts), Encoder(folder).encode(texts), atol=1e-5
+    )
 
 
-@pytest.mark.parametrize(("kind", "module"), [(Encoder, None), (Encoder, "Normalize"), (OnnxEncoder, "Normalize")])
+@pytest.mark.parametrize(
+    ("kind", "module"), [(Encoder, None), (Encoder, "Normalize"), (OnnxEncoder, "Normalize")]
+)
 def test_a_vector_that_is_not_finite_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, module: str | None
 ) -> None:
     """As of encoders whose weights overflowed when they were saved in float16."""
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = encoder(tmp_path / "encoder", float("inf"))
-    (folder / "modules.json").write_text(json.dumps([{"type": f"x.{module}", "path": ""}] if module else []))
+    (folder / "modules.json").write_text(
+        json.dumps([{"type": f"x.{module}", "path": ""}] if module else [])
+    )
     name = folder if kind is Encoder else f"path:{folder}"
     with pytest.raises(UserError) as refused:
         kind(name).encode(["Tea", "Coffee is grown in Kenya." * 3])
-    message = f"encoder {name}: 2 of 2 texts have values that are not finite numbers, the first is 'Tea'"
+    message = (
+        f"encoder {name}: 2 of 2 texts have values that are not finite numbers, the first is 'Tea'"
+    )
     assert str(refused.value).startswith(message)
 
 

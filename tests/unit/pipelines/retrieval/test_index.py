@@ -1,4 +1,6 @@
-"""Indexes and the retriever: equal to exact search where all is scanned, parts equal to the whole, refusals."""
+"""Indexes and the retriever: equal to exact search where all is scanned, parts equal to the whole,
+refusals.
+"""
 
 import json
 import os
@@ -43,10 +45,16 @@ def test_exact_search_is_the_sorted_list_of_all_distances(folder: Path, metric: 
     own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
     vectors_of_queries = queries(5)
     products = vectors_of_queries @ own.T
-    distances = -products if metric == "inner_product" else ((vectors_of_queries[:, None] - own[None]) ** 2).sum(-1)
+    distances = (
+        -products
+        if metric == "inner_product"
+        else ((vectors_of_queries[:, None] - own[None]) ** 2).sum(-1)
+    )
     found, ids = exact_search(vectors, vectors_of_queries, len(own), range(3))
     np.testing.assert_allclose(np.abs(found), np.abs(np.sort(distances, axis=1)), atol=1e-5)
-    np.testing.assert_allclose(np.take_along_axis(distances, ids, 1), np.sort(distances, axis=1), atol=1e-5)
+    np.testing.assert_allclose(
+        np.take_along_axis(distances, ids, 1), np.sort(distances, axis=1), atol=1e-5
+    )
     assert (np.sort(ids) == np.arange(len(own))).all(), "every vector once"
 
 
@@ -93,9 +101,13 @@ def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
     others = 0
     for number in range(nlist):
         lists = [made.invlists for made in (slow, fast)]
-        held = [faiss.rev_swig_ptr(one.get_ids(number), one.list_size(number)).tolist() for one in lists]
+        held = [
+            faiss.rev_swig_ptr(one.get_ids(number), one.list_size(number)).tolist() for one in lists
+        ]
         assert held[0] == held[1]
-        codes = [faiss.rev_swig_ptr(one.get_codes(number), 8 * one.list_size(number)) for one in lists]
+        codes = [
+            faiss.rev_swig_ptr(one.get_codes(number), 8 * one.list_size(number)) for one in lists
+        ]
         others += int((codes[0] != codes[1]).sum())
     assert others <= 2  # of 24,000: two centroids as near, up to rounding
 
@@ -103,7 +115,12 @@ def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
 def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database: Database) -> None:
     filled = Index(database, "filled_ivf")
     vectors = Vectors.open(database.folder, filled.recipe)
-    assert len(filled) == filled.recipe.filled == 5_000 == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
+    assert (
+        len(filled)
+        == filled.recipe.filled
+        == 5_000
+        == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
+    )
     ids = filled.search(queries(), 10, 8)[1]
     assert ids.min() >= 0
     assert ids.max() < len(database)
@@ -111,11 +128,13 @@ def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database: D
 
 
 @pytest.mark.parametrize("filled", [None, 3000])
-def test_a_sample_has_no_more_vectors_than_its_count_evenly_over_the_shards(folder: Path, filled: int | None) -> None:
+def test_a_sample_has_no_more_vectors_than_its_count_evenly_over_the_shards(
+    folder: Path, filled: int | None
+) -> None:
     vectors = Vectors.open(folder, INDEX.model_copy(update={"filled": filled}))
-    assert [len(vectors.sample(count)) for count in (7, vectors.total * 2 // 3, vectors.total, 10**6)] == [
-        *(7, vectors.total * 2 // 3, vectors.total, vectors.total)
-    ]
+    assert [
+        len(vectors.sample(count)) for count in (7, vectors.total * 2 // 3, vectors.total, 10**6)
+    ] == [*(7, vectors.total * 2 // 3, vectors.total, vectors.total)]
     if filled is None:
         every = np.concatenate([block for shard in range(3) for block, _ in vectors.blocks(shard)])
         assert (vectors.sample(10**6) == every).all()
@@ -149,10 +168,15 @@ def test_vectors_in_another_precision_are_other_vectors(folder: Path, tmp_path: 
         ),
         ({"pq_bytes": 5}, r"pq_bytes 5 must divide 32: one of \[1, 2, 4, 8, 16, 32\]"),
         ({"filled": 3}, r"filled is 3; the database has [\d,]+ vectors already"),
-        ({"train_vectors": 100}, r"8 lists want 312 training vectors and there are 100; the least is 256"),
+        (
+            {"train_vectors": 100},
+            r"8 lists want 312 training vectors and there are 100; the least is 256",
+        ),
     ],
 )
-def test_an_index_that_cannot_be_is_told_with_the_choice(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_an_index_that_cannot_be_is_told_with_the_choice(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         index.train(folder, "impossible", INDEX.model_copy(update=changes))
 
@@ -186,16 +210,22 @@ def test_an_index_of_another_database_is_refused(tmp_path: Path) -> None:
 
 def same(a: Neighbours, b: Neighbours) -> None:
     for field in fields(Neighbours):
-        if field.name != "seconds":  # an embedding's last bit depends on the batch that it is made in
+        # an embedding's last bit depends on the batch that it is made in
+        if field.name != "seconds":
             tolerance = 1e-6 if field.name == "distances" else 0
-            np.testing.assert_allclose(getattr(a, field.name), getattr(b, field.name), tolerance, err_msg=field.name)
+            np.testing.assert_allclose(
+                getattr(a, field.name), getattr(b, field.name), tolerance, err_msg=field.name
+            )
 
 
 def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever) -> None:
     database = retriever.database
     chunk = np.flatnonzero(database.continuations(np.arange(40)) >= 0)[3]
-    [found] = retriever.search([Query(tokens=database.tokens(np.array([chunk]))[0].tolist(), k=3, nprobe=8)])
-    place = found.ids.tolist().index(chunk)  # product codes may confuse it with a chunk that is as near
+    [found] = retriever.search(
+        [Query(tokens=database.tokens(np.array([chunk]))[0].tolist(), k=3, nprobe=8)]
+    )
+    # product codes may confuse it with a chunk that is as near
+    place = found.ids.tolist().index(chunk)
     assert found.documents[place] == database.documents(np.array([chunk]))[0]
     assert found.tokens[place].tolist() == database.tokens(np.array([chunk]))[0].tolist()
     assert found.continuations[place].tolist() == database.tokens(np.array([chunk + 1]))[0].tolist()
@@ -204,7 +234,9 @@ def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever
     assert set(found.seconds) == {"encode", "search", "lookup"}
 
 
-def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(retriever: Retriever) -> None:
+def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(
+    retriever: Retriever,
+) -> None:
     tokens = retriever.database.tokens(np.array([4]))[0].tolist()
     batch_queries = [
         Query(tokens=tokens, k=2, nprobe=2),
@@ -237,7 +269,9 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> No
         retriever.search([Query(text="a", budget_s=1.0)])
     retriever.latency = LinearTime(intercept_s=0.1, slope_s=0.1)
     budgets = {0.05: 1, 0.35: 2, 0.5001: 4, 9.0: 8}
-    assert {b: retriever.search([Query(text="a", budget_s=b)])[0].nprobe for b in budgets} == budgets
+    assert {
+        b: retriever.search([Query(text="a", budget_s=b)])[0].nprobe for b in budgets
+    } == budgets
     assert [n.nprobe for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]
 
 
@@ -250,7 +284,9 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> No
         ({"text": "a", "continuation": -1}, "query: continuation must be at least 0"),
     ],
 )
-def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[str, Any], message: str) -> None:
+def test_a_query_that_cannot_be_asked_is_told(
+    retriever: Retriever, query: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         retriever.search([Query(**query)])
 
@@ -262,7 +298,8 @@ def test_a_killed_embedding_goes_on_within_its_shard(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the block that it had reached; the vectors are those of an undisturbed build."""
-    killed, undisturbed = tmp_path / "db", tmp_path / "undisturbed"
+    killed = tmp_path / "db"
+    undisturbed = tmp_path / "undisturbed"
     for name in ("database", "shards", "near_duplicates"):
         for place in (killed, undisturbed):
             shutil.copytree(folder / name, place / name)
@@ -280,7 +317,10 @@ def test_a_killed_embedding_goes_on_within_its_shard(
 
     with monkeypatch.context() as patch:
         patch.setattr(CountEncoder, "encode", counted)
-        assert in_child(lambda: embed.build_embeddings(killed, 1, tiny_database.Choice())) == -signal.SIGKILL
+        assert (
+            in_child(lambda: embed.build_embeddings(killed, 1, tiny_database.Choice()))
+            == -signal.SIGKILL
+        )
     (partial,) = (killed / "embeddings").glob(".00001.*.partial")
     with partial.open("ab") as file:
         file.write(b"part of a block")
@@ -288,7 +328,9 @@ def test_a_killed_embedding_goes_on_within_its_shard(
     stale.write_bytes(b"other vectors")
     blocks = -(-len(np.fromfile(whole, np.float16)) // DIM // 32)
     asked = list[int]()
-    monkeypatch.setattr(CountEncoder, "encode", lambda self, texts: asked.append(len(texts)) or encode(self, texts))
+    monkeypatch.setattr(
+        CountEncoder, "encode", lambda self, texts: asked.append(len(texts)) or encode(self, texts)
+    )
     assert embed.build_embeddings(killed, 1, tiny_database.Choice())
     assert len(asked) == blocks - 2
     assert (killed / "embeddings/00001/vectors.bin").read_bytes() == whole.read_bytes()
@@ -301,7 +343,11 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
 ) -> None:
     """The inverted lists' file among them, whose size does not change."""
     copy = Path(shutil.copytree(folder, tmp_path / "db"))
-    files = [path for path in copy.rglob("*") if path.is_file() and path.name not in (".ragauge", "manifest.json")]
+    files = [
+        path
+        for path in copy.rglob("*")
+        if path.is_file() and path.name not in (".ragauge", "manifest.json")
+    ]
     files = [path for path in files if not path.name.startswith(".") and path.name != "recall.json"]
     assert any(path.name == "index.ivfdata" for path in files)
     assert folders.verify(copy) == (len(files), sum(path.stat().st_size for path in files))
@@ -322,8 +368,11 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
     assert (printed["files"], printed["bytes"]) == folders.verify(copy)
 
 
-def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(folder: Path, tmp_path: Path) -> None:
-    vectors, saved = Vectors.open(folder, INDEX), tmp_path / "saved"
+def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(
+    folder: Path, tmp_path: Path
+) -> None:
+    vectors = Vectors.open(folder, INDEX)
+    saved = tmp_path / "saved"
     queries = vectors.sample(20)[:5]
     exact, shards = exact_search_within(vectors, queries, None, saved)
     assert sorted(shards) == [0, 1, 2]
@@ -339,7 +388,8 @@ def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(folder: Path, tmp
 
 def test_an_exact_search_of_other_chunks_begins_anew(folder: Path, tmp_path: Path) -> None:
     """As where an evaluation set was added, of which further documents are near-duplicates."""
-    vectors, saved = Vectors.open(folder, INDEX), tmp_path / "saved"
+    vectors = Vectors.open(folder, INDEX)
+    saved = tmp_path / "saved"
     queries = vectors.sample(20)[:5]
     exact_search_within(vectors, queries, None, saved)
     fewer = Vectors.open(folder, INDEX)
@@ -349,7 +399,10 @@ def test_an_exact_search_of_other_chunks_begins_anew(folder: Path, tmp_path: Pat
 
 
 def test_recall_is_of_the_recipe_and_the_encoder_that_the_index_was_made_with(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whatever settings the command line has, or has not."""
     tiny_database.stand_in(monkeypatch)
@@ -363,15 +416,25 @@ def test_recall_is_of_the_recipe_and_the_encoder_that_the_index_was_made_with(
 
 
 def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> None:
-    """All lists are scanned, so that what is missed is missed by the codes: a search of the shards alone, by hand."""
-    vectors, opened = Vectors.open(folder, INDEX), Index(Database(folder), "ivf")
-    queries, shards = vectors.sample(20)[:5], [1]
+    """All lists are scanned, so that what is missed is missed by the codes: a search of the shards
+    alone, by hand.
+    """
+    vectors = Vectors.open(folder, INDEX)
+    opened = Index(Database(folder), "ivf")
+    queries = vectors.sample(20)[:5]
+    shards = [1]
     exact = exact_search(vectors, queries, 10, shards)[1]
-    [last] = [row for row in recall(opened, vectors, queries, exact, shards) if row["nprobe"] == 8 and row["k"] == 10]
+    [last] = [
+        row
+        for row in recall(opened, vectors, queries, exact, shards)
+        if row["nprobe"] == 8 and row["k"] == 10
+    ]
     order = opened.search_raw(queries, len(opened), 8)[1]
     starts = vectors.database.chunk_starts
     own = [[i for i in row.tolist() if starts[1] <= i < starts[2]][:10] for row in order]
-    expected = np.mean([len(set(a) & set(b.tolist())) / 10 for a, b in zip(own, exact, strict=True)])
+    expected = np.mean(
+        [len(set(a) & set(b.tolist())) / 10 for a, b in zip(own, exact, strict=True)]
+    )
     assert last["recall"] == pytest.approx(expected)
     assert last["recall"] > 0
 
@@ -380,7 +443,10 @@ def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> No
     ("changes", "message"),
     [
         ({"dtype": "float16"}, "databases.d.dtype: float16 requires the device cuda"),
-        ({"dtype": "bfloat16"}, "d.dtype: the engine onnx runs an encoder in float32, not bfloat16; use torch"),
+        (
+            {"dtype": "bfloat16"},
+            "d.dtype: the engine onnx runs an encoder in float32, not bfloat16; use torch",
+        ),
         ({"device": "gpu"}, "databases.d.device: must be 'cpu' or 'cuda', not 'gpu'"),
     ],
 )
@@ -389,9 +455,13 @@ def test_what_embeds_chunks_is_checked(changes: dict[str, Any], message: str) ->
         parsed(databases={"d": changes})
 
 
-def test_a_gpu_embeds_chunks_by_torch_in_half_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_gpu_embeds_chunks_by_torch_in_half_precision(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     made = list[embed.EncoderChoice]()
-    monkeypatch.setattr(embed, "build_embeddings", lambda folder, shard, choice: made.append(choice) or True)
+    monkeypatch.setattr(
+        embed, "build_embeddings", lambda folder, shard, choice: made.append(choice) or True
+    )
     options = ["--set", "device=cuda", "--set", "dtype=float16", "--threads", "1"]
     assert main(["index", "embed", "--database", str(tmp_path), "--shard", "0", *options]) == 0
     assert made == [embed.EncoderChoice("minilm", "torch", 1, "float16", "cuda")]

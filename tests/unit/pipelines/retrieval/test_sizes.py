@@ -14,7 +14,9 @@ SIZE = {"documents": 1000, "document_bytes": 446, "download_gb": 2.0}  # 100 tok
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(entries(), "wikipedia", Entry(kind="corpus", source="hf:some/texts", **SIZE))
+    monkeypatch.setitem(
+        entries(), "wikipedia", Entry(kind="corpus", source="hf:some/texts", **SIZE)
+    )
 
 
 def settings(**changes: Any) -> DatabaseSettings:
@@ -23,7 +25,10 @@ def settings(**changes: Any) -> DatabaseSettings:
 
 def test_a_database_by_hand(small: None) -> None:
     made = sizes.size(
-        settings(shards=4, indexes={"ivf": {}, "half": {"shards": 2}, "filled": {"filled": 10**6, "parts": 2}})
+        settings(
+            shards=4,
+            indexes={"ivf": {}, "half": {"shards": 2}, "filled": {"filled": 10**6, "parts": 2}},
+        )
     )
     assert made.documents == made.held_out == 1000, "the tail of every document is held out"
     assert made.chunks == pytest.approx(1000 * 100 / 64 + 500)
@@ -41,7 +46,8 @@ def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets(sma
 
 
 def test_the_first_documents_are_streamed_by_every_shard(small: None) -> None:
-    made, complete = sizes.size(settings(limit=100, shards=4)), sizes.size(settings(shards=4))
+    made = sizes.size(settings(limit=100, shards=4))
+    complete = sizes.size(settings(shards=4))
     assert made.chunks == pytest.approx(complete.chunks / 10)
     assert (made.download_gb, complete.download_gb) == (pytest.approx(4 * 0.2), 2.0)
 
@@ -56,7 +62,8 @@ def test_a_corpus_that_is_not_known_before_it_is_read_has_no_size() -> None:
     sample = sizes.size(settings(corpus="wikipedia-sample", limit=16))
     assert sample is not None
     assert (sample.documents, sample.download_gb) == (16, 0)
-    assert sample.chunks == pytest.approx(1634, abs=1)  # 16 x 29,000 bytes / 4.46 / 64, and half a chunk a document
+    # 16 x 29,000 bytes / 4.46 / 64, and half a chunk a document
+    assert sample.chunks == pytest.approx(1634, abs=1)
 
 
 def test_the_shipped_encoders_have_a_width() -> None:

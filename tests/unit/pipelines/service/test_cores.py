@@ -9,16 +9,17 @@ import pytest
 from ragauge.errors import UserError
 from ragauge.pipelines.service.cores import pin
 
-CODE = (
-    "import os, sys\nfrom ragauge.pipelines.service.cores import pin\npin(sys.argv[1])\nprint(*os.sched_getaffinity(0))"
-)
+CODE = "import os, sys\nfrom ragauge.pipelines.service.cores import pin\npin(sys.argv[1])\nprint(*os.sched_getaffinity(0))"
 
 
 @pytest.mark.parametrize("template", ["{0}", "{0},{0}", "{0}-{0}"])
 def test_a_process_is_kept_to_its_cores(template: str) -> None:
     core = max(os.sched_getaffinity(0))
     done = subprocess.run(
-        [sys.executable, "-c", CODE, template.format(core)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", CODE, template.format(core)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split() == [str(core)]
 

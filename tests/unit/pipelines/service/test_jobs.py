@@ -1,4 +1,6 @@
-"""A server that is a job of its own: when it ends, how its clients find it, and what a configuration may say of it."""
+"""A server that is a job of its own: when it ends, how its clients find it, and what a
+configuration may say of it.
+"""
 
 import os
 import socket
@@ -46,20 +48,31 @@ def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(
 ) -> None:
     monkeypatch.setattr(jobs, "POLL_S", 0.02)
     path = tmp_path / "address"
-    with pytest.raises(UserError, match=r"address: no retrieval server answered there within 0\.1 s"):
+    with pytest.raises(
+        UserError, match=r"address: no retrieval server answered there within 0\.1 s"
+    ):
         jobs.wait_for_server(path, limit_s=0.1)
     (tmp_path / "address.failed").touch()
-    with pytest.raises(UserError, match="address: the job of this retrieval server failed; its log says why"):
+    with pytest.raises(
+        UserError, match="address: the job of this retrieval server failed; its log says why"
+    ):
         jobs.wait_for_server(path, limit_s=30, failed_s=0.1)
 
 
 def test_a_server_that_nobody_needs_opens_no_index(tmp_path: Path) -> None:
     listed = tmp_path / "clients"
     listed.write_text("")
-    assert main(["serve", "--database", str(tmp_path), "--index", "none", "--until", str(listed)]) == 0
+    assert (
+        main(["serve", "--database", str(tmp_path), "--index", "none", "--until", str(listed)]) == 0
+    )
 
 
-SECURED = {"server_cert": "cert.pem", "server_key": "key.pem", "tls_ca": "ca.pem", "token_file": "token"}
+SECURED = {
+    "server_cert": "cert.pem",
+    "server_key": "key.pem",
+    "tls_ca": "ca.pem",
+    "token_file": "token",
+}
 
 
 def experiment(**pipelines: dict[str, Any]) -> Any:
@@ -70,15 +83,23 @@ def experiment(**pipelines: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("pipeline", "said"),
     [
-        ({"schedule": "retro", "server_cert": "c.pem"}, "pipelines.p.server_cert: only valid with server: job"),
+        (
+            {"schedule": "retro", "server_cert": "c.pem"},
+            "pipelines.p.server_cert: only valid with server: job",
+        ),
         (
             {"schedule": "retro", "server": "job", "server_cert": "c.pem", "token_file": "t"},
             "pipelines.p.server: job: a server that other machines may ask requires server_key, tls_ca as well",
         ),
-        ({"schedule": "no_retrieval", "server": "job"}, "pipelines.p.server: schedule 'no_retrieval' asks no index"),
+        (
+            {"schedule": "no_retrieval", "server": "job"},
+            "pipelines.p.server: schedule 'no_retrieval' asks no index",
+        ),
     ],
 )
-def test_a_configuration_that_no_server_fits_is_refused(pipeline: dict[str, Any], said: str) -> None:
+def test_a_configuration_that_no_server_fits_is_refused(
+    pipeline: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UserError) as error:
         experiment(p=pipeline)
     assert said in str(error.value)
@@ -86,7 +107,11 @@ def test_a_configuration_that_no_server_fits_is_refused(pipeline: dict[str, Any]
 
 def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_its_cores() -> None:
     made = {"schedule": "retro", "server": "job"}
-    config = experiment(a={**made, "server_threads": 3}, b={**made, "task": "generate"}, c={**made, "index": "other"})
+    config = experiment(
+        a={**made, "server_threads": 3},
+        b={**made, "task": "generate"},
+        c={**made, "index": "other"},
+    )
     plan = Plan(config, cores=8)
     needs = plan.servers.needs(SimpleNamespace(database="d", index="ivf"))
     assert "results/x/databases/d/indexes/ivf/merged/manifest.json" in needs
@@ -108,7 +133,9 @@ def test_servers_need_room_beside_a_pipeline_and_on_a_cluster_credentials() -> N
     plan.check([], 1, cluster=False)
     with pytest.raises(UserError, match="need at least 2 cores; this run has 1"):
         plan.check(pending, 1, cluster=False)
-    with pytest.raises(UserError, match=r"pipelines.a.server: on a cluster other machines ask .* server_cert"):
+    with pytest.raises(
+        UserError, match=r"pipelines.a.server: on a cluster other machines ask .* server_cert"
+    ):
         plan.check(pending, 100, cluster=True)
     secured = Plan(experiment(a={**made, **SECURED})).servers
     secured.check(pending, None, cluster=True)

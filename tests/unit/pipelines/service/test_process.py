@@ -12,12 +12,15 @@ from ragauge.pipelines.service.client import Client
 
 def signal_another_thread(process: int, number: int) -> None:
     """Have a thread that is not the main one take a signal, as the kernel may choose."""
-    other = next(int(thread) for thread in os.listdir(f"/proc/{process}/task") if int(thread) != process)
+    other = next(
+        int(thread) for thread in os.listdir(f"/proc/{process}/task") if int(thread) != process
+    )
     assert ctypes.CDLL(None).tgkill(process, other, number) == 0
 
 
 def test_a_reload_loses_no_request_and_a_signal_is_heard_whichever_thread_takes_it() -> None:
-    whole, half = parts.Toy(), parts.Toy(part=1, of=2)
+    whole = parts.Toy()
+    half = parts.Toy(part=1, of=2)
     query = Query(text="a", k=5, nprobe=16)
     known = [whole.search([query])[0].ids.tolist(), half.search([query])[0].ids.tolist()]
     answers: list[list[int]] = []

@@ -15,7 +15,9 @@ LONG = Query(text="long", nprobe=16)
 
 
 class Joined(parts.Toy):
-    """The toy, which searches requests together, and whose searches of LONG go on until they are stopped."""
+    """The toy, which searches requests together, and whose searches of LONG go on until they are
+    stopped.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +25,9 @@ class Joined(parts.Toy):
         self.stopped = threading.Event()
         self.began = threading.Event()
 
-    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
+    def search_together(
+        self, requests: Sequence[Sequence[Query]], stop: Stop
+    ) -> list[list[Neighbours]]:
         if requests[0][0] == LONG:
             self.began.set()
             end = time.monotonic() + 60
@@ -37,17 +41,23 @@ class Joined(parts.Toy):
 
 
 def test_requests_within_the_window_are_one_call_and_each_gets_its_answer() -> None:
-    toy, all_queries = Joined(), parts.queries(8)
+    toy = Joined()
+    all_queries = parts.queries(8)
     with parts.server(toy, window_ms=300) as server, Client(server.address) as client:
         pending = [client.start([query]) for query in all_queries]
-        parts.assert_same([search.result()[0] for search in pending], parts.Toy().search(all_queries))
+        parts.assert_same(
+            [search.result()[0] for search in pending], parts.Toy().search(all_queries)
+        )
     assert sum(toy.calls) == 8
     assert max(toy.calls) >= 4
 
 
 def test_a_full_call_does_not_wait_for_its_window() -> None:
     toy = Joined()
-    with parts.server(toy, window_ms=1000) as server, Client(server.address, deadline_s=30) as client:
+    with (
+        parts.server(toy, window_ms=1000) as server,
+        Client(server.address, deadline_s=30) as client,
+    ):
         client.describe()  # connects
         results = client.search([Query(text=f"q{i}") for i in range(MAX_JOINED_QUERIES)])
         assert len(results) == MAX_JOINED_QUERIES
@@ -57,7 +67,8 @@ def test_a_full_call_does_not_wait_for_its_window() -> None:
 def test_a_request_that_fails_does_not_fail_those_searched_with_it() -> None:
     toy = Joined()
     with parts.server(toy, window_ms=300) as server, Client(server.address) as client:
-        good, bad = client.start([Query(text="a")]), client.start([Query(text=parts.FAIL)])
+        good = client.start([Query(text="a")])
+        bad = client.start([Query(text=parts.FAIL)])
         assert len(good.result()) == 1
         with pytest.raises(RetrievalError, match="ZeroDivisionError"):
             bad.result()

@@ -1,4 +1,6 @@
-"""The retrieval service in one process: the answers of its searcher, refusals, limits, deadlines and shutdown."""
+"""The retrieval service in one process: the answers of its searcher, refusals, limits, deadlines
+and shutdown.
+"""
 
 import re
 import time
@@ -48,7 +50,12 @@ def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> No
     protoc = pytest.importorskip("grpc_tools.protoc", reason="needs grpcio-tools")
     folder = Path(proto.__file__).parent
     outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out")]
-    assert protoc.main(["protoc", f"--proto_path={folder.parents[3]}", *outputs, str(folder / "ragauge.proto")]) == 0
+    assert (
+        protoc.main(
+            ["protoc", f"--proto_path={folder.parents[3]}", *outputs, str(folder / "ragauge.proto")]
+        )
+        == 0
+    )
     for name in ("ragauge_pb2.py", "ragauge_pb2.pyi"):
         [path] = tmp_path.rglob(name)
         assert path.read_text() == (folder / name).read_text(), "run `make proto`"
@@ -68,14 +75,20 @@ def test_seconds_add_up_to_the_round_trip(client: Client) -> None:
     assert set(found.seconds) == {"encode", "search", "lookup", "queue", "network"}
     assert found.seconds["search"] == 0.001
     elapsed = time.perf_counter() - started
-    of_server = sum(s for stage, s in found.seconds.items() if stage != "network")  # the toy makes up a millisecond
+    # the toy makes up a millisecond
+    of_server = sum(s for stage, s in found.seconds.items() if stage != "network")
     assert 0 <= found.seconds["network"] <= max(0.0, elapsed - of_server)
 
 
 def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
-    with parts.server(parts.Toy(), detokenize=parts.spelled) as server, Client(server.address) as client:
+    with (
+        parts.server(parts.Toy(), detokenize=parts.spelled) as server,
+        Client(server.address) as client,
+    ):
         assert client.detokenize([[72, 105], [33]]) == ["t72 t105", "t33"]
-        with pytest.raises(RetrievalError, match=r"refused: sequences\[1\]\[0\]: 250; must be from 0 to 249"):
+        with pytest.raises(
+            RetrievalError, match=r"refused: sequences\[1\]\[0\]: 250; must be from 0 to 249"
+        ):
             client.detokenize([[1], [250]])
 
 
@@ -95,7 +108,10 @@ def tokens(*ids: int) -> dict[str, Any]:
         ([GOOD] * 5, "queries: 5 queries; must be from 1 to 4"),
         ([{"k": 2}], "queries[0]: query: give tokens or text, one of the two"),
         ([GOOD, GOOD | {"text": " \n"}], "queries[1]: query: the text is empty"),
-        ([GOOD | {"text": "a" * 32769}], "queries[0].text: 32769 characters; must be from 0 to 32768"),
+        (
+            [GOOD | {"text": "a" * 32769}],
+            "queries[0].text: 32769 characters; must be from 0 to 32768",
+        ),
         ([tokens()], "queries[0]: query: the tokens are empty"),
         ([tokens(*[1] * 4097)], "queries[0].tokens: 4097 tokens; must be from 0 to 4096"),
         ([tokens(1, 250)], "queries[0].tokens[1]: 250; must be from 0 to 249"),
@@ -105,10 +121,19 @@ def tokens(*ids: int) -> dict[str, Any]:
         ([GOOD | {"nprobe": 0}], "queries[0]: query: nprobe must be at least 1, not 0"),
         ([GOOD | {"nprobe": 17}], "queries[0].nprobe: 17; must be from 1 to 16"),
         ([GOOD | {"budget_s": 0}], "queries[0]: query: budget_s must be positive, not 0.0"),
-        ([GOOD | {"budget_s": float("nan")}], "queries[0]: query: budget_s must be positive, not nan"),
+        (
+            [GOOD | {"budget_s": float("nan")}],
+            "queries[0]: query: budget_s must be positive, not nan",
+        ),
         ([GOOD | {"budget_s": float("inf")}], "queries[0].budget_s: inf; must be from 0 to 3600.0"),
-        ([GOOD | {"nprobe": 1, "budget_s": 1}], "queries[0]: query: give nprobe or budget_s, not both"),
-        ([GOOD | {"k": 256, "continuation": 16}] * 4, "queries: 17408 chunks (k times 1 + continuation, over all"),
+        (
+            [GOOD | {"nprobe": 1, "budget_s": 1}],
+            "queries[0]: query: give nprobe or budget_s, not both",
+        ),
+        (
+            [GOOD | {"k": 256, "continuation": 16}] * 4,
+            "queries: 17408 chunks (k times 1 + continuation, over all",
+        ),
     ],
 )
 def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
@@ -121,10 +146,16 @@ def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
     assert caught.value.details().startswith(message)
 
 
-def test_a_refusal_reaches_the_client_and_a_defect_is_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(RetrievalError, match=r"refused: query: a mistake that only the searcher sees"):
+def test_a_refusal_reaches_the_client_and_a_defect_is_logged(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(
+        RetrievalError, match=r"refused: query: a mistake that only the searcher sees"
+    ):
         client.search([Query(text="mistake")])
-    with pytest.raises(RetrievalError, match=r"internal: it failed \(ZeroDivisionError\); see the server's log"):
+    with pytest.raises(
+        RetrievalError, match=r"internal: it failed \(ZeroDivisionError\); see the server's log"
+    ):
         client.search([Query(text=parts.FAIL)])
     assert "a defect" in caplog.text
 
@@ -158,19 +189,28 @@ def test_a_port_that_is_taken_is_told(server: Server) -> None:
 
 
 def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
-    for name, text in (("right", "s3cret-" * 4 + "\n"), ("wrong", "secret-" * 4), ("short", "a"), ("two", "a b" * 9)):
+    for name, text in (
+        ("right", "s3cret-" * 4 + "\n"),
+        ("wrong", "secret-" * 4),
+        ("short", "a"),
+        ("two", "a b" * 9),
+    ):
         (tmp_path / name).write_text(text)
     token = credentials.read_token(tmp_path / "right")
     with parts.server(parts.Toy(), token=token) as server:
         with Client(server.address, token=tmp_path / "right") as client:
             client.wait_until_ready(5)
             assert client.describe() == parts.ABOUT
-            parts.assert_same(client.search([Query(text="a")]), parts.Toy().search([Query(text="a")]))
+            parts.assert_same(
+                client.search([Query(text="a")]), parts.Toy().search([Query(text="a")])
+            )
         for given in (None, tmp_path / "wrong"):
             with Client(server.address, token=given) as client:
                 client.wait_until_ready(5)  # which says nothing of what is served
                 for call in (client.describe, lambda: client.search([Query(text="a")])):
-                    with pytest.raises(RetrievalError, match="not let in: the call does not carry") as error:
+                    with pytest.raises(
+                        RetrievalError, match="not let in: the call does not carry"
+                    ) as error:
                         call()
                     assert "cret-" not in str(error.value)
     for name in ("short", "two"):
@@ -181,7 +221,13 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "encrypted", "authenticated", "insecure", "missing"),
     [
-        ("0.0.0.0", False, False, False, "--tls-cert with --tls-key and --token-file or --tls-client-ca"),
+        (
+            "0.0.0.0",
+            False,
+            False,
+            False,
+            "--tls-cert with --tls-key and --token-file or --tls-client-ca",
+        ),
         ("::", False, True, False, "--tls-cert with --tls-key, or"),
         ("10.0.0.1", True, False, False, "give --token-file"),
         ("10.0.0.1", True, True, False, None),
@@ -190,7 +236,13 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
         ("127.9.9.9", False, False, False, None),
         ("[::1]", False, False, False, None),
         ("localhost", False, False, False, None),
-        ("example.org", False, False, False, "--tls-cert with --tls-key and --token-file or --tls-client-ca"),
+        (
+            "example.org",
+            False,
+            False,
+            False,
+            "--tls-cert with --tls-key and --token-file or --tls-client-ca",
+        ),
     ],
 )
 def test_other_machines_need_credentials(
@@ -225,9 +277,13 @@ def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: s
     def answer(_: pb.SearchRequest, __: grpc.ServicerContext) -> pb.SearchReply:
         return reply
 
-    handler = grpc.unary_unary_rpc_method_handler(answer, pb.SearchRequest.FromString, pb.SearchReply.SerializeToString)
+    handler = grpc.unary_unary_rpc_method_handler(
+        answer, pb.SearchRequest.FromString, pb.SearchReply.SerializeToString
+    )
     server = grpc.server(ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(wire.SERVICE, {"Search": handler})])
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(wire.SERVICE, {"Search": handler})]
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -248,7 +304,9 @@ def test_metrics_are_prometheus_text() -> None:
         client.search([Query(text="a", nprobe=3)] * 2)
         with pytest.raises(RetrievalError):
             client.search([Query(text="a", k=9999)])
-        with urllib.request.urlopen(f"http://{server.metrics.serve('127.0.0.1', 0)}/metrics") as answer:
+        with urllib.request.urlopen(
+            f"http://{server.metrics.serve('127.0.0.1', 0)}/metrics"
+        ) as answer:
             text = answer.read().decode()
     for line in (
         'ragauge_requests_total{call="search",code="OK"} 1.0',
@@ -280,7 +338,8 @@ def health(server: Server) -> str:
 
 
 def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered() -> None:
-    toy, outcomes = parts.Held(), list[str]()
+    toy = parts.Held()
+    outcomes = list[str]()
     with (
         parts.server(toy, max_concurrent=2) as server,
         Client(server.address, deadline_s=60) as client,
@@ -297,7 +356,11 @@ def outcome(search: Any) -> str:
     try:
         search.result()
     except RetrievalError as error:
-        return "turned away" if "2 requests are under way, which is the limit" in str(error) else str(error)
+        return (
+            "turned away"
+            if "2 requests are under way, which is the limit" in str(error)
+            else str(error)
+        )
     return "answered"
 
 

@@ -13,7 +13,12 @@ def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
     ax = Figure().subplots()
     axis.log_axis(ax, [1e9, 5e10])
     said = ax.xaxis.get_major_formatter()
-    assert [said(value, 0) for value in (1e10, 2e10, 5e10, 5e-5)] == ["$10^{10}$", "2e10", "5e10", "5e-5"]
+    assert [said(value, 0) for value in (1e10, 2e10, 5e10, 5e-5)] == [
+        "$10^{10}$",
+        "2e10",
+        "5e10",
+        "5e-5",
+    ]
 
 
 @pytest.mark.parametrize("which", ["x", "y"])
@@ -26,10 +31,16 @@ def test_a_base_2_axis_leaves_the_other_axis_linear(which: Literal["x", "y"]) ->
 
 
 def test_numbers_of_tables_have_no_exponent_below_a_million() -> None:
-    assert [number(value, "latency_ms") for value in (999.4, 999.7, 12345.6)] == ["999", "1000", "12346"]
+    assert [number(value, "latency_ms") for value in (999.4, 999.7, 12345.6)] == [
+        "999",
+        "1000",
+        "12346",
+    ]
 
 
-@pytest.mark.parametrize("values", [[0.15], [0.12, 0.19], [0.3, 0.9], [0.08, 2.0], [0.001, 50.0]], ids=str)
+@pytest.mark.parametrize(
+    "values", [[0.15], [0.12, 0.19], [0.3, 0.9], [0.08, 2.0], [0.001, 50.0]], ids=str
+)
 def test_a_logarithmic_axis_has_more_than_one_number(values: list[float]) -> None:
     ax = Figure().subplots()
     ax.plot([min(values) / 1.2, max(values) * 1.2], [0, 0])

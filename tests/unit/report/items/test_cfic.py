@@ -1,4 +1,6 @@
-"""CFIC's items: their numbers equal what is computed by hand here, and every cell without one says why."""
+"""CFIC's items: their numbers equal what is computed by hand here, and every cell without one says
+why.
+"""
 
 import json
 import math
@@ -56,28 +58,49 @@ def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path
     assert "wiki_long.jsonl" in words["note"]
 
 
-def test_lengths_are_of_documents_before_a_prompt_cuts_them_and_of_what_a_finder_reads(tmp_path: Path) -> None:
+def test_lengths_are_of_documents_before_a_prompt_cuts_them_and_of_what_a_finder_reads(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path, "cfic", "cfic", [True])
     record = json.loads(path.read_text())
-    record |= {"truncated": 3, "tokens": record["tokens"] | {"truncated": 9}}  # by the finder, by the prompt
+    # by the finder, by the prompt
+    record |= {"truncated": 3, "tokens": record["tokens"] | {"truncated": 9}}
     path.write_text(json.dumps(record) + "\n")
-    for item, quantity, tokens in (("1", "average_tokens", TOKENS + 9), ("6", "input_tokens", TOKENS + 9 - 3)):
-        found = line(table(f"cfic_table_{item}", tmp_path), model=MODEL, dataset="wiki_long", quantity=quantity)
+    for item, quantity, tokens in (
+        ("1", "average_tokens", TOKENS + 9),
+        ("6", "input_tokens", TOKENS + 9 - 3),
+    ):
+        found = line(
+            table(f"cfic_table_{item}", tmp_path),
+            model=MODEL,
+            dataset="wiki_long",
+            quantity=quantity,
+        )
         assert found["measured"] == tokens
 
 
-def test_table_1_says_how_near_the_training_data_are_to_the_papers_and_of_what_corpora(tmp_path: Path) -> None:
+def test_table_1_says_how_near_the_training_data_are_to_the_papers_and_of_what_corpora(
+    tmp_path: Path,
+) -> None:
     write(tmp_path, "cfic", "cfic", RIGHT)
     folder = tmp_path / "training/sft/data"
     folder.mkdir(parents=True)
     drawn = [("pg19/0#0", 2, 9), ("wiki/4#0", 1, 3)]  # key, pairs, words
-    lines = [json.dumps({"key": key, "spans": [{}] * pairs, "text": "word " * words}) for key, pairs, words in drawn]
+    lines = [
+        json.dumps({"key": key, "spans": [{}] * pairs, "text": "word " * words})
+        for key, pairs, words in drawn
+    ]
     (folder / "train.jsonl").write_text("\n".join(lines))
-    config = CONFIG | {"models": {MODEL: {}, "tuned": {"training": "sft"}}, "training": {"sft": {"model": MODEL}}}
+    config = CONFIG | {
+        "models": {MODEL: {}, "tuned": {"training": "sft"}},
+        "training": {"sft": {"model": MODEL}},
+    }
     found = line(table("cfic_table_1", tmp_path, config), quantity="average_words", dataset="sft")
     assert (found["measured"], found["n"], found["published"]) == (7, 3, 12248)
     assert found["ratio"] == pytest.approx(7 / 12248, abs=1e-4)
-    assert found["note"].endswith("smaller set than the paper's; pg19 2 pairs of 9 words; wiki 1 pairs of 3 words")
+    assert found["note"].endswith(
+        "smaller set than the paper's; pg19 2 pairs of 9 words; wiki 1 pairs of 3 words"
+    )
 
 
 def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Path) -> None:
@@ -94,7 +117,9 @@ def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Pat
     assert recall["measured"] == 0.75
     assert line(found, method="cfic", quantity="evidence_tokens", **mine)["measured"] == 11.5
     bge = line(found, method="bge", chunking="paragraph", quantity="f1", **mine)
-    assert bge["note"].startswith("not run: not in this experiment; its encoder comes from a model hub")
+    assert bge["note"].startswith(
+        "not run: not in this experiment; its encoder comes from a model hub"
+    )
 
 
 def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path: Path) -> None:
@@ -103,21 +128,34 @@ def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path: Pa
     for item in ("cfic_table_3", "cfic_table_4", "cfic_figure_3"):
         found = table(item, tmp_path)
         recall = found[found["quantity"] == "gold_section_recall"]
-        assert set(zip(recall["dataset"], recall["measured"], recall["n"], strict=True)) == {("wiki_long", 0.5, 2)}
+        assert set(zip(recall["dataset"], recall["measured"], recall["n"], strict=True)) == {
+            ("wiki_long", 0.5, 2)
+        }
 
 
 def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small: Path) -> None:
     found = table("cfic_table_3", small)
     keys = {"dataset": "longbench_qasper", "model": "Vicuna-v1.5-7B-16k", "quantity": "f1"}
     cfic = line(found, method="cfic", **keys)
-    assert (cfic["published"], cfic["finder"], cfic["note"]) == (0.31, "cfic_7b", "published for another model")
-    assert line(found, method="free_extraction", finder="longalpaca_7b", **keys)["published"] == 0.212
+    assert (cfic["published"], cfic["finder"], cfic["note"]) == (
+        0.31,
+        "cfic_7b",
+        "published for another model",
+    )
+    assert (
+        line(found, method="free_extraction", finder="longalpaca_7b", **keys)["published"] == 0.212
+    )
     assert found[found["model"] == MODEL]["published"].isna().all()
 
 
-def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are(tmp_path: Path) -> None:
+def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are(
+    tmp_path: Path,
+) -> None:
     methods = {"w": {"method": "chunks", "encoder": "bge-large-en-v1.5"}, "free_extraction": {}}
-    labels = {"models": {"vicuna-7b-16k": {}}, "datasets": {"qasper_16k": {"dataset": "longbench_qasper"}}}
+    labels = {
+        "models": {"vicuna-7b-16k": {}},
+        "datasets": {"qasper_16k": {"dataset": "longbench_qasper"}},
+    }
     config = {"run": "t", **labels, "methods": methods}
     common = {"dataset": "qasper_16k", "model": "vicuna-7b-16k"}
     label = common | {"registered": "longbench_qasper"}
@@ -127,7 +165,9 @@ def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are
     bge = line(found, quantity="f1", method="bge", chunking="sliding_window", **common)
     assert (bge["measured"], bge["published"]) == (0.5, 0.273)
     assert line(found, quantity="f1", method="free_extraction", **common)["published"] == 0.235
-    rest = found[(found["model"] == "Vicuna-v1.5-7B-16k") & (found["dataset"] == "longbench_qasper")]
+    rest = found[
+        (found["model"] == "Vicuna-v1.5-7B-16k") & (found["dataset"] == "longbench_qasper")
+    ]
     assert "bge" not in set(rest[rest["chunking"] == "sliding_window"]["method"])
     not_run = line(rest, method="bge", chunking="paragraph")
     assert not_run["note"] == "published; this row was not run"
@@ -145,7 +185,10 @@ def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path
     assert (untrained["measured"], untrained["variant"]) == (0.75, "cfic")
     assert "not fine-tuned" in untrained["note"]
     both = line(found, setting="without_both", quantity="f1", model=MODEL)
-    assert both["note"] == "not run: not in this experiment; it is method cfic with prefix: false, skip: false"
+    assert (
+        both["note"]
+        == "not run: not in this experiment; it is method cfic with prefix: false, skip: false"
+    )
     llama = {"dataset": "longbench_musique", "quantity": "f1", "model": "Llama2-7B-chat-4k"}
     assert line(found, setting="without_sft_free", **llama)["published"] == 0.103
     free = line(found, setting="without_sft_free", quantity="f1", model=MODEL)
@@ -153,9 +196,14 @@ def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path
 
 
 @pytest.mark.parametrize("finds_only", [False, True])
-def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path: Path, finds_only: bool) -> None:
+def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(
+    tmp_path: Path, finds_only: bool
+) -> None:
     trained = {"training": "cfic"}
-    made = {"finder": {**trained, "methods": []}, "tuned": {"source": MODEL, "finder": "finder", "methods": ["cfic"]}}
+    made = {
+        "finder": {**trained, "methods": []},
+        "tuned": {"source": MODEL, "finder": "finder", "methods": ["cfic"]},
+    }
     config = CONFIG | {
         "models": {MODEL: {}} | (made if finds_only else {"tuned": trained}),
         "training": {"cfic": {"model": MODEL, "corpora": ["wikipedia-sample"], "writer": MODEL}},
@@ -171,15 +219,30 @@ def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("base", "finder"), [("llama-2-7b-chat", "cfic_7b"), ("hf:Yukang/LongAlpaca-7B", "cfic_7b"), ("llama-2-7b", "pair")]
+    ("base", "finder"),
+    [
+        ("llama-2-7b-chat", "cfic_7b"),
+        ("hf:Yukang/LongAlpaca-7B", "cfic_7b"),
+        ("llama-2-7b", "pair"),
+    ],
 )
-def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(tmp_path: Path, base: str, finder: str) -> None:
+def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(
+    tmp_path: Path, base: str, finder: str
+) -> None:
     config = CONFIG | {
-        "models": {"tuned": {"training": "sft", "methods": []}, "pair": {"source": MODEL, "finder": "tuned"}},
+        "models": {
+            "tuned": {"training": "sft", "methods": []},
+            "pair": {"source": MODEL, "finder": "tuned"},
+        },
         "training": {"sft": {"model": base}},
     }
     write(tmp_path, "cfic", "cfic", [True], model="pair")
-    assert line(table("cfic_table_3", tmp_path, config), model="pair", method="cfic", quantity="f1")["finder"] == finder
+    assert (
+        line(table("cfic_table_3", tmp_path, config), model="pair", method="cfic", quantity="f1")[
+            "finder"
+        ]
+        == finder
+    )
 
 
 def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
@@ -187,8 +250,14 @@ def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
     (path.parent / "cfic_no_skip.jsonl.partial").write_text("{}\n")
     found = table("cfic_table_4", tmp_path, CONFIG)
     keys = {"dataset": "wiki_long", "model": MODEL, "quantity": "f1"}
-    assert line(found, setting="without_skip", **keys)["note"] == "not run: unfinished for variant cfic_no_skip"
-    assert line(found, setting="full_article", **keys)["note"] == "not run: no records for variant full_article"
+    assert (
+        line(found, setting="without_skip", **keys)["note"]
+        == "not run: unfinished for variant cfic_no_skip"
+    )
+    assert (
+        line(found, setting="full_article", **keys)["note"]
+        == "not run: no records for variant full_article"
+    )
 
 
 def test_another_k_and_d_than_the_papers_is_said(tmp_path: Path) -> None:
@@ -225,16 +294,32 @@ def test_table_6_is_the_time_before_the_answers_prompt_in_stages(small: Path) ->
     assert found["ratio"].isna().all()
 
 
-def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_was_answered(tmp_path: Path) -> None:
+def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_was_answered(
+    tmp_path: Path,
+) -> None:
     found = {"query": 0.1, "prefix": 0.2, "skip": 0.3, "prompt": 0.1}
-    write_latency(tmp_path, {"a_k4": found, "cfic": found, "free_extraction": {"query": 0.1, "decode": 3.0}})
-    config = CONFIG | {"methods": {"a_k4": {"method": "cfic", "top_k": 4}, "cfic": {}, "free_extraction": {}}}
-    keys = {"model": MODEL, "dataset": "wiki_long", "system": "cfic", "quantity": "decoding_latency_ms"}
+    write_latency(
+        tmp_path, {"a_k4": found, "cfic": found, "free_extraction": {"query": 0.1, "decode": 3.0}}
+    )
+    config = CONFIG | {
+        "methods": {"a_k4": {"method": "cfic", "top_k": 4}, "cfic": {}, "free_extraction": {}}
+    }
+    keys = {
+        "model": MODEL,
+        "dataset": "wiki_long",
+        "system": "cfic",
+        "quantity": "decoding_latency_ms",
+    }
     assert line(table("cfic_table_6", tmp_path, config), **keys)["variant"] == "cfic"
 
 
 def test_times_are_those_of_the_latency_rule_or_none(small: Path) -> None:
-    keys = {"system": "cfic", "quantity": "decoding_latency_ms", "model": MODEL, "dataset": "wiki_long"}
+    keys = {
+        "system": "cfic",
+        "quantity": "decoding_latency_ms",
+        "model": MODEL,
+        "dataset": "wiki_long",
+    }
     untimed = line(table("cfic_table_6", small), **keys)
     assert math.isnan(untimed["measured"])
     assert untimed["note"] == "not timed: no file of the latency rule for wiki_long"
@@ -252,7 +337,9 @@ def test_table_7_counts_pieces_that_stand_in_the_document(small: Path) -> None:
     bm25 = line(found, system="bm25, sliding_window", quantity="faithfulness")
     assert (bm25["n"], bm25["note"]) == (3, "1 of 4 questions without evidence are not counted")
     assert not {"full_article", "closed_book"} & set(found["system"])
-    printed = line(found, system="cfic", quantity="faithfulness", model="the paper, judged by ChatGPT")
+    printed = line(
+        found, system="cfic", quantity="faithfulness", model="the paper, judged by ChatGPT"
+    )
     assert printed["published"] == 0.96
 
 
@@ -275,22 +362,34 @@ def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None
 
 def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small: Path) -> None:
     label = {"key": "q0", "judge": "invented-judge"}
-    lines = [label | {"label": "supported"}, label | {"label": "unfaithful", "aspect": "faithfulness"}]
+    lines = [
+        label | {"label": "supported"},
+        label | {"label": "unfaithful", "aspect": "faithfulness"},
+    ]
     path = small / "judgements/wiki_long" / MODEL / "cfic.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     people = small / "people.csv"
     judged = ["q0,ann,supported,yes", "q0,bob,partially_supported,no", "q1,ann,not_supported,yes"]
-    judged += ["q1,bob,not_supported,yes", "q9,bob,supported,yes"]  # the last of a question that was not asked
+    # the last of a question that was not asked
+    judged += ["q1,bob,not_supported,yes", "q9,bob,supported,yes"]
     head = "dataset,model,variant,key,person,label,faithful"
     people.write_text("\n".join([head, *(f"wiki_long,{MODEL},cfic,{line}" for line in judged)]))
     found = table("cfic_table_7", small, CONFIG | {"human_judgements": str(people)})
     keys = {"system": "cfic", "variant": "cfic", "model": MODEL}
-    expected = {"supported": 0.25, "partially_supported": 0.25, "not_supported": 0.5, "faithfulness": 0.75}
+    expected = {
+        "supported": 0.25,
+        "partially_supported": 0.25,
+        "not_supported": 0.5,
+        "faithfulness": 0.75,
+    }
     for quantity, value in expected.items():
         human = line(found, quantity=f"human_{quantity}", **keys)
         assert (human["measured"], human["n"]) == (value, 2)
-        assert human["note"] == "judged by 2 people, with one label for 1 of 2 questions that several judged"
+        assert (
+            human["note"]
+            == "judged by 2 people, with one label for 1 of 2 questions that several judged"
+        )
     by_model = line(found, quantity="judged_faithfulness", **keys)
     assert (by_model["measured"], by_model["note"]) == (0.0, "judged by invented-judge")
     assert line(found, quantity="supported", **keys)["n"] == 1
@@ -306,7 +405,9 @@ def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
     assert dict(zip(mine["k"], mine["measured"], strict=True)) == {1: 0.25, 3: 0.75}
     times = eight[eight["model"] == MODEL]
     assert line(times, k=1, quantity="decoding_latency_ms")["measured"] == pytest.approx(330)
-    assert line(times, k=1, quantity="latency_without_strategies_ms")["measured"] == pytest.approx(3300)
+    assert line(times, k=1, quantity="latency_without_strategies_ms")["measured"] == pytest.approx(
+        3300
+    )
     batches = [{"variant": "k1", "evidence_s": s, "disturbed": s == 9} for s in (0.2, 0.3, 0.4, 9)]
     write_latency(small, STAGES, evidence_batches={"questions": 8, "rows": batches})
     together = table("cfic_table_8", small)
@@ -329,7 +430,8 @@ def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path: P
     found = table("cfic_table_5", tmp_path)
     assert list(found["system"]) == ["cfic", "free_extraction"]
     assert set(found["key"]) == {"q1"}
-    mine, free = line(found, system="cfic"), line(found, system="free_extraction")
+    mine = line(found, system="cfic")
+    free = line(found, system="free_extraction")
     assert (mine["variant"], mine["measured"], mine["answer"]) == ("cfic", 1.0, "1821")
     assert mine["evidence"] == DOCUMENT[26:54]
     assert (free["measured"], free["reference"], free["question"]) == (0.0, "1821", "When?")
@@ -357,12 +459,16 @@ def test_table_8_gives_a_pair_the_times_of_its_finder(small: Path) -> None:
     write_latency(small, STAGES)
     eight = table("cfic_table_8", small, config)
     for quantity in ("decoding_latency_ms", "latency_without_strategies_ms"):
-        mine, finders = (line(eight, model=model, quantity=quantity, k=3) for model in ("pair", MODEL))
+        mine, finders = (
+            line(eight, model=model, quantity=quantity, k=3) for model in ("pair", MODEL)
+        )
         assert mine["measured"] == finders["measured"] > 0
         assert f"of its finder, {MODEL}" in mine["note"]
 
 
-def test_items_of_cfic_show_long_documents_alone_and_those_of_superposition_short_ones(small: Path) -> None:
+def test_items_of_cfic_show_long_documents_alone_and_those_of_superposition_short_ones(
+    small: Path,
+) -> None:
     write_latency(small, STAGES)
     items = [name for name in registry.names("item") if name.startswith("superposition_")]
     assert all(MODEL not in set(table(item, small)["model"]) for item in items)

@@ -1,4 +1,6 @@
-"""Answers without labels: agreement with the full prompt, groundedness, a judge, and what a judge's number is worth."""
+"""Answers without labels: agreement with the full prompt, groundedness, a judge, and what a judge's
+number is worth.
+"""
 
 import json
 import math
@@ -30,16 +32,30 @@ COUNT = 20
         ({"prediction": "the red tea", "full_prompt": "Red tea."}, "agreement", 1.0),
         ({"prediction": "red tea", "full_prompt": "green tea"}, "agreement", 0.5),
         ({"prediction": "red tea"}, "agreement", None),
-        ({"prediction": "It is red.", "question": "What is it?", "passages": ["A red leaf."]}, "groundedness", 1.0),
-        ({"prediction": "red blue", "question": "q", "passages": ["A red leaf."]}, "groundedness", 0.5),
+        (
+            {"prediction": "It is red.", "question": "What is it?", "passages": ["A red leaf."]},
+            "groundedness",
+            1.0,
+        ),
+        (
+            {"prediction": "red blue", "question": "q", "passages": ["A red leaf."]},
+            "groundedness",
+            0.5,
+        ),
         ({"prediction": "red", "question": "q", "passages": []}, "groundedness", None),
-        ({"prediction": "What is it", "question": "What is it?", "passages": ["x"]}, "groundedness", None),
+        (
+            {"prediction": "What is it", "question": "What is it?", "passages": ["x"]},
+            "groundedness",
+            None,
+        ),
         ({"judged": "correct"}, "judged_correct", 1.0),
         ({"judged": "incorrect"}, "judged_correct", 0.0),
         ({}, "judged_correct", None),
     ],
 )
-def test_metrics_that_need_no_label(record: dict[str, Any], metric: str, expected: float | None) -> None:
+def test_metrics_that_need_no_label(
+    record: dict[str, Any], metric: str, expected: float | None
+) -> None:
     assert metrics.score(metric, record) == expected
 
 
@@ -53,8 +69,12 @@ def test_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
     assert read_examples(tmp_path / "written.jsonl") == [example]
 
 
-def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None) -> Runs:
-    """A study of two variants: naive is right on every second question, the retriever's first on the first quarter."""
+def run(
+    folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None
+) -> Runs:
+    """A study of two variants: naive is right on every second question, the retriever's first on
+    the first quarter.
+    """
     data = folder / "q.jsonl"
     data.touch()
     settings = writing.configuration("s", {"source": MODEL}, data)
@@ -64,19 +84,28 @@ def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] |
         params = {"top_k": 1} if name != "naive" else {}
         more: dict[str, Any] = {} if labels else {"answers": []}
         method = name.removesuffix("_k1")
-        path = write_variant(folder, name, method, right, params=params, dataset="questions", documents=3, **more)
+        path = write_variant(
+            folder, name, method, right, params=params, dataset="questions", documents=3, **more
+        )
         write_meta(path, specification(method, params, "study", MODEL))
         records = [json.loads(line) for line in path.read_text().splitlines()]
         if judged:
             out = folder / "judgements" / "questions" / MODEL / f"{name}.jsonl"
             out.parent.mkdir(parents=True, exist_ok=True)
-            said = [{"key": r["key"], "judge": "j", "label": judged(i)} for i, r in enumerate(records)]
+            said = [
+                {"key": r["key"], "judge": "j", "label": judged(i)} for i, r in enumerate(records)
+            ]
             out.write_text("".join(json.dumps(line) + "\n" for line in said))
         documents = [[{"title": "", "text": r["prediction"] or "-"}] * 3 for r in records]
         asked = {"question": "?", "answers": [], "gold": []}
-        lines = [{"key": r["key"], "documents": d, **asked} for r, d in zip(records, documents, strict=True)]
+        lines = [
+            {"key": r["key"], "documents": d, **asked}
+            for r, d in zip(records, documents, strict=True)
+        ]
     (folder / "data").mkdir()
-    (folder / "data" / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "data" / "questions.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     return Runs(folder, loading.parse(settings, "s.yaml"))
 
 
@@ -97,7 +126,9 @@ def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
     assert "not judged" in rows["naive", "judged_correct"]["note"]
 
 
-def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_worth(tmp_path: Path) -> None:
+def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_worth(
+    tmp_path: Path,
+) -> None:
     runs = run(tmp_path, labels=False, judged=lambda i: "correct")
     assert runs.metrics("questions") == ("agreement", "groundedness")
     naive, bm25 = runs.of("questions", MODEL)
@@ -113,7 +144,8 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
     [
         (None, math.nan, "not judged"),
         (lambda i: "correct" if i else None, 0.95, "judged by j"),
-        (lambda i: None if i < 10 else "correct", 10 / 11, "judged by j"),  # nine replies have no label
+        # nine replies have no label
+        (lambda i: None if i < 10 else "correct", 10 / 11, "judged by j"),
     ],
 )
 def test_a_failed_question_is_wrong_only_where_a_metric_applies(
@@ -122,20 +154,28 @@ def test_a_failed_question_is_wrong_only_where_a_metric_applies(
     runs = run(tmp_path, labels=False, judged=judged)
     path = tmp_path / "answers" / "questions" / MODEL / "top_k1.jsonl"
     first, *others = path.read_text().splitlines(keepends=True)
-    path.write_text(json.dumps({**json.loads(first), "status": "failed", "prediction": ""}) + "\n" + "".join(others))
+    path.write_text(
+        json.dumps({**json.loads(first), "status": "failed", "prediction": ""})
+        + "\n"
+        + "".join(others)
+    )
     [variant] = [v for v in runs.of("questions", MODEL) if v.method != "naive"]
     rows = cells(runs)
     assert rows["top_k1", "contains_answer"]["note"] == "no question has a known answer"
     assert rows["top_k1", "judged_correct"]["measured"] == pytest.approx(correct, nan_ok=True)
     assert note in rows["top_k1", "judged_correct"]["note"]
     assert scored(runs, variant, "agreement")["q0"] == 0.0
-    assert quality(runs, variant, "groundedness").note == "1 of 20 questions failed, 0 of them counted as wrong"
+    assert (
+        quality(runs, variant, "groundedness").note
+        == "1 of 20 questions failed, 0 of them counted as wrong"
+    )
 
 
 @pytest.mark.parametrize(
     ("judged", "agreement", "kappa"),
     [
-        (lambda i: "correct" if i % 2 == 0 else "incorrect", 0.75, 0.5),  # naive's labels, and half of bm25's
+        # naive's labels, and half of bm25's
+        (lambda i: "correct" if i % 2 == 0 else "incorrect", 0.75, 0.5),
         (lambda i: "correct", 0.375, 0.0),  # tells nothing
     ],
 )
@@ -163,6 +203,9 @@ def test_the_command_judges_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("RAGAUGE_JUDGE_URL", server.url)
         monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
         assert main([*command, "--examples", str(tmp_path / "e.jsonl")]) == 0
-    assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == ["correct", "incorrect"]
+    assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == [
+        "correct",
+        "incorrect",
+    ]
     assert "A passage." in server.requests[0]["body"]["messages"][0]["content"]
     assert main(command) == 2

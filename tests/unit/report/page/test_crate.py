@@ -37,7 +37,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def published(*more: str) -> Path:
-    assert _main.main(["report", "crate", "--config", "config.yaml", "--out", "out/crate", "--quiet", *more]) == 0
+    assert (
+        _main.main(
+            ["report", "crate", "--config", "config.yaml", "--out", "out/crate", "--quiet", *more]
+        )
+        == 0
+    )
     return Path("out/crate")
 
 
@@ -106,7 +111,9 @@ def test_a_mistake_is_one_line(
     run: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "busy" in arguments:
-        write_latency(run / "results/small", {"naive": [1.0]}, load={"busy": "other processes took 30%"})
+        write_latency(
+            run / "results/small", {"naive": [1.0]}, load={"busy": "other processes took 30%"}
+        )
     assert _main.main(["report", "crate", "--config", "config.yaml", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

@@ -1,4 +1,6 @@
-"""The report's page: it is made from whatever there is, says what is missing, and no text of a data set gets loose."""
+"""The report's page: it is made from whatever there is, says what is missing, and no text of a data
+set gets loose.
+"""
 
 import base64
 import gzip
@@ -63,13 +65,21 @@ class Elements(HTMLParser):
 
 
 def settings(**more: Any) -> schema.Config:
-    data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": ITEMS}
+    data = {
+        "run": "small",
+        "models": {MODEL: {}},
+        "datasets": {"nq_open": {}},
+        "methods": METHODS,
+        "items": ITEMS,
+    }
     return loading.parse({**data, **more}, "small.yaml")
 
 
 def fill(folder: Path) -> None:
     write_variant(folder, "naive", "naive", [False, False, True, False, None, False])
-    write_variant(folder, "bm25_k1", "bm25", [True, False, True, False, False, False], params={"top_k": 1})
+    write_variant(
+        folder, "bm25_k1", "bm25", [True, False, True, False, False, False], params={"top_k": 1}
+    )
     right = [True, True, True, False, True, False]
     write_variant(folder, "superposition_k1", "superposition", right, params={"top_k": 1})
 
@@ -123,8 +133,15 @@ def test_nothing_is_fetched_and_the_page_is_the_same_every_time(small: Path, out
 def test_only_the_pages_own_scripts_may_run(small: Path, out: Path) -> None:
     elements = Elements(made(small, out))
     policy = next(str(m["content"]) for m in elements.named("meta") if m.get("http-equiv"))
-    running = [t for a, t in zip(elements.named("script"), elements.scripts, strict=True) if "type" not in a]
-    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in running]
+    running = [
+        t
+        for a, t in zip(elements.named("script"), elements.scripts, strict=True)
+        if "type" not in a
+    ]
+    hashes = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'"
+        for t in running
+    ]
     assert len(hashes) == 2
     assert f"script-src {' '.join(hashes)};" in policy
     assert "default-src 'none'" in policy
@@ -139,10 +156,14 @@ def test_texts_of_data_sets_stay_text(small: Path, out: Path) -> None:
     page = made(small, out)
     elements = Elements(page)
     assert "window.hacked = 1</script>" not in page
-    assert "window.hacked = 1&lt;/script&gt;" in page  # the reason of the failed question, among the doubts
+    # the reason of the failed question, among the doubts
+    assert "window.hacked = 1&lt;/script&gt;" in page
     assert "\x07" not in page
     assert abs(len(elements.found) - harmless) < 20  # a row or two more, and no element of the text
-    assert next(s for s in elements.named("script") if "id" in s) == {"type": "application/json", "id": "payload"}
+    assert next(s for s in elements.named("script") if "id" in s) == {
+        "type": "application/json",
+        "id": "payload",
+    }
 
 
 def test_json_cannot_end_its_element() -> None:
@@ -208,7 +229,9 @@ def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
     loaded = Call("documents", (100,), (0,), offline=True, seconds=2.0, loading_s=0.0).to_json()
     write_question(small / "answers/nq_open" / MODEL / "bm25_k1.jsonl", {"trace": [loaded]})
     elements = Elements(made(small, tmp_path / "out"))
-    texts = {str(a.get("id")): t for a, t in zip(elements.named("script"), elements.scripts, strict=True)}
+    texts = {
+        str(a.get("id")): t for a, t in zip(elements.named("script"), elements.scripts, strict=True)
+    }
     block = unpacked(texts[f"records/nq_open/{MODEL}/naive"])
     assert tuple(block) == blocks.FIELDS
     assert block["score"] == [0, 0, 1, 0, 0, 0]
@@ -239,7 +262,9 @@ def test_what_lacks_is_named_with_its_rule(small: Path, tmp_path: Path) -> None:
     latency = {"methods": ["naive"], "dataset": "nq_open"}
     found = problems(Runs(small, settings(latency=latency)))
     why_of = {(Path(problem.path).name, problem.rule): problem.why for problem in found}
-    assert why_of["naive.jsonl", "answers"].startswith("1 of 6 questions failed, counted as wrong; the first: too long")
+    assert why_of["naive.jsonl", "answers"].startswith(
+        "1 of 6 questions failed, counted as wrong; the first: too long"
+    )
     assert "method and machine are unknown" in why_of["bm25_k1.jsonl", "answers"]
     assert why_of["stranger.jsonl", "answers"].startswith("not part of this experiment")
     assert why_of["empty.jsonl", "answers"] == "holds no record"
@@ -248,9 +273,13 @@ def test_what_lacks_is_named_with_its_rule(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("labels", "missing"), [([], 1), (["a"], 0)])
-def test_a_report_says_that_no_answer_is_known(tmp_path: Path, labels: list[str], missing: int) -> None:
+def test_a_report_says_that_no_answer_is_known(
+    tmp_path: Path, labels: list[str], missing: int
+) -> None:
     write_variant(tmp_path, "naive", "naive", [True, False, True], dataset="study", answers=labels)
-    found = [problem for problem in problems(Runs(tmp_path)) if problem.what == "Known answers of study"]
+    found = [
+        problem for problem in problems(Runs(tmp_path)) if problem.what == "Known answers of study"
+    ]
     assert [problem.why.partition(":")[0] for problem in found] == ["no question has one"] * missing
 
 
@@ -266,7 +295,9 @@ def test_a_damaged_file_is_named(small: Path, out: Path) -> None:
         made(small, out)
 
 
-@pytest.mark.parametrize("latency", [[], {"rows": 3}, {"rows": [4]}, {"rows": [], "protocol": "x"}], ids=str)
+@pytest.mark.parametrize(
+    "latency", [[], {"rows": 3}, {"rows": [4]}, {"rows": [], "protocol": "x"}], ids=str
+)
 def test_a_latency_file_of_another_kind_is_named(small: Path, tmp_path: Path, latency: Any) -> None:
     (small / "latency" / "nq_open").mkdir(parents=True)
     (small / "latency" / "nq_open" / f"{MODEL}.json").write_text(json.dumps(latency))
@@ -288,12 +319,17 @@ def test_every_measured_number_leads_to_its_records(small: Path, out: Path) -> N
     table = by_paper(runs, out)["All papers"][0]
     assert table.name == "frontier"
     place = [column.name for column in table.columns].index("quality")
-    assert [row[place].records for row in table.rows] == [f"nq_open/{MODEL}/{name}" for name in METHODS]
+    assert [row[place].records for row in table.rows] == [
+        f"nq_open/{MODEL}/{name}" for name in METHODS
+    ]
     assert table.files == ["csv", "md", "tex", "svg", "pdf", "png"]
-    assert [*by_paper(Runs(small, settings(items=["frontier"])), out)] == ["Tables and figures"]  # about no paper
+    # about no paper
+    assert [*by_paper(Runs(small, settings(items=["frontier"])), out)] == ["Tables and figures"]
 
 
-def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_page(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(settings().model_dump(exclude_none=True)))
     arguments = ["report", "page", "--config", str(file), "--results", str(small), "--out"]
@@ -309,7 +345,12 @@ def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest
     [
         (3, 3, 0, "the variants share 3 questions; at least 4 are needed"),
         (6, 6, 0, None),
-        (40, 2, 0, f"the model {MODEL} is too weak to compare methods: it is right on 5.0% of the questions, less"),
+        (
+            40,
+            2,
+            0,
+            f"the model {MODEL} is too weak to compare methods: it is right on 5.0% of the questions, less",
+        ),
         (40, 12, 10, "40 questions are too few: no variant differs from answers without documents"),
         (40, 30, 4, None),
     ],
@@ -324,6 +365,8 @@ def test_a_recommendation_is_withheld_where_numbers_tell_nothing(
         correct = [(7 * i) % questions < count for i in range(questions)]
         write_variant(tmp_path, name, method, correct, params=params)
     methods = {**METHODS, "closed_book": {}}
-    [group] = Elements(page.page(Runs(tmp_path, settings(methods=methods)), tmp_path / "out")).payload["groups"]
+    [group] = Elements(
+        page.page(Runs(tmp_path, settings(methods=methods)), tmp_path / "out")
+    ).payload["groups"]
     assert group["withheld"] is None if reason is None else group["withheld"].startswith(reason)
     assert bool(group["provisional"]) == (questions < 10)

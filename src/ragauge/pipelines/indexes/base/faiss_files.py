@@ -1,4 +1,6 @@
-"""Files of faiss: a full disk is an error, reading is by memory map, and nothing is printed to standard output."""
+"""Files of faiss: a full disk is an error, reading is by memory map, and nothing is printed to
+standard output.
+"""
 
 import ctypes
 import errno
@@ -23,7 +25,9 @@ def metric(name: str) -> int:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index; raises OSError if the disk is full, which faiss's own file writer does not report on close."""
+    """Write an index; raises OSError if the disk is full, which faiss's own file writer does not
+    report on close.
+    """
     import faiss
 
     try:
@@ -47,9 +51,13 @@ def read(path: Path, flags: int = 0) -> Any:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Raise OSError if the disk lacks room for a memory-mapped file: else the system kills the process."""
+    """Raise OSError if the disk lacks room for a memory-mapped file: else the system kills the
+    process.
+    """
     if shutil.disk_usage(folder).free < needed:
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {needed:,} bytes are needed", str(folder))
+        raise OSError(
+            errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {needed:,} bytes are needed", str(folder)
+        )
 
 
 @contextmanager
@@ -58,7 +66,8 @@ def quiet() -> Iterator[None]:
     libc = ctypes.CDLL(None)
     sys.stdout.flush()
     libc.fflush(None)
-    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    saved = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
         yield

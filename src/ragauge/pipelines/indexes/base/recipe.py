@@ -1,4 +1,6 @@
-"""What every index type is made of: the keys of its recipe, its steps, and searches over several parts."""
+"""What every index type is made of: the keys of its recipe, its steps, and searches over several
+parts.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class VectorSource(Protocol):
         """At most `count` vectors (n, dim) float32, spread evenly."""
 
 
-SearchResult: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # distances (q, k) float32 and ids (q, k) int64, -1 for none
+# distances (q, k) float32 and ids (q, k) int64, -1 for none
+SearchResult: TypeAlias = "tuple[np.ndarray, np.ndarray]"
 
 
 class Searchable(Protocol):
@@ -50,19 +53,33 @@ class Searchable(Protocol):
 
 
 class IndexRecipe(Section):
-    """How an index is made from the embeddings of its database. A type is a file with one subclass. Steps write folders
-    that appear complete or not at all: `train` once, `add` once a shard, `merge` over all shards or those of one
-    server. All keys but `parts` and the nprobe are part of the index's identity."""
+    """How an index is made from the embeddings of its database. A type is a file with one subclass.
+    Steps write folders that appear complete or not at all: `train` once, `add` once a shard,
+    `merge` over all shards or those of one server. All keys but `parts` and the nprobe are part of
+    the index's identity.
+    """
 
-    NPROBE_KEY: ClassVar[str | None] = None  # key of the default nprobe of a search; None: the search is exact
-    MEASURED: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64)  # nprobes that a server measures for budgets
+    # key of the default nprobe of a search; None: the search is exact
+    NPROBE_KEY: ClassVar[str | None] = None
+    # nprobes that a server measures for budgets
+    MEASURED: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64)
 
     type: str = Field(DEFAULT_TYPE, description="index type")
-    metric: Literal["l2", "inner_product"] = Field("l2", description="distance: squared L2, or inner product")
-    shards: int | None = Field(None, ge=1, description="only the first shards of the database; default: all")
-    near_duplicates: Literal["drop", "keep"] = Field("drop", description="near-duplicates of evaluation text")
-    filled: int | None = Field(None, ge=1, description="vectors in all; further ones are drawn around the chunks'")
-    parts: int = Field(1, ge=1, description="servers that share the index, each with a part of its shards")
+    metric: Literal["l2", "inner_product"] = Field(
+        "l2", description="distance: squared L2, or inner product"
+    )
+    shards: int | None = Field(
+        None, ge=1, description="only the first shards of the database; default: all"
+    )
+    near_duplicates: Literal["drop", "keep"] = Field(
+        "drop", description="near-duplicates of evaluation text"
+    )
+    filled: int | None = Field(
+        None, ge=1, description="vectors in all; further ones are drawn around the chunks'"
+    )
+    parts: int = Field(
+        1, ge=1, description="servers that share the index, each with a part of its shards"
+    )
     seed: int = Field(0, ge=0, description="seed of training and of drawn vectors")
 
     @property
@@ -92,22 +109,30 @@ class IndexRecipe(Section):
         return 2000
 
     def add_mb(self, vectors: int, dim: int) -> int:
-        """Memory of a job that adds this many vectors, which it holds twice while they grow and are written."""
+        """Memory of a job that adds this many vectors, which it holds twice while they grow and are
+        written.
+        """
         return 3000 + int(vectors * self.vector_bytes(dim) * 2 // 10**6)
 
     def check(self, vectors: VectorSource) -> None:
         """Raise UserError if the recipe does not fit the vectors; called before every step."""
 
     def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
-        """Write what all shards share to `folder`; returns entries for its manifest. Default: nothing."""
+        """Write what all shards share to `folder`; returns entries for its manifest. Default:
+        nothing.
+        """
         return {}
 
     @abstractmethod
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
-        """Write the vectors of one shard, `vectors.blocks(shard)`, into `folder`; return how many there are."""
+        """Write the vectors of one shard, `vectors.blocks(shard)`, into `folder`; return how many
+        there are.
+        """
 
     def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
-        """Write the index that is searched to `folder`. Default: the shards' files, prefixed with their numbers."""
+        """Write the index that is searched to `folder`. Default: the shards' files, prefixed with
+        their numbers.
+        """
         for place, shard in enumerate(shards):
             for path in sorted(shard.iterdir()):
                 if path.name != "manifest.json":
@@ -124,13 +149,17 @@ class IndexRecipe(Section):
 
 @dataclass(frozen=True)
 class Together:
-    """Several indexes searched as one: the nearest of the parts' neighbours; ties go to the smaller id."""
+    """Several indexes searched as one: the nearest of the parts' neighbours; ties go to the smaller
+    id.
+    """
 
     parts: Sequence[Searchable]
     largest_is_nearest: bool
 
     def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
-        return nearest([part.search(vectors, k, nprobe) for part in self.parts], k, self.largest_is_nearest)
+        return nearest(
+            [part.search(vectors, k, nprobe) for part in self.parts], k, self.largest_is_nearest
+        )
 
 
 def nearest(results: Sequence[SearchResult], k: int, largest_is_nearest: bool) -> SearchResult:

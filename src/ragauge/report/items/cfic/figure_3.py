@@ -1,9 +1,11 @@
 """CFIC, Figure 3: the maximal decoding length d.
 
-What this shows: F1 at each d, with bootstrap 95% intervals, and the share of gold sections that the evidence reaches
-where the data set names them, at one k; and the d with the best F1, chosen on the same questions.
+What this shows: F1 at each d, with bootstrap 95% intervals, and the share of gold sections that the
+evidence reaches where the data set names them, at one k; and the d with the best F1, chosen on the
+same questions.
 
-Limits: the paper only draws its curves; its text names the best d (256). Table 3 has the evidence volume of one d.
+Limits: the paper only draws its curves; its text names the best d (256). Table 3 has the evidence
+volume of one d.
 """
 
 from collections.abc import Iterator
@@ -25,7 +27,11 @@ READS = Reads(answers=(defaults("cfic", top_k=ANY, d=ANY),), datasets="long")
 
 def table(runs: Runs) -> Table:
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    best = next(line for line in read_csv("cfic_statements") if line["item"] == "best_max_decoding_length_tokens")
+    best = next(
+        line
+        for line in read_csv("cfic_statements")
+        if line["item"] == "best_max_decoding_length_tokens"
+    )
     note = Measure(note="published in the text; the curves are only drawn")
     keys = {"model": PAPER, "dataset": "its data sets", "series": "k=3"}
     return frame(KEYS, [*measured, Cell(keys, "best_d", note, float(best["value"]))])
@@ -36,13 +42,22 @@ def draw(table: Table) -> Figure:
     axes = Axis("d (tokens)", "base2"), Axis("share, 95% interval", from_zero=True)
     plots = [Lines("d", axes[0], q, axes[1], text, "", share=True) for q, text in LINES.items()]
     points = [point for plot in plots for point in plot.points(table)]
-    return plots[0].draw([p for part in lines.by_panel(points).values() if len({q.x for q in part}) > 1 for p in part])
+    return plots[0].draw(
+        [
+            p
+            for part in lines.by_panel(points).values()
+            if len({q.x for q in part}) > 1
+            for p in part
+        ]
+    )
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     best = _shared.as_published(runs.of(dataset, model))
     k = best.param("top_k") if best else None
-    swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and v.param("top_k") == k]
+    swept = [
+        v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and v.param("top_k") == k
+    ]
     measures = {v: quality(runs, v, "f1") for v in sorted(swept, key=lambda v: v.param("d"))}
     common = {"model": model, "dataset": dataset, "series": f"k={k}"}
     for variant, f1 in measures.items():

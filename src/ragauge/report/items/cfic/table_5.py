@@ -1,11 +1,12 @@
 """CFIC, Table 5: a case study, one question a data set with the evidence of each system.
 
-What this shows: the first question of each data set of long documents that every system answered, its reference
-answers, and for CFIC and free extraction with each model the evidence, the answer, and whether the evidence contains a
-reference answer. The outcome does not influence the choice. Texts are shortened in the middle; the records have all.
+What this shows: the first question of each data set of long documents that every system answered,
+its reference answers, and for CFIC and free extraction with each model the evidence, the answer,
+and whether the evidence contains a reference answer. The outcome does not influence the choice.
+Texts are shortened in the middle; the records have all.
 
-Limits: the paper's own case is not repeated. Models behind an API are compared where the experiment has them (`source:
-openai:NAME`).
+Limits: the paper's own case is not repeated. Models behind an API are compared where the experiment
+has them (`source: openai:NAME`).
 """
 
 import textwrap
@@ -18,13 +19,26 @@ from ragauge.results.cells import Cell, Table, frame, mean
 from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
 
-KEYS = ("dataset", "key", "question", "reference", "system", "model", "variant", "evidence", "answer")
+KEYS = (
+    "dataset",
+    "key",
+    "question",
+    "reference",
+    "system",
+    "model",
+    "variant",
+    "evidence",
+    "answer",
+)
 SAYS = "answer_in_evidence"
 NAMES = {"cfic": "CFIC", "free_extraction": "free extraction"}
-SHOWN, LINE = 480, 96  # characters of a text in the table, and of a line in the figure
+SHOWN = 480
+LINE = 96  # characters of a text in the table, and of a line in the figure
 LINE_IN = 0.125
 
-READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long")
+READS = Reads(
+    answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long"
+)
 
 
 def table(runs: Runs) -> Table:
@@ -33,7 +47,9 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """The first case: question, reference, and each system's evidence, coloured where it says the reference."""
+    """The first case: question, reference, and each system's evidence, coloured where it says the
+    reference.
+    """
     if table.empty:
         return style.empty("Nothing to show yet: no question was answered from evidence.")
     case = table[table["dataset"] == table["dataset"].iloc[0]].to_dict("records")
@@ -45,7 +61,9 @@ def draw(table: Table) -> Figure:
     with style.theme():
         figure = style.figure(style.TEXT_IN, LINE_IN * (len(lines) + 1))
         for place, (line, colour) in enumerate(lines):
-            figure.text(0.01, 1 - (place + 1) / (len(lines) + 1), line, color=colour, parse_math=False)
+            figure.text(
+                0.01, 1 - (place + 1) / (len(lines) + 1), line, color=colour, parse_math=False
+            )
         return figure
 
 
@@ -56,9 +74,12 @@ def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
         best = _shared.as_published(runs.of(dataset, model))  # CFIC as the paper has it
         systems += [best] if best else []
         systems += [v for v in runs.of(dataset, model) if v.method == "free_extraction"]
-    key = next((key for v in systems for key in v.records if all(key in s.answered for s in systems)), "")
+    key = next(
+        (key for v in systems for key in v.records if all(key in s.answered for s in systems)), ""
+    )
     for variant in systems if key else ():
-        record, scores = variant.records[key], scored(runs, variant, SAYS)
+        record = variant.records[key]
+        scores = scored(runs, variant, SAYS)
         keys = {
             "dataset": dataset,
             "key": key,

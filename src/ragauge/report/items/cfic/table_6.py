@@ -1,12 +1,14 @@
 """CFIC, Table 6: the time to find evidence, by stage, with and without the two decoding strategies.
 
-What this shows: the median milliseconds from the question to the evidence, with the document already read: for CFIC
-with its stages (reading the question, prefix decoding, skip decoding) and for the same model writing its evidence
-freely; the tokens of document and evidence; the sequential tokens of prefix decoding; and the speedup of CFIC in the
-same interleaved trials of the latency rule.
+What this shows: the median milliseconds from the question to the evidence, with the document
+already read: for CFIC with its stages (reading the question, prefix decoding, skip decoding) and
+for the same model writing its evidence freely; the tokens of document and evidence; the sequential
+tokens of prefix decoding; and the speedup of CFIC in the same interleaved trials of the latency
+rule.
 
-Limits: reading the document (offline) and generating the answer are the same for both and left out. The paper's times
-are of its 7B model on its GPU and have no ratio; it does not say in which stage the question is read.
+Limits: reading the document (offline) and generating the answer are the same for both and left out.
+The paper's times are of its 7B model on its GPU and have no ratio; it does not say in which stage
+the question is read.
 """
 
 from collections.abc import Iterator
@@ -27,8 +29,21 @@ FREE = "without_decoding_strategies"
 PAPER = "the paper's 7B models"
 QUANTITIES = ("input_tokens", "output_tokens", LATENCY)
 NAMES = {"cfic": "CFIC", FREE: "without strategies", "longalpaca_7b": "LongAlpaca"}
-STAGES = {"query": "#BBBBBB", "prefix": "#0072B2", "skip": "#E69F00", "rest": "#E4E4E4", "free": "#666633"}
-WORDS = ("reading the question", "prefix decoding", "skip decoding", "other work", "free generation")  # of the stages
+STAGES = {
+    "query": "#BBBBBB",
+    "prefix": "#0072B2",
+    "skip": "#E69F00",
+    "rest": "#E4E4E4",
+    "free": "#666633",
+}
+# of the stages
+WORDS = (
+    "reading the question",
+    "prefix decoding",
+    "skip decoding",
+    "other work",
+    "free generation",
+)
 
 ANSWERS = every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)
 READS = Reads(ANSWERS, datasets="long", trained=False, latency="long")
@@ -50,7 +65,9 @@ def draw(table: Table) -> Figure:
     """A bar a system, in its stages; a panel a model and data set, the paper's shaded."""
     from matplotlib.patches import Patch
 
-    timed = table[(table["quantity"] == LATENCY) & (table["measured"].notna() | table["published"].notna())]
+    timed = table[
+        (table["quantity"] == LATENCY) & (table["measured"].notna() | table["published"].notna())
+    ]
     panels = list(timed.groupby(["model", "dataset"], sort=False))
     if not panels:
         return style.empty("Nothing to draw yet: nothing was timed.")
@@ -86,16 +103,22 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
 
 def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
     """CFIC and free generation: those that were timed, else those with records."""
-    latency, answered = timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
+    latency = timing.find(runs, dataset, model)
+    answered = {v.name: v for v in runs.of(dataset, model)}
     names = sorted(v.name for v in _shared.timed_variants(runs, latency)) if latency else []
     timed = [answered.get(name) or runs.named(model, name) for name in names]
     cfic = _shared.as_published(timed) or _shared.as_published(answered.values())
-    return cfic, next((v for v in [*timed, *answered.values()] if v.method == "free_extraction"), None)
+    return cfic, next(
+        (v for v in [*timed, *answered.values()] if v.method == "free_extraction"), None
+    )
 
 
 def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
     cut = [record["truncated"] for record in variant.answered.values()]
-    inputs = [float(_shared.document_tokens(record, searched=True)) for record in variant.answered.values()]
+    inputs = [
+        float(_shared.document_tokens(record, searched=True))
+        for record in variant.answered.values()
+    ]
     note = f"{sum(map(bool, cut))} of {len(cut)} documents lost their middle" if any(cut) else ""
     measures = {
         "input_tokens": mean(inputs, runs.seed, note),
@@ -104,7 +127,9 @@ def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cel
     }
     if system == "cfic":
         # tokens that prefix decoding takes one after another; the first needs no pass of its own
-        steps = [1.0 + sum(call.stage == "prefix" for call in trace) for trace in variant.traces.values()]
+        steps = [
+            1.0 + sum(call.stage == "prefix" for call in trace) for trace in variant.traces.values()
+        ]
         measures = _shared.with_size(variant, measures) | {"prefix_steps": mean(steps, runs.seed)}
     keys = _keys(dataset, variant, system)
     return [Cell(keys, quantity, measure) for quantity, measure in measures.items()]
@@ -119,7 +144,8 @@ def _panel(ax: Axes, part: Table, model: str, dataset: str) -> None:
     values = dict(zip(part["system"], part[column], strict=True))
     rows = [system for system in NAMES if system in values]
     for place, system in enumerate(rows):
-        widths, start = {"free": values[system]}, 0.0
+        widths = {"free": values[system]}
+        start = 0.0
         if system == "cfic":  # its stages one after another; what no stage accounts for last
             widths = {stage: values.get(f"cfic_{stage}_stage", 0.0) for stage in _shared.STAGES}
             widths["rest"] = max(0.0, values[system] - sum(widths.values()))
@@ -129,6 +155,8 @@ def _panel(ax: Axes, part: Table, model: str, dataset: str) -> None:
     style.name_rows(ax, [NAMES[system] for system in rows])
     ax.set_xlabel("ms to the evidence")
     title = "published, 7B" if column == "published" else model
-    ax.set_title(f"{title}\n{dataset.removeprefix(LONGBENCH)}", loc="left", color=style.MUTED, pad=3)
+    ax.set_title(
+        f"{title}\n{dataset.removeprefix(LONGBENCH)}", loc="left", color=style.MUTED, pad=3
+    )
     if column == "published":
         ax.set_facecolor(style.PUBLISHED_FACE)

@@ -1,12 +1,13 @@
 """The control of RETRO-fit: retrieved against random neighbours.
 
-What this shows: every attention mode that was scored, untrained and trained. Left, the paired difference of
-log-likelihood between retrieved and random neighbours from the same database, read in the same way: retrieval helps
-only if the interval lies below zero. Right, the difference from the decoder without neighbours, for retrieved and for
-random ones: a gain that both share is not due to retrieval. Rows with "own article passed over" exclude neighbours from
-the article of the text.
+What this shows: every attention mode that was scored, untrained and trained. Left, the paired
+difference of log-likelihood between retrieved and random neighbours from the same database, read in
+the same way: retrieval helps only if the interval lies below zero. Right, the difference from the
+decoder without neighbours, for retrieved and for random ones: a gain that both share is not due to
+retrieval. Rows with "own article passed over" exclude neighbours from the article of the text.
 
-Limits: the paper's perplexities are of a model trained from scratch. Training curves are stored with the weights.
+Limits: the paper's perplexities are of a model trained from scratch. Training curves are stored
+with the weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,5 +44,8 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
 
 # One row per system; retrieved and random neighbours of one form are adjacent.
 draw = Dots(
-    AXES, name=lambda row: f"{style.method_label(row['method'])}, {row['options'] or UNTRAINED}{database(row, ', ')}"
+    AXES,
+    name=lambda row: (
+        f"{style.method_label(row['method'])}, {row['options'] or UNTRAINED}{database(row, ', ')}"
+    ),
 )

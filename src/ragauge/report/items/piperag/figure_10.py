@@ -1,10 +1,12 @@
 """PipeRAG, Figure 10: RETRO+ and PipeRAG at each interval.
 
-What this shows: a panel an interval, and in it the seconds of a sequence against perplexity over nprobe: RETRO+ waits
-for each retrieval, PipeRAG queries one window in advance; `waited_s` is the idle time. The paired difference of
-log-likelihood is the cost of a stale query, at the same interval and nprobe.
+What this shows: a panel an interval, and in it the seconds of a sequence against perplexity over
+nprobe: RETRO+ waits for each retrieval, PipeRAG queries one window in advance; `waited_s` is the
+idle time. The paired difference of log-likelihood is the cost of a stale query, at the same
+interval and nprobe.
 
-Limits: Figure 8 has the frontier of both over all intervals. The paper prints no numbers for its points.
+Limits: Figure 8 has the frontier of both over all intervals. The paper prints no numbers for its
+points.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,17 +35,25 @@ def draw(table: Table) -> Figure:
     plot = replace(_lines.FRONTIERS, join="all", across=2)
     shown = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
     # RETRO may have been run under both names
-    once = {(p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in shown}.values()
+    once = {
+        (p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in shown
+    }.values()
     points = [_at_interval(point) for point in once]
-    return plot.draw(sorted(points, key=lambda p: (p.panel.partition("\n")[2], p.row.keys["interval"])))
+    return plot.draw(
+        sorted(points, key=lambda p: (p.panel.partition("\n")[2], p.row.keys["interval"]))
+    )
 
 
 def _at_interval(point: Point) -> Point:
-    """The point in the panel of its interval, labelled by nprobe; S3's is no part of the curve over nprobe."""
+    """The point in the panel of its interval, labelled by nprobe; S3's is no part of the curve over
+    nprobe.
+    """
     interval, nprobe = (point.row.keys[name] for name in ("interval", "nprobe"))
     curve, label = (f"{point.line}, {S3}", S3) if nprobe == S3 else (None, f"n{nprobe}")
     order = point.row.number("nprobe")
-    return replace(point, panel=f"m = {interval}\n{point.panel}", curve=curve, label=label, order=order)
+    return replace(
+        point, panel=f"m = {interval}\n{point.panel}", curve=curve, label=label, order=order
+    )
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
@@ -60,5 +70,9 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         fresh = next((s for s in alike if s.kind in ("retro_plus", "retro")), None)
         if system.kind == "piperag" and fresh is not None:
             measure = sequences.difference(runs, system.scored, fresh.scored)
-            yield Cell(system.keys, STALE, noted(measure, f"against {fresh.kind} at the same interval and nprobe"))
+            yield Cell(
+                system.keys,
+                STALE,
+                noted(measure, f"against {fresh.kind} at the same interval and nprobe"),
+            )
             yield Cell(system.keys, "speedup_over_fresh", sequences.speedup(runs, fresh, system))

@@ -1,11 +1,12 @@
 """PipeRAG, Figure 4: the size of the database against perplexity.
 
-What this shows: the perplexity of each schedule over indexes of the first shards of a database, against their number of
-chunks; lines with and without near-duplicates of the evaluation text are separate, and `near_duplicates_nats` is the
-paired difference between the two over the same shards: what a database gains by holding nearly the text itself.
+What this shows: the perplexity of each schedule over indexes of the first shards of a database,
+against their number of chunks; lines with and without near-duplicates of the evaluation text are
+separate, and `near_duplicates_nats` is the paired difference between the two over the same shards:
+what a database gains by holding nearly the text itself.
 
-Limits: the paper prints no numbers for its curves; the table has the perplexities in the logs of its repository.
-Indexes filled with drawn vectors hold no more text and are left out.
+Limits: the paper prints no numbers for its curves; the table has the perplexities in the logs of
+its repository. Indexes filled with drawn vectors hold no more text and are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,9 +58,14 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         facts = system.members[0].specification.index
         more = ((DUPLICATES, "keep"),) if _has_duplicates(system) else ()
         keys = system.keys | {"options": Options((*system.options.changed, *more))}
-        yield from (replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared))
+        yield from (
+            replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared)
+        )
         if more and (twin := next((s for s in shown if _is_twin(s, system)), None)) is not None:
-            gain = noted(sequences.difference(runs, system.scored, twin.scored), f"kept minus dropped ({twin.index})")
+            gain = noted(
+                sequences.difference(runs, system.scored, twin.scored),
+                f"kept minus dropped ({twin.index})",
+            )
             yield Cell(keys, "near_duplicates_nats", gain)
         if facts is not None and facts.vectors is None:
             yield Cell(keys, SIZE, Measure(reason="not known: no recall.json of this index"))
@@ -77,5 +83,14 @@ def _has_duplicates(system: System) -> bool:
 def _is_twin(other: System, system: System) -> bool:
     """Whether the other asks the same shards in the same way, without near-duplicates of the text."""
     recipes = [(s.database, s.kind, s.interval, s.nprobe, s.options) for s in (other, system)]
-    shards = [facts.settings.get("shards") for s in (other, system) if (facts := s.members[0].specification.index)]
-    return recipes[0] == recipes[1] and len(shards) == 2 and shards[0] == shards[1] and not _has_duplicates(other)
+    shards = [
+        facts.settings.get("shards")
+        for s in (other, system)
+        if (facts := s.members[0].specification.index)
+    ]
+    return (
+        recipes[0] == recipes[1]
+        and len(shards) == 2
+        and shards[0] == shards[1]
+        and not _has_duplicates(other)
+    )

@@ -1,10 +1,10 @@
 """PipeRAG, Figure 5: nprobe and retrieval interval against perplexity.
 
-What this shows: the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a search scans, a line an
-interval. S3 has no nprobe of its own and is not drawn.
+What this shows: the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a
+search scans, a line an interval. S3 has no nprobe of its own and is not drawn.
 
-Limits: Figure 6 has latency. The paper prints no numbers for its curves; the shaded panels show the logs of its
-repository, at 512 tokens, where nprobe was varied.
+Limits: Figure 6 has latency. The paper prints no numbers for its curves; the shaded panels show the
+logs of its repository, at 512 tokens, where nprobe was varied.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,9 @@ READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 def table(runs: Runs) -> Table:
     logged = _published.logged(swept=True)
-    lists = [Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in logged if c.keys["nprobe"]]
+    lists = [
+        Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in logged if c.keys["nprobe"]
+    ]
     return grouped(runs, _group, logged + lists)
 
 
@@ -34,7 +36,9 @@ def draw(table: Table) -> Figure:
     several = table[table["measured"].notna()]["index"].map(str).nunique() > 1
 
     def line(row: Row) -> str:
-        index = f", index {row.keys['index']}" if several and row.keys["model"] != _lines.PAPER else ""
+        index = (
+            f", index {row.keys['index']}" if several and row.keys["model"] != _lines.PAPER else ""
+        )
         return _lines.with_interval(row) + index
 
     axes = (LISTS, Axis("nprobe (lists scanned)", "base2"), "perplexity", _lines.PERPLEXITY)
@@ -42,8 +46,14 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on none."""
-    searched = [s for s in group if s.kind in KINDS and s.fixed_nprobe is not None and s.index and not s.index.filled]
+    """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on
+    none.
+    """
+    searched = [
+        s
+        for s in group
+        if s.kind in KINDS and s.fixed_nprobe is not None and s.index and not s.index.filled
+    ]
     scored = [s for s in searched if s.scored is not None or s.requested("perplexity")]
     nprobes: dict[IndexName | None, set[int | None]] = {}
     for system in scored:

@@ -1,4 +1,6 @@
-"""What the items of this folder share: which methods they compare, and what differences mean where they do."""
+"""What the items of this folder share: which methods they compare, and what differences mean where
+they do.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ KNOBS = {
 
 
 def answers(*more: str) -> tuple[AnswersRead, ...]:
-    """The variants of these methods, of further ones, and of superposition at its defaults but for top_k."""
+    """The variants of these methods, of further ones, and of superposition at its defaults but for
+    top_k.
+    """
     return every(*METHODS, *more), defaults("superposition", top_k=ANY)
 
 
@@ -47,7 +51,9 @@ def belongs(variant: Variant, *more: str) -> bool:
 
 
 def floor(runs: Runs, base: Variant | None) -> str:
-    """Why differences to the plain prompt tell nothing, where its reader is at the floor; else nothing."""
+    """Why differences to the plain prompt tell nothing, where its reader is at the floor; else
+    nothing.
+    """
     scores = list(scored(runs, base).values()) if base else []
     low = bool(scores) and sum(scores) / len(scores) < FLOOR
     return f"{AT_FLOOR}: the plain prompt scores below {FLOOR:g}" if low else ""
@@ -55,15 +61,24 @@ def floor(runs: Runs, base: Variant | None) -> str:
 
 @dataclass(frozen=True)
 class VariantSeconds:
-    """Seconds of variants side by side: the latency protocol's where it timed them all, else the answering run's."""
+    """Seconds of variants side by side: the latency protocol's where it timed them all, else the
+    answering run's.
+    """
 
     timed: Mapping[str, Any] | None
     stack: str = ""  # whose seconds a served model's are
 
     @classmethod
-    def of(cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]) -> VariantSeconds:
-        timed, variants = timing.find(runs, dataset, model), list(variants)
-        if timed is None or timed.get("refused") or not all(timing.seconds(timed, v.name) for v in variants):
+    def of(
+        cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]
+    ) -> VariantSeconds:
+        timed = timing.find(runs, dataset, model)
+        variants = list(variants)
+        if (
+            timed is None
+            or timed.get("refused")
+            or not all(timing.seconds(timed, v.name) for v in variants)
+        ):
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
         return cls(timed)
 
@@ -79,7 +94,11 @@ class VariantSeconds:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
             return timing.seconds(self.timed, variant.name, "first_token_s")
-        return [s for record in variant.answered.values() if (s := record.get("first_token_s")) and s == s]
+        return [
+            s
+            for record in variant.answered.values()
+            if (s := record.get("first_token_s")) and s == s
+        ]
 
     def tokens(self, variant: Variant) -> list[float]:
         if self.timed:
@@ -87,19 +106,32 @@ class VariantSeconds:
         return [s for record in variant.answered.values() if (s := _token(record)) and s == s]
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
-        """How many times sooner than the plain prompt's the first token is known: the ratio of medians."""
-        slow, fast = self.first_tokens(base), self.first_tokens(variant)
+        """How many times sooner than the plain prompt's the first token is known: the ratio of
+        medians.
+        """
+        slow = self.first_tokens(base)
+        fast = self.first_tokens(variant)
         if not slow or not fast:
             return Measure(reason="no clock")
-        places = [] if self.timed else [machine(provenance_of(one), one.device) for one in (base, variant)]
+        places = (
+            []
+            if self.timed
+            else [machine(provenance_of(one), one.device) for one in (base, variant)]
+        )
         apart = f"on two machines: {' and '.join(places)}" if len({*places}) > 1 else ""
         note = join(self.note, apart)
-        return replace(timing.ratio(slow, fast, runs.seed, n=len(fast), note=note), source=self.source)
+        return replace(
+            timing.ratio(slow, fast, runs.seed, n=len(fast), note=note), source=self.source
+        )
 
 
 def _token(record: Record) -> float | None:
     """Seconds of each generated token after the first, of the calls that generate."""
-    decoding = [c for c in record.get("trace") or () if c["stage"] == "decode" and c.get("seconds") is not None]
+    decoding = [
+        c
+        for c in record.get("trace") or ()
+        if c["stage"] == "decode" and c.get("seconds") is not None
+    ]
     steps = sum(c.get("steps", 1) for c in decoding)
     return sum(c["seconds"] for c in decoding) / steps if steps else None
 
@@ -110,8 +142,15 @@ def knob(variant: Variant) -> Any:
 
 
 def curve(variant: Variant) -> str:
-    """What a variant has in common with those that differ in the knob alone: the method and its other options."""
-    usual, shown = default_options(variant.method), "compressor" if variant.method == "compressed" else ""
-    others = {k: v for k, v in variant.options.items() if k != KNOBS.get(variant.method) and not isinstance(v, Mapping)}
+    """What a variant has in common with those that differ in the knob alone: the method and its
+    other options.
+    """
+    usual = default_options(variant.method)
+    shown = "compressor" if variant.method == "compressed" else ""
+    others = {
+        k: v
+        for k, v in variant.options.items()
+        if k != KNOBS.get(variant.method) and not isinstance(v, Mapping)
+    }
     changed = [f"{k}={v}" for k, v in others.items() if k != shown and v != usual.get(k)]
     return ", ".join([variant.row, *([str(others[shown])] if shown else []), *changed])

@@ -1,13 +1,13 @@
 """Methods that reuse keys and values over the length and the number of documents.
 
-What this shows: for each variant on the same questions with documents of several lengths or numbers (a data set's
-options `documents` and `joined`), the difference of the primary metric to the plain prompt on the same questions, with
-its paired 95% interval, and the speedup to the first token. `document_tokens` is the median length of a document,
-`documents` their median number. On the left documents are longer with the same text in all; on the right there are more
-of the same length.
+What this shows: for each variant on the same questions with documents of several lengths or numbers
+(a data set's options `documents` and `joined`), the difference of the primary metric to the plain
+prompt on the same questions, with its paired 95% interval, and the speedup to the first token.
+`document_tokens` is the median length of a document, `documents` their median number. On the left
+documents are longer with the same text in all; on the right there are more of the same length.
 
-Limits: not the effect of length alone, since longer documents are joined from neighbours and fewer. Where the plain
-prompt is hardly ever right, differences mean nothing, and note and figure say so.
+Limits: not the effect of length alone, since longer documents are joined from neighbours and fewer.
+Where the plain prompt is hardly ever right, differences mean nothing, and note and figure say so.
 """
 
 import statistics
@@ -16,12 +16,28 @@ from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
-from ragauge.report.items.reuse._family import AT_FLOOR, RANKERS, VariantSeconds, answers, belongs, floor
+from ragauge.report.items.reuse._family import (
+    AT_FLOOR,
+    RANKERS,
+    VariantSeconds,
+    answers,
+    belongs,
+    floor,
+)
 from ragauge.results.cells import Cell, Table, frame, noted
 from ragauge.results.measures import REFERENCES, difference, naive, quality
 from ragauge.results.runs import Runs, Variant
 
-KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "document_tokens", "text_tokens")
+KEYS = (
+    "model",
+    "questions",
+    "dataset",
+    "method",
+    "variant",
+    "documents",
+    "document_tokens",
+    "text_tokens",
+)
 DRAWN = {
     "difference": Axis("difference to the plain prompt", is_difference=True),
     "first_token_speedup": Axis("speedup to first token", "log"),
@@ -35,22 +51,41 @@ def table(runs: Runs) -> Table:
     families: dict[tuple[str, str], list[str]] = defaultdict(list)
     for label, model in runs.groups():
         families[model, runs.registered(label)].append(label)
-    return frame(KEYS, [cell for family, labels in families.items() for cell in _family(runs, *family, labels)])
+    return frame(
+        KEYS,
+        [cell for family, labels in families.items() for cell in _family(runs, *family, labels)],
+    )
 
 
 def draw(table: Table) -> Figure:
-    """Four panels a model and set of questions: both quantities over length, and over number; a variant a method."""
+    """Four panels a model and set of questions: both quantities over length, and over number; a
+    variant a method.
+    """
     groups = list(table.groupby(["model", "questions"], sort=False))
-    several = [group for group in groups if len(group[1][["documents", "document_tokens"]].drop_duplicates()) > 1]
-    panels = [panel for key, part in several or groups for panel in _panels(" · ".join(map(str, key)), part)]
-    return lines.draw(panels, columns=2, nothing="Nothing to draw yet: no method was run with the plain prompt.")
+    several = [
+        group
+        for group in groups
+        if len(group[1][["documents", "document_tokens"]].drop_duplicates()) > 1
+    ]
+    panels = [
+        panel
+        for key, part in several or groups
+        for panel in _panels(" · ".join(map(str, key)), part)
+    ]
+    return lines.draw(
+        panels, columns=2, nothing="Nothing to draw yet: no method was run with the plain prompt."
+    )
 
 
 def _panels(title: str, part: Table) -> Iterator[Panel]:
     """Over length the data sets with the most text, over number those with the shortest documents."""
-    of_methods = (variants.groupby("variant", sort=False)["dataset"] for _, variants in part.groupby("method"))
-    chosen = [datasets.nunique().idxmax() for datasets in of_methods]  # the first on the most data sets
-    text, tokens = part["text_tokens"].astype(float), part["document_tokens"].astype(float)
+    of_methods = (
+        variants.groupby("variant", sort=False)["dataset"] for _, variants in part.groupby("method")
+    )
+    # the first on the most data sets
+    chosen = [datasets.nunique().idxmax() for datasets in of_methods]
+    text = part["text_tokens"].astype(float)
+    tokens = part["document_tokens"].astype(float)
     shown = part[part["variant"].isin(chosen)]
     same = {
         "document_tokens": ("tokens of a document", text >= (1 - ALIKE) * text.max()),
@@ -65,7 +100,9 @@ def _panels(title: str, part: Table) -> Iterator[Panel]:
 
 
 def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterator[Cell]:
-    """The cells of a registered data set under the labels that ask the same questions, of one or several sizes."""
+    """The cells of a registered data set under the labels that ask the same questions, of one or
+    several sizes.
+    """
     bases = {label: base for label in labels if (base := naive(runs, label, model))}
     most = max((set(base.records) for base in bases.values()), key=len, default=set())
     for label, base in bases.items():
@@ -85,8 +122,14 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
 
 
 def _size(variant: Variant) -> dict[str, float]:
-    """Medians over the questions: documents, tokens of a document and of all of them; empty where no record counts."""
+    """Medians over the questions: documents, tokens of a document and of all of them; empty where
+    no record counts.
+    """
     counts = [record["tokens"].get("documents") or [] for record in variant.answered.values()]
     lengths = [n for documents in counts for n in documents]
-    values = {"documents": [*map(len, counts)], "document_tokens": lengths, "text_tokens": [*map(sum, counts)]}
+    values = {
+        "documents": [*map(len, counts)],
+        "document_tokens": lengths,
+        "text_tokens": [*map(sum, counts)],
+    }
     return {name: statistics.median(numbers) for name, numbers in values.items()} if lengths else {}

@@ -1,14 +1,16 @@
 """A stream of questions with recurring documents, answered with a store of prepared documents.
 
-What this shows: for each method on the same requests (`ragauge stream`: documents drawn from a corpus by Zipf's law, a
-store of a given size that drops the least recently used; or the cache of a server), the hit rate as the share of the
-documents' tokens found (of the prompt's, on a server); the median and 95th percentile of the time to first token, with
-intervals of a block bootstrap; questions answered a second; and how often the documents of a request must recur until
-their preparation has paid against the plain prompt. Reading from disk is timed with a cold cache. The curve is the mean
-first token of a request over the number of recurrences, with nothing stored at first and everything afterwards.
+What this shows: for each method on the same requests (`ragauge stream`: documents drawn from a
+corpus by Zipf's law, a store of a given size that drops the least recently used; or the cache of a
+server), the hit rate as the share of the documents' tokens found (of the prompt's, on a server);
+the median and 95th percentile of the time to first token, with intervals of a block bootstrap;
+questions answered a second; and how often the documents of a request must recur until their
+preparation has paid against the plain prompt. Reading from disk is timed with a cold cache. The
+curve is the mean first token of a request over the number of recurrences, with nothing stored at
+first and everything afterwards.
 
-Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method that reads
-documents together finds them again only together.
+Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method
+that reads documents together finds them again only together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +51,9 @@ def draw(table: Table) -> Figure:
             _waits(line[1], part, names)
             _reuse(line[2], part)
         methods = sorted(dict.fromkeys(table["method"]), key=style.method_order)
-        style.legend(figure, [style.handle(*style.method_style(name)) for name in methods], columns=6)
+        style.legend(
+            figure, [style.handle(*style.method_style(name)) for name in methods], columns=6
+        )
         return figure
 
 
@@ -58,27 +62,44 @@ def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
     more = {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
     more |= {"store": SERVER, "store_gb": ""} if protocol.get("device") == SERVER else {}
     streams = {str(stream["variant"]): stream for stream in measured.get("streams") or ()}
-    plain = (stream for name, stream in streams.items() if runs.named(measured["model"], name).method == "naive")
+    plain = (
+        stream
+        for name, stream in streams.items()
+        if runs.named(measured["model"], name).method == "naive"
+    )
     naive_s = _first(next(plain, {}), "p50").value
     for name, stream in streams.items():
-        keys, note = timing.keys(runs, measured, name) | more, join(_described(measured), stream.get("busy") or "")
+        keys = timing.keys(runs, measured, name) | more
+        note = join(_described(measured), stream.get("busy") or "")
         yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, note))
     for cell in timing.unsupported(runs, measured, "first_token_p50_s"):
         yield replace(cell, keys={**cell.keys, **more})
 
 
-def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: str) -> Iterator[tuple[str, Measure]]:
+def _stream(
+    runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: str
+) -> Iterator[tuple[str, Measure]]:
     failures = timing.failures(stream.get("failed", 0), len(stream.get("requests", ())))
     if not stream.get("summary"):
-        yield "first_token_p50_s", Measure(reason=f"refused: {stream['refused']}" if stream["refused"] else failures)
+        yield (
+            "first_token_p50_s",
+            Measure(reason=f"refused: {stream['refused']}" if stream["refused"] else failures),
+        )
         return
     note = join(note, failures)
     for percentile in ("p50", "p95"):
-        yield f"first_token_{percentile}_s", replace(_first(stream, percentile), reason="", note=note)
-    n, rate = stream["summary"]["requests"], stream["summary"]["questions_per_s"]
+        yield (
+            f"first_token_{percentile}_s",
+            replace(_first(stream, percentile), reason="", note=note),
+        )
+    n = stream["summary"]["requests"]
+    rate = stream["summary"]["questions_per_s"]
     yield "questions_per_s", Measure(rate, n=n, note=note, source=CellSource.LATENCY)
     shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
-    yield "hit_rate", mean(shares, runs.seed, nothing="nothing is stored, or the server does not say")
+    yield (
+        "hit_rate",
+        mean(shares, runs.seed, nothing="nothing is stored, or the server does not say"),
+    )
     if shares and all(stream[end] for end in ENDS):
         n = stream.get("probes", 2)  # older files do not state it
         of_probes = Measure(n=n, note=f"of {style.counted(n, 'probe')}", source=CellSource.LATENCY)
@@ -91,7 +112,13 @@ def _first(stream: Mapping[str, Any], percentile: str) -> Measure:
     seconds = summary.get("first_token_s", {}).get(percentile)
     if not seconds:
         return Measure(reason="not measured")
-    return Measure(seconds["value"], seconds["low"], seconds["high"], summary["requests"], source=CellSource.LATENCY)
+    return Measure(
+        seconds["value"],
+        seconds["low"],
+        seconds["high"],
+        summary["requests"],
+        source=CellSource.LATENCY,
+    )
 
 
 def _break_even(stream: Mapping[str, Any], naive_s: float | None, of_probes: Measure) -> Measure:
@@ -101,16 +128,24 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None, of_probes: Mea
     missed, again = (float(stream[end]) for end in ENDS)
     questions = break_even_questions(Seconds(missed - again, 0.0, 0.0, again), naive_s)
     if questions is None:
-        return Measure(reason="never: with everything found the first token takes as long as the plain prompt's")
+        return Measure(
+            reason="never: with everything found the first token takes as long as the plain prompt's"
+        )
     return replace(of_probes, value=float(questions - 1))
 
 
 def _described(measured: Mapping[str, Any]) -> str:
     protocol = measured.get("protocol") or {}
     store = f"store of {protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, {protocol.get('dtype', '')}"
-    store = f"the server's own cache, {protocol['cache']}" if protocol.get("device") == SERVER else store
+    store = (
+        f"the server's own cache, {protocol['cache']}"
+        if protocol.get("device") == SERVER
+        else store
+    )
     of_corpus = f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}"
-    of_corpus += f", of which {growth:g} a request enter" if (growth := protocol.get("growth")) else ""
+    of_corpus += (
+        f", of which {growth:g} a request enter" if (growth := protocol.get("growth")) else ""
+    )
     return f"{of_corpus}, {store} on {place(measured)}"
 
 
@@ -133,9 +168,19 @@ def _waits(ax: Axes, part: Table, names: list[str]) -> None:
     for quantity in ("first_token_p50_s", "first_token_p95_s"):
         for row in _rows(part, quantity):
             _, colour, marker = style.method_style(str(row["method"]))
-            y, face = names.index(row["variant"]), "white" if quantity.endswith("p95_s") else colour
+            y = names.index(row["variant"])
+            face = "white" if quantity.endswith("p95_s") else colour
             style.interval(ax, row["measured"], y, row["low"], row["high"], colour)
-            ax.plot(row["measured"], y, marker, color=colour, mfc=face, ms=style.marker_size(marker), mew=0.9, zorder=4)
+            ax.plot(
+                row["measured"],
+                y,
+                marker,
+                color=colour,
+                mfc=face,
+                ms=style.marker_size(marker),
+                mew=0.9,
+                zorder=4,
+            )
             values.append(row["measured"])
     style.name_rows(ax, [""] * len(names))
     log_axis(ax, values)
@@ -148,7 +193,14 @@ def _reuse(ax: Axes, part: Table) -> None:
     for name, row in missed.items():
         _, colour, marker = style.method_style(str(row["method"]))
         waits = [(row["measured"] + n * hits[name]["measured"]) / (n + 1) for n in REUSES]
-        ax.plot(range(len(REUSES)), waits, color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
+        ax.plot(
+            range(len(REUSES)),
+            waits,
+            color=colour,
+            marker=marker,
+            ms=style.marker_size(marker),
+            mew=0,
+        )
     for row in _rows(part, "first_token_p50_s"):
         if row["method"] == "naive":
             ax.axhline(row["measured"], color=style.INK, lw=0.9, ls=(0, (3, 2)))

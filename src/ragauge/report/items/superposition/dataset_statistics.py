@@ -1,11 +1,11 @@
 """Superposition Prompting, data set statistics: the length of documents.
 
-What this shows: over the questions of each data set under each model's tokenizer, the mean document length, the mean
-length of a question's longest document and the mean left-align gap, the difference of the two: the positions that left
-alignment leaves empty before the query.
+What this shows: over the questions of each data set under each model's tokenizer, the mean document
+length, the mean length of a question's longest document and the mean left-align gap, the difference
+of the two: the positions that left alignment leaves empty before the query.
 
-Limits: a subset's statistics are those of the subset. The paper does not name its tokenizer, and its MuSiQue gap
-(149.6) is not the difference of its two lengths (101.6); both are as printed.
+Limits: a subset's statistics are those of the subset. The paper does not name its tokenizer, and
+its MuSiQue gap (149.6) is not the difference of its two lengths (101.6); both are as printed.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,11 @@ from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 
 KEYS = ("model", "dataset")
-QUANTITIES = ("average_document_tokens", "average_longest_document_tokens", "average_left_align_gap_tokens")
+QUANTITIES = (
+    "average_document_tokens",
+    "average_longest_document_tokens",
+    "average_left_align_gap_tokens",
+)
 PAPER = "the paper's tokenizer"
 
 READS = Reads(answers=(every(),), datasets="short")
@@ -38,21 +42,29 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
 
     def name(line: Mapping[Any, Any]) -> str:
-        return style.method_label(line["statistic"]) + (f" · {line['dataset']}" if line["model"] == PAPER else "")
+        return style.method_label(line["statistic"]) + (
+            f" · {line['dataset']}" if line["model"] == PAPER else ""
+        )
 
     dots = Dots({"tokens": Axis("tokens")}, look=lambda line: str(line["statistic"]), name=name)
     return dots(table.assign(statistic=table["quantity"], quantity="tokens"))
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    lengths: dict[str, list[int]] = {}  # by question, from a record that was given all of its documents
+    # by question, from a record that was given all of its documents
+    lengths: dict[str, list[int]] = {}
     for variant in runs.of(dataset, model):
         for key, record in variant.records.items():
-            lengths[key] = max(lengths.get(key, []), record["tokens"].get("documents") or [], key=len)
+            lengths[key] = max(
+                lengths.get(key, []), record["tokens"].get("documents") or [], key=len
+            )
     known = [question for question in lengths.values() if question]
     means = [sum(question) / len(question) for question in known]
     longest = [float(max(question)) for question in known]
     gaps = [most - each for most, each in zip(longest, means, strict=True)]
     values = zip(QUANTITIES, (means, longest, gaps), strict=True)
     none = "no record holds document lengths"
-    return [Cell({"model": model, "dataset": dataset}, q, mean(of, runs.seed, nothing=none)) for q, of in values]
+    return [
+        Cell({"model": model, "dataset": dataset}, q, mean(of, runs.seed, nothing=none))
+        for q, of in values
+    ]

@@ -1,9 +1,11 @@
 """Superposition Prompting, Figure 1: theoretical speedup (log scale) against accuracy.
 
-What this shows: each method as a line over its top_k, or a point where it has none, with bootstrap 95% intervals of the
-accuracy; the paper's models (Tables 1 and 5) are in shaded panels. Up and to the right is better.
+What this shows: each method as a line over its top_k, or a point where it has none, with bootstrap
+95% intervals of the accuracy; the paper's models (Tables 1 and 5) are in shaded panels. Up and to
+the right is better.
 
-Limits: the speedup is that of compute cycles under the paper's rules (prompt processing alone), not of time.
+Limits: the speedup is that of compute cycles under the paper's rules (prompt processing alone), not
+of time.
 """
 
 from ragauge.config.reads import ANY, Reads, defaults, every
@@ -23,9 +25,19 @@ READS = Reads(ANSWERS, datasets="single_hop")
 
 
 def table(runs: Runs) -> Table:
-    variants = [v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)]
-    measures = {v: standard(runs, v) for v in variants if v.method != "superposition" or v.is_superposition()}
-    measured = [c for v, m in measures.items() for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})]
+    variants = [
+        v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)
+    ]
+    measures = {
+        v: standard(runs, v)
+        for v in variants
+        if v.method != "superposition" or v.is_superposition()
+    }
+    measured = [
+        c
+        for v, m in measures.items()
+        for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})
+    ]
     # Table 5, and of Table 1 what Table 5 does not have: the methods without top_k, and OpenELM
     columns = {q: q for q in QUANTITIES}
     swept = published("superposition_table_5", ("model", "method", "top_k"), columns, "nq_open")
@@ -35,5 +47,6 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, merge(measured, printed, on=("method", "top_k")))
 
 
-SPEEDUP, ACCURACY = Axis("theoretical speedup over naive", "log"), Axis("accuracy", from_zero=True)
+SPEEDUP = Axis("theoretical speedup over naive", "log")
+ACCURACY = Axis("accuracy", from_zero=True)
 draw = Lines("theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, share=True)

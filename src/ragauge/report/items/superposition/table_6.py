@@ -1,10 +1,12 @@
-"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on and off.
+"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on
+and off.
 
-What this shows: accuracy, compute cycles and theoretical speedup of all eight combinations at the smallest top_k run.
-Caching and parallelization do not change answers (a test holds this), so a combination that was not run takes its
-accuracy from the run with the same pruning and its cycles from that run's trace: without caching, offline work counts;
-without parallelization, rows add up. The note says so. Cycles and speedups of the paper's models are predicted from
-their shapes; `critical_path_speedup` is that of docs/cost-accounting.md.
+What this shows: accuracy, compute cycles and theoretical speedup of all eight combinations at the
+smallest top_k run. Caching and parallelization do not change answers (a test holds this), so a
+combination that was not run takes its accuracy from the run with the same pruning and its cycles
+from that run's trace: without caching, offline work counts; without parallelization, rows add up.
+The note says so. Cycles and speedups of the paper's models are predicted from their shapes;
+`critical_path_speedup` is that of docs/cost-accounting.md.
 
 Limits: no times, and not the memory of batching.
 """
@@ -39,7 +41,9 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 def table(runs: Runs) -> Table:
     measured = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
-    return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
+    return frame(
+        KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES)
+    )
 
 
 draw = Dots(
@@ -60,24 +64,39 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 
 def _switches(variant: Variant) -> Switches | None:
-    """The variant's switches; None where another option is not at its default. Without saliency nothing is pruned."""
-    options = {n: variant.param(n) for n in ("path_pruning", "path_caching", "path_parallelization")}
+    """The variant's switches; None where another option is not at its default. Without saliency
+    nothing is pruned.
+    """
+    options = {
+        n: variant.param(n) for n in ("path_pruning", "path_caching", "path_parallelization")
+    }
     saliency = {"saliency": "none"} if variant.param("saliency") == "none" else {}
     if not variant.is_superposition(**options, **saliency):
         return None
     return variant.prunes, bool(options["path_caching"]), bool(options["path_parallelization"])
 
 
-def _cells(runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]) -> list[Cell]:
+def _cells(
+    runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]
+) -> list[Cell]:
     switches = dict(zip(SWITCHES, wanted, strict=True))
     exact = next((v for v in usable if _switches(v) == wanted), None)
     alike = [v for v in usable if v.prunes == wanted[0]]
     # with most switches on, whose trace tells which calls could be offline and which rows parallel
     source = exact or max(alike, key=lambda v: sum(_switches(v) or ()), default=None)
     if source is None:
-        reason = Measure(reason="not run: no superposition " + ("with" if wanted[0] else "without") + " path pruning")
-        return [Cell({"model": model, "dataset": dataset, **switches}, quantity, reason) for quantity in QUANTITIES]
-    return _tables.cells(runs, source, _measures(runs, source, wanted, exact is not None), **switches)
+        reason = Measure(
+            reason="not run: no superposition "
+            + ("with" if wanted[0] else "without")
+            + " path pruning"
+        )
+        return [
+            Cell({"model": model, "dataset": dataset, **switches}, quantity, reason)
+            for quantity in QUANTITIES
+        ]
+    return _tables.cells(
+        runs, source, _measures(runs, source, wanted, exact is not None), **switches
+    )
 
 
 def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dict[str, Measure]:
@@ -92,9 +111,15 @@ def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dic
         costs = {
             "compute_cycles": cost(runs, source, fold),
             "theoretical_speedup": speedup(runs, base, source, fold),
-            "critical_path_speedup": speedup(runs, base, source, critical_path, critical_path_cycles),
+            "critical_path_speedup": speedup(
+                runs, base, source, critical_path, critical_path_cycles
+            ),
         }
     origin = "" if exact else f"cycles folded from the trace of {source.name}"
-    lossless = "" if exact else f"accuracy of {source.name}: caching and parallelization do not change answers"
+    lossless = (
+        ""
+        if exact
+        else f"accuracy of {source.name}: caching and parallelization do not change answers"
+    )
     accuracy = noted(quality(runs, source), lossless)
     return {"accuracy": accuracy, **{q: noted(m, origin) for q, m in costs.items()}}

@@ -1,8 +1,10 @@
-"""Superposition Prompting, Table 7: measured speedups of naive RAG, attention sort and prompt cache.
+"""Superposition Prompting, Table 7: measured speedups of naive RAG, attention sort and prompt
+cache.
 
-What this shows: the median time of naive RAG divided by that of the method in one interleaved run of the latency
-protocol, in a column named after the device, and the accuracy of the same methods. The paper's CUDA speedups are shown
-for the models that it timed, without a ratio: they come from another machine.
+What this shows: the median time of naive RAG divided by that of the method in one interleaved run
+of the latency protocol, in a column named after the device, and the accuracy of the same methods.
+The paper's CUDA speedups are shown for the models that it timed, without a ratio: they come from
+another machine.
 
 Limits: Table 5 has the measured speedups of superposition and the rankers.
 """
@@ -31,8 +33,12 @@ def table(runs: Runs) -> Table:
             measured += _tables.cells(runs, variants[0], {"accuracy": quality(runs, variants[0])})
         else:
             measured += _tables.not_run(runs, *group, method, ["accuracy"])
-    measured += timing.speedup_cells(runs, lambda v: {"method": v.method} if v.method in METHODS else None)
-    return frame(KEYS, _tables.with_published(runs, measured, "superposition_table_7", ("method",), COLUMNS))
+    measured += timing.speedup_cells(
+        runs, lambda v: {"method": v.method} if v.method in METHODS else None
+    )
+    return frame(
+        KEYS, _tables.with_published(runs, measured, "superposition_table_7", ("method",), COLUMNS)
+    )
 
 
 def draw(table: Table) -> Figure:
