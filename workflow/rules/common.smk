@@ -10,6 +10,7 @@ from ragauge.io.files import file_sha256
 from ragauge.config import launch, run_progress, sources
 from ragauge.config.plan.part import ALONE, ASSET, code_of, filled, grown
 from ragauge.config.plan.plan import Plan
+from ragauge.measure.protocols import estimate
 from snakemake.exceptions import WorkflowError
 
 
@@ -79,7 +80,8 @@ def begin():
             if made.issuperset(
                 [*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]
             ):
-                launch.say_estimate(PLAN.config, Path(PATHS.settings), len(needed_jobs), PLAN.cores)
+                launch.say_plan(PLAN.config, len(needed_jobs))
+                estimate.announce(PLAN.config, PLAN.cores)
     except UserError as error:
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:

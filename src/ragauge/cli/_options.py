@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ragauge.config.schema import Config, DatasetEntry, ModelEntry, VariantEntry
     from ragauge.measure.inputs import Questions
     from ragauge.methods.base.method import Method
-    from ragauge.methods.evidence.chat import Chat
 
 # keys of a model
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}
@@ -357,14 +356,6 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[
         )
     registry.module_name("method", name, "--method")
     return name, VariantEntry(method=name, **params).make(f"--method {name}")
-
-
-def local_chat(source: str, **engine_options: Any) -> Chat:
-    from ragauge.engines.loading import load_lm
-    from ragauge.measure.inputs import template_of
-    from ragauge.methods.evidence.chat import LocalChat
-
-    return LocalChat(load_lm(source, **engine_options), template_of(source), source)
 
 
 def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dict[str, Any]]:

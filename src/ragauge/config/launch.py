@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,6 @@ SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
 JOB_NAMES = "ragauge_"  # profiles/slurm: slurm-jobname-prefix
 FORKS = Path(".snakemake", "forks")  # the folder of the command `ragauge` of jobs on this machine
 FEW_JOBS = 3  # import what they need themselves
-# fewer jobs are not estimated; an estimate takes some seconds, a minute at most
-ESTIMATED_JOBS = 30
-ESTIMATE_S = 90
 _STARTED: list[subprocess.Popen[bytes]] = []
 FAILED_JOB = r"^Error in rule (\S+):\n(?:    .*\n)*?    jobid: (\d+)\n(?:    .*\n)*?    log: (.+?)(?:, .*)? \(check log"
 ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
@@ -150,29 +146,9 @@ def start_fork_server(folder: Path = FORKS) -> None:
     os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
-def say_estimate(config: Config, settings: Path, jobs: int, cores: int) -> None:
-    """Say what a run that begins does, and about how long it takes on this machine. `settings`: the
-    file of the configuration, every `dtype` resolved.
-    """
+def say_plan(config: Config, jobs: int) -> None:
+    """Say what a run that begins does."""
     progress.line(f"{jobs} jobs of this experiment:\n{config.plan()}")
-    if jobs < ESTIMATED_JOBS:
-        return
-    command = [
-        sys.executable,
-        "-m",
-        "ragauge.cli",
-        "estimate",
-        str(settings),
-        "--brief",
-        "--quiet",
-        f"--cores={cores}",
-    ]
-    with suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=ESTIMATE_S, check=False
-        )
-        if done.returncode == 0:
-            progress.line(done.stdout.strip())
 
 
 def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> None:

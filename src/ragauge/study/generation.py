@@ -137,7 +137,7 @@ class Generated:
     """The written questions that are used, and the reasons against the others."""
 
     wanted: int
-    most: int  # attempts
+    max_attempts: int
     questions: list[Written] = field(default_factory=list)
     attempts: int = 0
     rejected: Counter[str] = field(default_factory=Counter)  # a reason of REASONS -> questions
@@ -149,7 +149,7 @@ class Generated:
             "wanted": self.wanted,
             "kept": len(self.questions),
             "attempts": self.attempts,
-            "most_attempts": self.most,
+            "most_attempts": self.max_attempts,
             "ended_by": self.ended_by,
             "left_out": {reason: self.rejected[reason] for reason in REASONS},
             "malformed": dict(self.malformed.most_common()),
@@ -177,21 +177,21 @@ def generate(
     writer: Chat,
     reader: Chat,
     *,
-    most: int,
+    max_attempts: int,
     seed: int = 0,
     until: float = float("inf"),
     at_last: float = float("inf"),
 ) -> Generated:
     """Have questions written about the passages, at most `wanted`; the seed fixes which spots are
-    tried. No more than `most` spots are tried. By the monotonic clock, no batch begins after
+    tried. No more than `max_attempts` spots are tried. By the monotonic clock, no batch begins after
     `until` if there are enough questions, and none at all after `at_last`. Raises UserError: no
     question can be used, or a model gives no reply.
     """
-    generated = Generated(wanted, most)
+    generated = Generated(wanted, max_attempts)
     checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
     spots = drawn(passages, seed)
     with bar("writing questions", "question", wanted) as progress:
-        while batch := list(islice(spots, min(BATCH, most - generated.attempts))):
+        while batch := list(islice(spots, min(BATCH, max_attempts - generated.attempts))):
             if time.monotonic() > (
                 until if len(generated.questions) >= min(wanted, ENOUGH) else at_last
             ):
@@ -200,11 +200,11 @@ def generate(
             before = len(generated.questions)
             _write(batch, writer, checks, generated)
             progress.update(min(len(generated.questions), wanted) - before)
-            progress.set_postfix_str(f"{generated.attempts} attempts of at most {most}")
+            progress.set_postfix_str(f"{generated.attempts} attempts of at most {max_attempts}")
             if len(generated.questions) >= wanted:
                 generated.ended_by = "questions"
                 break
-            if generated.attempts >= most:
+            if generated.attempts >= max_attempts:
                 generated.ended_by = "attempts"
     del generated.questions[wanted:]
     if not generated.questions:

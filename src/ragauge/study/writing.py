@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.datasets import study
-from ragauge.study.budget import DATASET
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.text import clean
@@ -23,6 +22,7 @@ LATENCY = {"trials": 5, "warmup": 1}
 CONFIG = "config.yaml"
 DATA = "questions.jsonl"
 RETRIEVAL = study.RETRIEVAL  # files of a study's folder
+DATASET = "questions"  # the label of its data set
 NEW_TOKENS = 32  # of an answer
 
 

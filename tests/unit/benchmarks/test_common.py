@@ -47,6 +47,6 @@ def test_interleaved_runs_each_task_once_untimed_and_once_a_round() -> None:
 
 
 def test_what_a_run_estimated_is_read_from_its_log() -> None:
-    assert startup.estimated_seconds("x\nabout 6 min here (4 min to 9 min): answers 3 min\n") == 360
-    assert startup.estimated_seconds("about 40 s here (30 s to 60 s): times 30 s\n") == 40
-    assert math.isnan(startup.estimated_seconds("12 of 90 jobs done; about 6 min left\n"))
+    lines = "x\nragauge: 12 of 90 jobs done; about 6 min left\nragauge: 40 of 90 jobs done; about 40 s left\n"
+    assert startup.estimated_seconds(lines) == 30 + 360
+    assert math.isnan(startup.estimated_seconds("ragauge: 1 of 90 jobs done\n"))
