@@ -13,6 +13,7 @@ from ragauge.errors import UserError
 from ragauge.io import jsonl
 from ragauge.io.progress import bar
 from ragauge.study import formats
+from ragauge.study.errors import UnreadableError
 from ragauge.text import clean
 
 RECORDS = (".jsonl", ".jsonl.gz")
@@ -32,8 +33,10 @@ class SourceDocuments:
     skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> reason
     # path in the folder -> what is missing
     read_in_part: dict[str, str] = field(default_factory=dict)
-    # path of a page -> share of its characters
+    # path of a page -> share of its characters that are no content
     left_out: dict[str, float] = field(default_factory=dict)
+    # path -> what was left out of it, as being no content
+    omissions: dict[str, str] = field(default_factory=dict)
     # suffix -> files of kinds that nothing here reads
     not_read: dict[str, int] = field(default_factory=dict)
 
@@ -72,6 +75,7 @@ def read(place: Path) -> SourceDocuments:
     skipped = dict[str, str]()  # with the file's name where it has one document
     in_part = dict[str, str]()
     left_out = dict[str, float]()
+    omissions = dict[str, str]()
     short = _short_names(folder, paths)
     for path in bar("reading documents", "file", iterable=paths, delay=2):
         name = path.relative_to(folder).as_posix()
@@ -82,12 +86,13 @@ def read(place: Path) -> SourceDocuments:
             continue
         try:
             content = formats.read(path)
-        except formats.UnreadableError as error:
+        except UnreadableError as error:
             skipped[name] = str(error)
             continue
         read.append((name, Document(content.title or short[name], content.text)))
         in_part |= {name: content.warning} if content.warning else {}
         left_out |= {name: round(content.left_out, 3)} if content.left_out else {}
+        omissions |= {name: content.omissions} if content.omissions else {}
     if not read:
         raise UserError(f"--documents: {_nothing(place, folder, skipped)}")
     for what, reasons in (("skipped", skipped), ("read in part:", in_part)):
@@ -110,7 +115,9 @@ def read(place: Path) -> SourceDocuments:
             document = replace(document, title=f"{document.title} ({short[name]})")
         names |= {short[name]: document.title, name: document.title} if name else {}
         documents.append(document)
-    return SourceDocuments(tuple(documents), names, skipped, in_part, left_out, dict(others))
+    return SourceDocuments(
+        tuple(documents), names, skipped, in_part, left_out, omissions, dict(others)
+    )
 
 
 def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -32,7 +33,7 @@ from ragauge.study import (
     writing,
 )
 from ragauge.study.deadline import Deadline
-from ragauge.study.documents import SourceDocuments
+from ragauge.study.documents import SHOWN, SourceDocuments
 from ragauge.study.passages import PassageCorpus
 from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
@@ -95,6 +96,8 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         drop=study.drop_near_duplicates,
     )
     print(corpus, flush=True)
+    for name, omission in islice(sources.omissions.items(), SHOWN):
+        print(f"left out of {name}: {omission}")
     folder.claim(study.out)
     files = dict[str, bytes]()
     account = {"corpus": corpus.counts, **_unread(sources)}
@@ -117,6 +120,7 @@ def _unread(sources: SourceDocuments) -> dict[str, Mapping[str, Any]]:
         "skipped": sources.skipped,
         "read_in_part": sources.read_in_part,
         "left_out": sources.left_out,
+        "omissions": sources.omissions,
         "not_read": sources.not_read,
     }
 
