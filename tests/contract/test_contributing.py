@@ -36,7 +36,7 @@ ENGINE = """
 import sys
 from ragauge import engines, methods
 from ragauge.errors import UserError
-from ragauge.prompts import build_prompt
+from ragauge.methods.prompts import build_prompt
 source = sys.argv[1]
 theirs, ours = engines.load(source, "transformers"), engines.load(source)
 prompt = build_prompt(
@@ -62,7 +62,9 @@ except UserError as error:
 FAMILY = """
 import sys, torch, transformers
 from pathlib import Path
-from ragauge.engines import LM, Decoder, Row
+from ragauge.engines.lm import LM
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.spans import Row
 from ragauge.engines.checkpoint import read_shape, read_weights
 config = transformers.SeedOssConfig(
     vocab_size=259, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -87,11 +89,11 @@ import sys
 from pathlib import Path
 import numpy as np
 import tiny_database as tiny
-from ragauge.retrieval.index import Index
-from ragauge.retrieval.indexes.base import Together
-from ragauge.retrieval.recall import exact_search, recall
-from ragauge.retrieval.settings import DatabaseSettings
-from ragauge.retrieval.vectors import Vectors
+from ragauge.pipelines.retrieval.index import Index
+from ragauge.pipelines.indexes.base.recipe import Together
+from ragauge.pipelines.retrieval.recall import exact_search, recall
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.database.vectors import Vectors
 home = Path(sys.argv[1])
 home.mkdir()
 made = tiny.recipe(tiny.write_corpus(home / "c.jsonl"), tiny.write_tokenizer(home / "tokenizer"), 2)
@@ -115,17 +117,17 @@ SCHEDULE = """
 import sys
 sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/support"]
 import tiny_models
-from ragauge.generation.cost import calls
-from ragauge.generation.evaluation import EvaluationStretch
-from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.modes._joint import JointDecoder
+from ragauge.pipelines.cost import calls
+from ragauge.pipelines.evaluation import EvaluationStretch
+from ragauge.pipelines.pipeline import Pipeline
+from ragauge.pipelines.modes._joint import JointDecoder
 from retro_parts import DOCUMENTS, ExactRetriever, specified, tokens
 chosen = specified("alternate", 16)
 pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, ExactRetriever(DOCUMENTS))
 print(len(pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.pipeline)))
 
-from ragauge.generation.modes import Checkpoint
+from ragauge.pipelines.modes import Checkpoint
 chosen = specified("retro", mode="in_context")
 model = chosen.mode.load(Checkpoint(sys.argv[2]))
 record = Pipeline(model, chosen, ExactRetriever(DOCUMENTS)).record(EvaluationStretch("0", 0, tuple(tokens(150, 10))))
