@@ -19,7 +19,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 FIRST = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "reports/index.md")
-LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path in a link or of a picture
+LINK = re.compile(r"(?:(?<=\]\()|(?<=\]: ))(?!\w+:)([^)#\s]+)")  # the path in a link, of a picture, or of a definition
 INTERFACES = (
     "ragauge.library",
     "ragauge.methods",
