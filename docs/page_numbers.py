@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-DEFINITION = re.compile(r'^\[([\w.-]+)\]: (?:\.\./)*(\S+\.csv)\s+"([^"]+; format=[^"]+)"$', re.MULTILINE)
+DEFINITION = re.compile(
+    r'^\[([\w.-]+)\]: (?:\.\./)*(\S+\.csv)\s+"([^"]+; format=[^"]+)"$', re.MULTILINE
+)
 CLAIMS = re.compile(r"(<!-- claims: (.*?) -->\n).*?(<!-- /claims -->)", re.DOTALL)
 
 

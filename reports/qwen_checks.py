@@ -84,7 +84,9 @@ def accuracy_rows(model: str) -> Iterator[Record]:
         for variant in members[0]["found"]:
             found = (question["found"][variant] for question in members)
             yield row(variant, "gold_found", found, part)
-        right = {variant: [question["scores"][variant] for question in members] for variant in SCORED}
+        right = {
+            variant: [question["scores"][variant] for question in members] for variant in SCORED
+        }
         for variant, values in right.items():
             yield row(variant, "accuracy", values, part)
         for a, b in PAIRS:
@@ -104,7 +106,10 @@ def time_rows(model: str) -> Iterator[Record]:
         later = total + 20 * summary["per_token_s"]["median"]
         yield {"variant": variant, "quantity": "seconds_25", "measured": later}
         answers = records(model, dataset, variant)
-        offline = [sum(call["seconds"] for call in answer["trace"] if call.get("offline")) for answer in answers]
+        offline = [
+            sum(call["seconds"] for call in answer["trace"] if call.get("offline"))
+            for answer in answers
+        ]
         yield row(variant, "preparation_s", offline, statistic=median)
         megabytes = (answer["cache_bytes"] / 1e6 for answer in answers)
         yield row(variant, "cache_mb", megabytes, statistic=median)
@@ -120,7 +125,9 @@ def time_rows(model: str) -> Iterator[Record]:
         yield {"variant": "naive", "quantity": "cached_seconds_25", "measured": later}
 
 
-def row(variant: str, quantity: str, values: Iterable[Any], part: str = "all", statistic: Any = mean) -> Record:
+def row(
+    variant: str, quantity: str, values: Iterable[Any], part: str = "all", statistic: Any = mean
+) -> Record:
     numbers = [float(value) for value in values]
     names = {"variant": variant, "quantity": quantity, "part": part}
     return {**names, "measured": statistic(numbers), "n": len(numbers)}
@@ -129,7 +136,9 @@ def row(variant: str, quantity: str, values: Iterable[Any], part: str = "all", s
 def table() -> list[dict[str, str]]:
     """The rows as they are written."""
     rows = [
-        {"model": model, **found} for model in FIRST_QUESTIONS for found in (*accuracy_rows(model), *time_rows(model))
+        {"model": model, **found}
+        for model in FIRST_QUESTIONS
+        for found in (*accuracy_rows(model), *time_rows(model))
     ]
     return [{name: shown(found.get(name, "")) for name in COLUMNS} for found in rows]
 

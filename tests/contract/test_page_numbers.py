@@ -23,4 +23,6 @@ def test_the_numbers_of_a_page_are_those_of_the_tables(page: Path) -> None:
 
 def test_the_checks_of_the_qwen_run_are_those_of_its_records() -> None:
     with (qwen_checks.RUN / "checks.csv").open(encoding="utf-8") as file:
-        assert list(csv.DictReader(file)) == qwen_checks.table(), "run `python reports/qwen_checks.py`"
+        assert list(csv.DictReader(file)) == qwen_checks.table(), (
+            "run `python reports/qwen_checks.py`"
+        )
