@@ -21,8 +21,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 FIRST = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "reports/index.md")
-# The path in a link, of a picture, or of a definition.
-LINK = re.compile(r"(?:(?<=\]\()|(?<=\]: ))(?!\w+:)([^)#\s]+)")
+LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path in a link or of a picture
 INTERFACES = (
     "ragauge.library",
     "ragauge.methods",
