@@ -1,6 +1,7 @@
 """What is installed: ranges and extras of pyproject.toml, lock files, and the one line where an extra is missing."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -131,6 +133,16 @@ def test_every_package_of_an_extra_has_its_line(project: dict[str, Any]) -> None
 def test_the_environments_install_this_version(root: Path) -> None:
     for path in (root / "envs").glob("*.post-deploy.sh"):
         assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [ragauge.__version__], path.name
+
+
+@pytest.mark.parametrize(("tag", "released"), [("v{}", True), ("v{}.1", False), ("v", False), ("{}", False)])
+def test_a_release_has_the_tag_of_the_packages_version(root: Path, tag: str, released: bool) -> None:
+    """The very line of shell that the workflow of releases runs."""
+    workflow = yaml.safe_load((root / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    [line] = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "GITHUB_REF_NAME" in step.get("run", "")]
+    environment = {**os.environ, "GITHUB_REF_NAME": tag.format(ragauge.__version__)}
+    ended = subprocess.run(["bash", "-c", line], cwd=root, env=environment, check=False)
+    assert (ended.returncode == 0) is released
 
 
 # --- where an extra is missing ---

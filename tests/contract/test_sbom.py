@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import ragauge
+
 
 @pytest.fixture(scope="module")
 def text(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -18,6 +20,7 @@ def text(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_bill_is_the_lock_file(root: Path, text: str) -> None:
     bill = json.loads(text)
+    assert bill["metadata"]["component"]["version"] == ragauge.__version__
     parts = {(one["name"], one["version"]): one for one in bill["components"]}
     assert len(parts) == len(bill["components"]) == len(bill["dependencies"][0]["dependsOn"])
     locked = (root / "requirements.lock").read_text()
