@@ -1,5 +1,6 @@
 """What is installed: ranges and extras of pyproject.toml, lock files, and the one line where an extra is missing."""
 
+import ast
 import json
 import os
 import re
@@ -73,11 +74,13 @@ def listed(root: Path, variable: str) -> list[str]:
     return str(found).split()
 
 
-@pytest.mark.parametrize(("variable", "name"), [("LOCKED", "requirements.lock"), ("OLDEST", "requirements-oldest.txt")])
+@pytest.mark.parametrize(
+    ("variable", "name"), [("LOCKED", "requirements.lock"), ("OLDEST", "envs/requirements-oldest.txt")]
+)
 def test_a_lock_pins_every_dependency_within_its_range(
     root: Path, project: dict[str, Any], variable: str, name: str
 ) -> None:
-    locked = pins(root / name) | pins(root / "requirements-torch.txt")
+    locked = pins(root / name) | pins(root / "envs/requirements-torch.txt")
     wanted = [*map(Requirement, project["dependencies"]), *closure(project, *listed(root, variable))]
     assert len(wanted) > 30
     for requirement in wanted:
@@ -90,7 +93,7 @@ def test_a_lock_pins_every_dependency_within_its_range(
 
 def test_the_oldest_versions_are_the_lower_bounds(root: Path, project: dict[str, Any]) -> None:
     """But where a bound is below what another package asks for: then the bound is not tested, and is raised."""
-    oldest = pins(root / "requirements-oldest.txt") | pins(root / "requirements-torch.txt")
+    oldest = pins(root / "envs/requirements-oldest.txt") | pins(root / "envs/requirements-torch.txt")
     for requirement in map(Requirement, project["dependencies"]):
         (bound,) = [one.version for one in requirement.specifier if one.operator == ">="]
         found = oldest[canonicalize_name(requirement.name)]
@@ -101,7 +104,7 @@ def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root:
     text = (root / "requirements.lock").read_text(encoding="utf-8")
     pinned = re.findall(r"^[\w.-]+==.*\\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
     assert len(pinned) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) > 100
-    for name in ("requirements.lock", "requirements-torch.txt", "requirements-oldest.txt"):
+    for name in ("requirements.lock", "envs/requirements-torch.txt", "envs/requirements-oldest.txt"):
         lines = (root / name).read_text(encoding="utf-8").splitlines()
         assert not [line for line in lines if "://" in line or line.startswith("-") or "file:" in line or " @ " in line]
 
@@ -133,6 +136,15 @@ def test_every_package_of_an_extra_has_its_line(project: dict[str, Any]) -> None
 def test_the_environments_install_this_version(root: Path) -> None:
     for path in (root / "envs").glob("*.post-deploy.sh"):
         assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [ragauge.__version__], path.name
+
+
+def test_the_sdist_has_what_the_wheel_copies(root: Path) -> None:
+    setup = (root / "setup.py").read_text(encoding="utf-8")
+    manifest = (root / "MANIFEST.in").read_text(encoding="utf-8")
+    copied = re.findall(r"^(?:FILES|FOLDERS) = (.+)$", setup, re.MULTILINE)
+    packed = re.findall(r"^(?:include|graft) (.+)$", manifest, re.MULTILINE)
+    assert len(copied) == 2
+    assert {name for names in map(ast.literal_eval, copied) for name in names} <= set(" ".join(packed).split())
 
 
 @pytest.mark.parametrize(("tag", "released"), [("v{}", True), ("v{}.1", False), ("v", False), ("{}", False)])
