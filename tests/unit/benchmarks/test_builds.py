@@ -121,7 +121,7 @@ def test_the_page_holds_what_the_script_prints(
     (tmp_path / "c4.yaml").write_text(CONFIG)
     measured = root / "benchmarks" / "results" / "epyc-2core" / "scale.csv"
     printed = planned_by_script([str(tmp_path / "c4.yaml"), str(measured), "--nodes", "32"], monkeypatch, capsys)
-    page = (root / "docs" / "capacity.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "retrieval.md").read_text(encoding="utf-8")
     assert CONFIG in page
     assert printed in page
 
