@@ -74,7 +74,7 @@ check: $(READY) #- make check: lint, format, types, workflow
 	snakemake --lint
 
 docs: $(READY) #- make docs: build the documentation, site/
-	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --config-file docs/mkdocs.yml
 
 lock: $(READY) #- make lock: resolve the lock files anew (UPGRADE=1: to the newest versions)
 	$(RESOLVE) $(call extras,$(LOCKED)) --generate-hashes --universal --fork-strategy fewest --output-file requirements.lock
@@ -110,7 +110,7 @@ schema: $(READY) #- make schema: write the JSON schema of configurations
 
 proto: $(READY) #- make proto: generate the modules of the retrieval service's messages
 	python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \
-	  src/ragauge/retrieval/service/proto/ragauge.proto
+	  src/ragauge/pipelines/service/proto/ragauge.proto
 
 clean: #- make clean: remove results of the default, full and smoke runs (.venv and downloads stay)
 	rm -rf results/{default,full,smoke} reports/{default,full,smoke} logs resources .snakemake

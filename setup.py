@@ -1,4 +1,6 @@
-"""The workflow's files stand at the top of the repository, where Snakemake looks for them; a wheel has them, too."""
+"""The workflow's files stand at the top of the repository, where Snakemake looks for them; a wheel
+has them, too.
+"""
 
 import shutil
 from pathlib import Path
@@ -9,11 +11,15 @@ from setuptools.command.build_py import build_py
 TOP = Path(__file__).parent
 FILES = ("Snakefile", "config.yaml", "configs/full.yaml", "configs/ci/smoke.yaml")
 FOLDERS = ("workflow", "profiles", "envs")
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.def", "requirements-*.txt")  # the last two are for clones
+LEFT_OUT = shutil.ignore_patterns(
+    "__pycache__", "*.def", "requirements-*.txt"
+)  # the last two are for clones
 
 
 class WithWorkflow(build_py):
-    """Copies them to `ragauge/_workflow` of what is built; an editable installation reads those of its clone."""
+    """Copies them to `ragauge/_workflow` of what is built; an editable installation reads those of
+    its clone.
+    """
 
     def run(self) -> None:
         super().run()

@@ -1,4 +1,5 @@
-"""Write a software bill of materials from the lock files: CycloneDX 1.6, JSON, in the form that audits read.
+"""Write a software bill of materials from the lock files: CycloneDX 1.6, JSON, in the form that
+audits read.
 
 python .ci/sbom.py [FILE.json]      (default: dist/ragauge.cdx.json)
 """
@@ -12,18 +13,24 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]+\])?==([^\s;\\]+)\s*(?:;\s*([^\\]*?))?\s*\\?$")
+PINNED = re.compile(
+    r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]+\])?==([^\s;\\]+)\s*(?:;\s*([^\\]*?))?\s*\\?$"
+)
 HASH = re.compile(r"^\s+--hash=sha256:([0-9a-f]{64})")
 
 
 def components(lock: str) -> list[dict[str, Any]]:
-    """A component for each pinned package of a lock file, in its order, with the hashes of its files."""
+    """A component for each pinned package of a lock file, in its order, with the hashes of its
+    files.
+    """
     found: list[dict[str, Any]] = []
     for line in lock.splitlines():
         if pin := PINNED.match(line):
             name, version, marker = pin.groups()
             purl = f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}"
-            found.append({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
+            found.append(
+                {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+            )
             if marker:
                 found[-1]["properties"] = [{"name": "ragauge:marker", "value": marker}]
         elif (digest := HASH.match(line)) and found:
@@ -54,7 +61,10 @@ def main(out: Path) -> None:
     text = (ROOT / "src/ragauge/_version.py").read_text(encoding="utf-8")
     stated = re.search(r'^__version__ = "([^"]+)"', text, re.M)
     assert stated, "src/ragauge/_version.py states no version"
-    locks = [(ROOT / name).read_text(encoding="utf-8") for name in ("requirements.lock", "envs/requirements-torch.txt")]
+    locks = [
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("requirements.lock", "envs/requirements-torch.txt")
+    ]
     out.parent.mkdir(parents=True, exist_ok=True)
     made = bill(stated[1], locks)
     out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,6 @@
-"""What the benchmarks share: interleaved trials, the line that names the machine, the JSON object at the end."""
+"""What the benchmarks share: interleaved trials, the line that names the machine, the JSON object
+at the end.
+"""
 
 import gc
 import json
@@ -8,21 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
-from ragauge.measure.latency import spread
+from ragauge.measure.protocols.latency import spread
 from targets import Verdicts
 
 Task = Callable[[], object]
 
 
-def interleaved(tasks: Mapping[str, Task], trials: int, seed: int = 0) -> tuple[dict[str, list[float]], Load]:
-    """(seconds of each trial by name, competing load over all of them), after one untimed run of each.
+def interleaved(
+    tasks: Mapping[str, Task], trials: int, seed: int = 0
+) -> tuple[dict[str, list[float]], Load]:
+    """(seconds of each trial by name, competing load over all of them), after one untimed run of
+    each.
 
     Every round runs each task once, in a random order.
     """
     for task in tasks.values():
         task()
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    order, draw = list(tasks), random.Random(seed)
+    order = list(tasks)
+    draw = random.Random(seed)
     gc.collect()
     with competing_load() as load:
         for _ in range(trials):
@@ -35,7 +41,9 @@ def interleaved(tasks: Mapping[str, Task], trials: int, seed: int = 0) -> tuple[
 
 
 def times(seconds: Sequence[float], scale: float = 1.0) -> dict[str, float]:
-    """{"least", "median", "q1", "q3", "n"} of scaled seconds; ratios take `least`, as others' load only adds time."""
+    """{"least", "median", "q1", "q3", "n"} of scaled seconds; ratios take `least`, as others' load
+    only adds time.
+    """
     scaled = [scale * value for value in seconds]
     return {"least": min(scaled), **spread(scaled)}
 
@@ -46,6 +54,8 @@ def load_line(load: Load) -> str:
 
 
 def finish(result: Mapping[str, Any], verdicts: Verdicts, as_json: bool) -> None:
-    """With `--json`, print the result as one line: {"provenance", **result, "targets", "missed", "not_measured"}."""
+    """With `--json`, print the result as one line: {"provenance", **result, "targets", "missed",
+    "not_measured"}.
+    """
     if as_json:
         print(json.dumps({"provenance": provenance(), **result, **verdicts.to_json()}))

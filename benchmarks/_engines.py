@@ -1,8 +1,9 @@
-"""The engines that `peers.py` compares: each reads a prompt of token ids and writes a fixed number of tokens, greedily.
+"""The engines that `peers.py` compares: each reads a prompt of token ids and writes a fixed number
+of tokens, greedily.
 
-A class is an engine. `__init__` loads it or raises `NotHereError` with the reason; `computes` says in what it computes;
-`answer` returns when its first and its last token were known; `answer_many`, where there is one, reads several prompts
-of one length together.
+A class is an engine. `__init__` loads it or raises `NotHereError` with the reason; `computes` says
+in what it computes; `answer` returns when its first and its last token were known; `answer_many`,
+where there is one, reads several prompts of one length together.
 """
 
 import importlib
@@ -57,7 +58,7 @@ class Ours(Engine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        from ragauge.engines import load_lm
+        from ragauge.engines.loading import load_lm
         from ragauge.errors import UserError
 
         unknown = self.options.keys() - inspect.signature(load_lm).parameters.keys()
@@ -77,8 +78,8 @@ class Ours(Engine):
         return _times(self.lm, ids, new)
 
     def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
-        from ragauge.engines import Limits
         from ragauge.engines.batching import BatchScheduler
+        from ragauge.engines.protocol import Limits
 
         limits = Limits(max_new_tokens=new, ignore_stop=True)
         started = time.perf_counter()
@@ -93,7 +94,9 @@ class Ours(Engine):
 
         with self.lm.tracing() as trace:
             self.answer(ids, new)
-        return gap.stages(trace, self.lm.shape, self.lm.precision, rates)["decode"]["roofline_s"] / (new - 1)
+        return gap.stages(trace, self.lm.shape, self.lm.precision, rates)["decode"][
+            "roofline_s"
+        ] / (new - 1)
 
 
 def _respond(engine: Any, ids: list[int], limits: Any) -> Any:
@@ -101,7 +104,7 @@ def _respond(engine: Any, ids: list[int], limits: Any) -> Any:
 
 
 def _times(engine: Any, ids: Ids, new: int) -> Times:
-    from ragauge.engines import Limits
+    from ragauge.engines.protocol import Limits
 
     times = engine.respond(list(ids), Limits(max_new_tokens=new, ignore_stop=True)).token_s
     return times[0], times[-1]
@@ -136,7 +139,8 @@ class OursInt8(OursAuto):
 
 
 class Transformers(Engine):
-    attention, dtype = "sdpa", "float32"
+    attention = "sdpa"
+    dtype = "float32"
     generation: dict[str, Any] = {}
 
     def __init__(self, setting: Setting) -> None:
@@ -144,11 +148,13 @@ class Transformers(Engine):
         import torch
         from transformers import AutoModelForCausalLM
 
-        from ragauge import assets
+        from ragauge.assets import gguf_weights, resolver
 
         torch.set_num_threads(setting.threads)
         self.model = AutoModelForCausalLM.from_pretrained(
-            assets.float_checkpoint(assets.resolve(setting.model)), dtype=self.dtype, attn_implementation=self.attention
+            gguf_weights.float_checkpoint(resolver.resolve(setting.model)),
+            dtype=self.dtype,
+            attn_implementation=self.attention,
         ).eval()
         self.computes = self.dtype
 
@@ -167,8 +173,15 @@ class Transformers(Engine):
         import torch
 
         tokens = torch.tensor(rows)
-        limits = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
-        self.model.generate(tokens, attention_mask=torch.ones_like(tokens), **limits, **self.generation, **more)
+        limits = {
+            "do_sample": False,
+            "min_new_tokens": new,
+            "max_new_tokens": new,
+            "pad_token_id": 0,
+        }
+        self.model.generate(
+            tokens, attention_mask=torch.ones_like(tokens), **limits, **self.generation, **more
+        )
 
 
 class _Clock:
@@ -193,7 +206,9 @@ class TransformersEager(Transformers):
 
 
 class TransformersCompiled(Transformers):
-    """A cache of fixed size, decoding compiled; the prompt is read uncompiled, as transformers does."""
+    """A cache of fixed size, decoding compiled; the prompt is read uncompiled, as transformers
+    does.
+    """
 
     def __init__(self, setting: Setting) -> None:
         import shutil
@@ -222,7 +237,10 @@ class OpenVino(Engine):
         super().__init__(setting)
         genai = _installed("openvino_genai")
         self.pipeline = genai.LLMPipeline(
-            _gguf(setting), "CPU", INFERENCE_PRECISION_HINT=self.precision, INFERENCE_NUM_THREADS=setting.threads
+            _gguf(setting),
+            "CPU",
+            INFERENCE_PRECISION_HINT=self.precision,
+            INFERENCE_NUM_THREADS=setting.threads,
         )
         self.computes = f"the GGUF's weights, {self.precision} hint, other settings its own"
 
@@ -241,7 +259,9 @@ class OpenVino(Engine):
         import openvino_genai as genai
 
         how = genai.GenerationConfig()
-        how.max_new_tokens, how.ignore_eos, how.do_sample = new, True, False
+        how.max_new_tokens = new
+        how.ignore_eos = True
+        how.do_sample = False
         found = self.pipeline.generate(openvino.Tensor(np.array(rows, np.int64)), how)
         written = {len(row) for row in found.tokens}
         if written != {new}:
@@ -261,12 +281,19 @@ class LlamaCpp(Engine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        llama, gguf = _installed("xllamacpp"), _gguf(setting)
-        self.one, self.several = self._server(llama, gguf, 1), self._server(llama, gguf, setting.side)
+        llama = _installed("xllamacpp")
+        gguf = _gguf(setting)
+        self.one, self.several = (
+            self._server(llama, gguf, 1),
+            self._server(llama, gguf, setting.side),
+        )
 
     def _server(self, llama: Any, gguf: str, slots: int) -> Any:
         how = llama.CommonParams()
-        how.model.path, how.n_ctx, how.n_parallel, how.verbosity = gguf, slots * (self.setting.room + 8), slots, 0
+        how.model.path = gguf
+        how.n_ctx = slots * (self.setting.room + 8)
+        how.n_parallel = slots
+        how.verbosity = 0
         how.cpuparams.n_threads = how.cpuparams_batch.n_threads = self.setting.threads
         how.warmup = False
         return llama.Server(how)
@@ -289,7 +316,13 @@ class LlamaCpp(Engine):
             replies.append(reply)
             return False
 
-        asked = {"prompt": list(ids), "n_predict": new, "ignore_eos": True, "temperature": 0.0, "stream": True}
+        asked = {
+            "prompt": list(ids),
+            "n_predict": new,
+            "ignore_eos": True,
+            "temperature": 0.0,
+            "stream": True,
+        }
         started = time.perf_counter()
         server.handle_completions({**asked, "cache_prompt": False}, heard)
         usage = replies[-1].get("usage", {}) if replies else {}
@@ -307,9 +340,9 @@ class Vllm(Engine):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         vllm = _installed("vllm")
-        from ragauge import assets
+        from ragauge.assets import gguf_weights, resolver
 
-        folder = str(assets.float_checkpoint(assets.resolve(setting.model)))
+        folder = str(gguf_weights.float_checkpoint(resolver.resolve(setting.model)))
         self.llm = vllm.LLM(
             folder,
             dtype=self.computes,
@@ -327,7 +360,9 @@ class Vllm(Engine):
 
         limits = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
         started = time.perf_counter()
-        self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], limits, use_tqdm=False)
+        self.llm.generate(
+            [{"prompt_token_ids": list(ids)} for ids in prompts], limits, use_tqdm=False
+        )
         return time.perf_counter() - started
 
 
@@ -351,10 +386,14 @@ def _installed(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise NotHereError(f"{module} cannot be imported: {error}; the extra `peers` has it") from None
+        raise NotHereError(
+            f"{module} cannot be imported: {error}; the extra `peers` has it"
+        ) from None
 
 
 def _gguf(setting: Setting) -> str:
     if setting.gguf is None:
-        raise NotHereError(f"{setting.model} was not converted from a GGUF file, which this engine reads")
+        raise NotHereError(
+            f"{setting.model} was not converted from a GGUF file, which this engine reads"
+        )
     return setting.gguf

@@ -1,4 +1,5 @@
-"""A server of vectors alone, for benchmarks of the retrieval service: a query is the number of a row of query vectors.
+"""A server of vectors alone, for benchmarks of the retrieval service: a query is the number of a
+row of query vectors.
 
     python benchmarks/_vectors.py --folder FOLDER [--part 0 --of 2] [--port N]
 
@@ -12,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
-from ragauge.retrieval.retriever import About, Neighbours, Query, Stop
-from ragauge.retrieval.service.process import serve
-from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.pipelines.indexes.hnsw import GRAPH, IDS, Hnsw
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Stop
+from ragauge.pipelines.service.process import serve
+from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.settings import ServerSettings
 
 TOKENS = 64  # of a chunk, as the service sends them
 RECIPE = Hnsw()
@@ -24,12 +25,17 @@ CLUSTERS = 256
 
 
 def make(folder: Path, vectors: int, queries: int, dim: int, seed: int = 0) -> None:
-    """Write base.npy and queries.npy: vectors around random centres, of unit length, as encoders give them."""
+    """Write base.npy and queries.npy: vectors around random centres, of unit length, as encoders
+    give them.
+    """
     draw = np.random.default_rng(seed)
     centres = draw.standard_normal((CLUSTERS, dim))
     for name, count in (("base", vectors), ("queries", queries)):
         rows = centres[draw.integers(0, CLUSTERS, count)] + draw.standard_normal((count, dim))
-        np.save(folder / f"{name}.npy", (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
+        np.save(
+            folder / f"{name}.npy",
+            (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32),
+        )
 
 
 def build(folder: Path, part: int = 0, of: int = 1) -> Path:
@@ -54,7 +60,9 @@ def exact(folder: Path, k: int) -> np.ndarray:
     """(query, k): the nearest vectors of each query by comparison with all."""
     import faiss
 
-    found: np.ndarray = faiss.knn(np.load(folder / "queries.npy"), np.load(folder / "base.npy"), k)[1]
+    found: np.ndarray = faiss.knn(np.load(folder / "queries.npy"), np.load(folder / "base.npy"), k)[
+        1
+    ]
     return found
 
 
@@ -75,9 +83,20 @@ class Rows:
 
     def about(self) -> About:
         """As the service describes itself; numbers of queries are its tokens."""
-        return About("vectors", "rows", "rows", "l2", self._vectors, RECIPE.max_nprobe, len(self._queries), TOKENS)
+        return About(
+            "vectors",
+            "rows",
+            "rows",
+            "l2",
+            self._vectors,
+            RECIPE.max_nprobe,
+            len(self._queries),
+            TOKENS,
+        )
 
-    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
+    def search_together(
+        self, requests: Sequence[Sequence[Query]], stop: Stop
+    ) -> list[list[Neighbours]]:
         """One call of the index for each k and nprobe."""
         started = time.perf_counter()
         queries = [query for request in requests for query in request]
@@ -94,11 +113,16 @@ class Rows:
         answers = iter(found[place] for place in range(len(queries)))
         return [[next(answers) for _ in request] for request in requests]
 
-    def _neighbours(self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]) -> Neighbours:
-        none, k = np.zeros((len(ids), 0), np.int32), len(ids)
+    def _neighbours(
+        self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]
+    ) -> Neighbours:
+        none = np.zeros((len(ids), 0), np.int32)
+        k = len(ids)
         tokens = self._tokens[ids % len(self._tokens)]
         lengths = np.full(k, TOKENS, np.int32)
-        return Neighbours(ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds)
+        return Neighbours(
+            ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds
+        )
 
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:
@@ -118,11 +142,15 @@ def main() -> None:
     for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1)):
         parser.add_argument(option, type=int, default=default)
     parser.add_argument("--window-ms", type=float, default=0.0)
-    parser.add_argument("--while-stdin-open", action="store_true", help="stop with the process that started it")
+    parser.add_argument(
+        "--while-stdin-open", action="store_true", help="stop with the process that started it"
+    )
     args = parser.parse_args()
     rows = Rows(args.folder, args.part, args.of)
     loaded = LoadedIndex(rows, rows.about(), lambda sequences: [""] * len(sequences))
-    server = Server(loaded, ServerSettings(port=args.port, workers=args.workers, window_ms=args.window_ms))
+    server = Server(
+        loaded, ServerSettings(port=args.port, workers=args.workers, window_ms=args.window_ms)
+    )
     serve(server, 5.0, while_stdin_open=args.while_stdin_open)
 
 

@@ -1,15 +1,18 @@
 """Plan builds of chunk databases on many nodes, from measured builds of small ones.
 
-    python benchmarks/builds.py CONFIG.yaml SCALE.csv [--nodes 32] [--cores 64] [--chunks N] [--json]
+    python benchmarks/builds.py CONFIG.yaml SCALE.csv [--nodes 32] [--cores 64] [--chunks N]
+    [--json]
 
-`benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for each job. Of these
+`benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for
+each job. Of these
 
     seconds of a job = fixed + slope * load of the job
     memory of a job  = the most seen; of `mark`: fixed + slope * held-out texts of the database
     bytes of a job   = fixed + slope * chunks of the job
 
-are fitted, a step at a time (`docs/capacity.md`). A job's load is its chunks; that of `mark`, which looks the
-signatures of its documents up among those of all held-out texts, is its documents and these texts.
+are fitted, a step at a time (`docs/capacity.md`). A job's load is its chunks; that of `mark`, which
+looks the signatures of its documents up among those of all held-out texts, is its documents and
+these texts.
 """
 
 from __future__ import annotations
@@ -32,13 +35,14 @@ from ragauge.config.loading import load
 from ragauge.config.reading import checked
 from ragauge.errors import SettingError, UserError
 from ragauge.io.jsonl import read_object
-from ragauge.retrieval.indexes import DEFAULT_TYPE
-from ragauge.retrieval.settings import DatabaseSettings
-from ragauge.retrieval.sizes import GB, size, vectors
+from ragauge.pipelines.indexes import DEFAULT_TYPE
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.retrieval.sizes import GB, size, vectors
 
 Step = Literal["chunks", "mark", "gather", "embed", "train", "add", "merge"]
 STEPS: tuple[Step, ...] = get_args(Step)  # in the order of a build
-BY_SHARD = ("chunks", "mark", "embed", "add")  # a job a shard, on one core each; the others are one job over everything
+# a job a shard, on one core each; the others are one job over everything
+BY_SHARD = ("chunks", "mark", "embed", "add")
 
 
 class BuildJob(BaseModel):
@@ -86,7 +90,9 @@ class Line:
 
     @classmethod
     def through(cls, loads: Sequence[float], values: Sequence[float]) -> Line:
-        """Least squares over the jobs; a constant, their largest value, where all have one size or it falls."""
+        """Least squares over the jobs; a constant, their largest value, where all have one size or
+        it falls.
+        """
         slope, fixed = np.polyfit(loads, values, 1) if len(set(loads)) > 1 else (0.0, 0.0)
         if slope <= 0:
             return cls(max(values), 0.0)
@@ -120,7 +126,8 @@ class StepFit:
     """
 
     def __init__(self, jobs: Sequence[BuildJob], in_memory: bool = False) -> None:
-        chunks, peaks = [job.chunks for job in jobs], [job.peak_mb for job in jobs]
+        chunks = [job.chunks for job in jobs]
+        peaks = [job.peak_mb for job in jobs]
         self.seconds = Line.through([job.load for job in jobs], [job.seconds for job in jobs])
         self.disk_bytes = Line.through(chunks, [job.disk_bytes for job in jobs])
         self.memory_mb = Line.through(chunks, peaks) if in_memory else Line(max(peaks), 0.0)
@@ -145,24 +152,42 @@ class Builds:
         return StepFit([job for job in self.jobs if job.step == step], in_memory)
 
     def plan(self, settings: DatabaseSettings, chunks: float, held_out: float) -> list[BuildStep]:
-        """The steps of a database's build, in order: its own, then those of its indexes of the measured type."""
+        """The steps of a database's build, in order: its own, then those of its indexes of the
+        measured type.
+        """
         steps = [self._step(step, step, settings.shards, chunks, held_out) for step in STEPS[:4]]
         for label, index in settings.indexes.items():
-            stored, lists = vectors(index, chunks, settings), getattr(index, "nlist", 0)
+            stored = vectors(index, chunks, settings)
+            lists = getattr(index, "nlist", 0)
             trained = min(stored, getattr(index, "train_vectors", stored))
             for step in STEPS[4:] if index.type == self.index.type else ():
                 count = trained if step == "train" else stored
-                steps.append(self._step(step, f"{step} {label}", index.shards or settings.shards, count, 0.0, lists))
+                steps.append(
+                    self._step(
+                        step, f"{step} {label}", index.shards or settings.shards, count, 0.0, lists
+                    )
+                )
         return steps
 
-    def _step(self, step: Step, name: str, shards: int, chunks: float, held_out: float, nlist: int = 0) -> BuildStep:
-        """A step over so many chunks. Training on more vectors than were measured takes longer in proportion."""
-        fit, jobs = self.fit(step), shards if step in BY_SHARD else 1
+    def _step(
+        self, step: Step, name: str, shards: int, chunks: float, held_out: float, nlist: int = 0
+    ) -> BuildStep:
+        """A step over so many chunks. Training on more vectors than were measured takes longer in
+        proportion.
+        """
+        fit = self.fit(step)
+        jobs = shards if step in BY_SHARD else 1
         each = chunks / jobs
         load = each * fit.documents_per_chunk + held_out if step == "mark" else each
-        beyond = max(0.0, each - fit.largest) if step == "train" and self.index.nlist is not None else 0.0
+        beyond = (
+            max(0.0, each - fit.largest)
+            if step == "train" and self.index.nlist is not None
+            else 0.0
+        )
         seconds = fit.seconds(load) * (1 + beyond / fit.largest) + self._lists_s(step, each, nlist)
-        memory_gb = (fit.memory_mb(held_out if step == "mark" else each) * 1e6 + 4 * self.index.dim * beyond) / GB
+        memory_gb = (
+            fit.memory_mb(held_out if step == "mark" else each) * 1e6 + 4 * self.index.dim * beyond
+        ) / GB
         rounds = math.ceil(jobs / (self.nodes * self.cores))
         return BuildStep(
             name,
@@ -183,7 +208,8 @@ class Builds:
 
 
 def read_builds(path: Path, nodes: int = 1, cores: int = 1) -> Builds:
-    """Read what `benchmarks/scale.py` measured: a table of jobs, and a JSON file of the same name with its index.
+    """Read what `benchmarks/scale.py` measured: a table of jobs, and a JSON file of the same name
+    with its index.
 
     Raises:
         UserError: either cannot be read; the first invalid line is named.
@@ -191,8 +217,12 @@ def read_builds(path: Path, nodes: int = 1, cores: int = 1) -> Builds:
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    jobs = tuple(checked(BuildJob, row, f"{path}:{number}") for number, row in enumerate(rows, start=2))
+        raise UserError(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
+    jobs = tuple(
+        checked(BuildJob, row, f"{path}:{number}") for number, row in enumerate(rows, start=2)
+    )
     if missing := [step for step in STEPS if step not in {job.step for job in jobs}]:
         raise UserError(f"{path}: no job of {', '.join(missing)}")
     facts = path.with_suffix(".json")
@@ -202,13 +232,17 @@ def read_builds(path: Path, nodes: int = 1, cores: int = 1) -> Builds:
 def build_text(steps: Sequence[BuildStep]) -> str:
     """The steps of a build as a table, and what all of it takes."""
     rows = pd.DataFrame(steps)
-    hours, core_hours, disk = rows["hours"].sum(), (rows["jobs"] * rows["job_hours"]).sum(), rows["disk_gb"].sum()
+    hours = rows["hours"].sum()
+    core_hours = (rows["jobs"] * rows["job_hours"]).sum()
+    disk = rows["disk_gb"].sum()
     total = f"in all {hours:,.1f} hours, {core_hours:,.0f} core hours, {disk:,.0f} GB on disk"
     return f"{rows.to_string(index=False, float_format='{:,.2f}'.format)}\n{total}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("config", type=Path, metavar="CONFIG.yaml")
     add("builds", type=Path, metavar="SCALE.csv", help="what scale.py measured")
@@ -221,7 +255,8 @@ def main() -> None:
         if (count := getattr(args, name)) is not None and count < 1:
             parser.error(f"argument --{name}: must be at least 1, got {count}")
     try:
-        builds, plans = read_builds(args.builds, args.nodes, args.cores), {}
+        builds = read_builds(args.builds, args.nodes, args.cores)
+        plans = {}
         for label, settings in load(args.config).databases.items():
             known = size(settings)
             if chunks := args.chunks or (known.chunks if known else None):

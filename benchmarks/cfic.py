@@ -1,13 +1,16 @@
-"""CFIC's decoding strategies on long documents: one pass against a loop, evidence found against evidence written.
+"""CFIC's decoding strategies on long documents: one pass against a loop, evidence found against
+evidence written.
 
     python benchmarks/cfic.py [--questions 8] [--rounds 3] [--dtype bfloat16] [--threads 2]
 
-Questions of a data set, each with its document read before, as the protocol has it. Compared are, in a random order in
-every round and question,
+Questions of a data set, each with its document read before, as the protocol has it. Compared are,
+in a random order in every round and question,
 
-- skip decoding: all prefixes in one pass over the document's cache, and as the released code does it: prefix after
-  prefix on a copy of the cache, sentence after sentence. Both must choose the same ends.
-- finding evidence: CFIC, CFIC without both strategies, and 256 tokens of free generation after the same request.
+- skip decoding: all prefixes in one pass over the document's cache, and as the released code does
+  it: prefix after prefix on a copy of the cache, sentence after sentence. Both must choose the same
+  ends.
+- finding evidence: CFIC, CFIC without both strategies, and 256 tokens of free generation after the
+same request.
 
 Printed are medians, quartiles and ratios, and the passes that the prefix search took.
 """
@@ -24,18 +27,22 @@ import torch
 
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
-from ragauge.engines import LM, Limits, Row, Span, load_lm
-from ragauge.evidence import prefix, skip
-from ragauge.evidence.prefix import EvidenceContext, Prefix, Trie
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import prompt_of
-from ragauge.methods import make
 from ragauge.methods.base.grounding import GroundingText
+from ragauge.methods.base.making import make
 from ragauge.methods.cfic import CFIC, PreparedDocuments
-from ragauge.prompts import Prompt
+from ragauge.methods.evidence import prefix, skip
+from ragauge.methods.evidence.prefix import EvidenceContext, Prefix, Trie
+from ragauge.methods.prompts import Prompt
 
 VOLUME = 256  # tokens of evidence, for all of them
-ONE_PASS, ONE_BY_ONE = "skip, one pass", "skip, one by one"
+ONE_PASS = "skip, one pass"
+ONE_BY_ONE = "skip, one by one"
 Seconds = dict[str, list[float]]
 
 
@@ -51,7 +58,8 @@ class Facts(NamedTuple):
 def main() -> None:
     args = _arguments()
     lm = load_lm(args.model, dtype=args.dtype, threads=args.threads)
-    method, bare = CFIC(d=VOLUME), CFIC(d=VOLUME, prefix=False, skip=False)
+    method = CFIC(d=VOLUME)
+    bare = CFIC(d=VOLUME, prefix=False, skip=False)
     seconds: Seconds = {}
     facts: list[Facts] = []
     with competing_load() as load:
@@ -61,7 +69,8 @@ def main() -> None:
                 prefixes = prefix.search(lm, reading.ask(lm, prompt), trie, method.top_k)
             tasks = _tasks(lm, state, prompt, prefixes, (method, bare))
             agree = tasks[ONE_PASS]() == tasks[ONE_BY_ONE]()
-            steps = 1 + sum(call.stage == "prefix" for call in trace)  # the first token needs no pass of its own
+            # the first token needs no pass of its own
+            steps = 1 + sum(call.stage == "prefix" for call in trace)
             facts.append(Facts(len(reading.text.ids), steps, _depth(trie), agree))
             for _ in range(args.rounds):
                 for name in random.sample(list(tasks), len(tasks)):
@@ -73,20 +82,27 @@ def main() -> None:
 
 def _depth(trie: Trie) -> int:
     """Tokens until every prefix is of one sentence alone."""
-    depth, open_nodes = 0, [trie.root]
+    depth = 0
+    open_nodes = [trie.root]
     while open_nodes:
         after = [node for opened in open_nodes for _, node in trie.branches(opened)]
-        depth, open_nodes = depth + 1, [node for node in after if not trie.settled(node)]
+        depth = depth + 1
+        open_nodes = [node for node in after if not trie.settled(node)]
     return depth
 
 
 def _tasks(
-    lm: LM, state: PreparedDocuments, prompt: Prompt, found: Sequence[Prefix], methods: tuple[CFIC, CFIC]
+    lm: LM,
+    state: PreparedDocuments,
+    prompt: Prompt,
+    found: Sequence[Prefix],
+    methods: tuple[CFIC, CFIC],
 ) -> dict[str, Callable[[], object]]:
     """What is timed, by name. Each that asks reads the request anew, in place of the one before."""
     method, bare = methods
     context = state[0].ask(lm, prompt)
-    prefixes = [Prefix(p.sentence, p.tokens, p.score) for p in found]  # what the search read is gone
+    # what the search read is gone
+    prefixes = [Prefix(p.sentence, p.tokens, p.score) for p in found]
     return {
         ONE_PASS: lambda: one_pass(lm, state, context, prefixes),
         ONE_BY_ONE: lambda: one_by_one(lm, state, context, prefixes),
@@ -109,7 +125,9 @@ def one_pass(
 def one_by_one(
     lm: LM, state: PreparedDocuments, context: EvidenceContext, prefixes: Sequence[Prefix]
 ) -> list[skip.Range]:
-    """Skip decoding as the released code has it: sentences are read one after another on a copy of the cache."""
+    """Skip decoding as the released code has it: sentences are read one after another on a copy of
+    the cache.
+    """
     reading, _ = state
     reading.cache.truncate(context.span.stop)
     return [(p.sentence, _end(lm, context, reading.text, p)) for p in prefixes]
@@ -118,7 +136,8 @@ def one_by_one(
 def _end(lm: LM, context: EvidenceContext, text: GroundingText, p: Prefix) -> int:
     ends = skip.within(p, text.sentences, VOLUME)
     copy = lm.join(context.cache, [context.span], extra=VOLUME + 512)
-    at, scores = text.sentences[p.sentence].first, []
+    at = text.sentences[p.sentence].first
+    scores = []
     for end in ends:
         ids = text.ids[at : text.sentences[end].end]
         first = context.position + copy.length - len(context.span)
@@ -137,11 +156,18 @@ def _write(lm: LM, state: PreparedDocuments, prompt: Prompt) -> None:
 
 def _prompts(lm: LM, args: argparse.Namespace) -> list[Prompt]:
     questions = Questions(args.dataset, {}, args.data)
-    common = specification("naive", make("naive"), questions, ModelEntry(source=args.model, dtype=args.dtype), VOLUME)
-    return [prompt_of(e, common, lm.tokenizer, lm.shape.max_context) for e in questions.examples(args.questions)]
+    common = specification(
+        "naive", make("naive"), questions, ModelEntry(source=args.model, dtype=args.dtype), VOLUME
+    )
+    return [
+        prompt_of(e, common, lm.tokenizer, lm.shape.max_context)
+        for e in questions.examples(args.questions)
+    ]
 
 
-def _report(args: argparse.Namespace, seconds: Seconds, facts: Sequence[Facts], load: float) -> None:
+def _report(
+    args: argparse.Namespace, seconds: Seconds, facts: Sequence[Facts], load: float
+) -> None:
     tokens, steps, depth, agree = (statistics.mean(column) for column in zip(*facts, strict=True))
     print(
         f"{args.model} {args.dtype} on {cpu_model()}, {torch.get_num_threads()} threads, {len(facts)} documents of "
@@ -153,17 +179,27 @@ def _report(args: argparse.Namespace, seconds: Seconds, facts: Sequence[Facts], 
         low, median, high = statistics.quantiles(times, n=4)
         print(f"  {name:20} {median:7.3f} s  [{low:.3f}, {high:.3f}]")
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    for slow, fast in [(ONE_BY_ONE, ONE_PASS), (f"{VOLUME} tokens written", "cfic"), ("cfic without both", "cfic")]:
+    for slow, fast in [
+        (ONE_BY_ONE, ONE_PASS),
+        (f"{VOLUME} tokens written", "cfic"),
+        ("cfic without both", "cfic"),
+    ]:
         print(f"  {slow} over {fast}: {medians[slow] / medians[fast]:.2f}")
     print(f"  one pass and one by one choose the same ends for {agree:.0%} of the questions")
-    print(f"  prefixes are settled after {steps:.1f} tokens in the mean, of {depth:.1f} that the trie is deep")
+    print(
+        f"  prefixes are settled after {steps:.1f} tokens in the mean, of {depth:.1f} that the trie is deep"
+    )
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--dataset", default="wiki_long", help="one whose questions are asked of a long text")
+    parser.add_argument(
+        "--dataset", default="wiki_long", help="one whose questions are asked of a long text"
+    )
     parser.add_argument("--data", type=Path, metavar="FILE", help="in its official format")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,10 +1,11 @@
-"""Embedding chunks: sentence-transformers as it comes, our encoder in torch (float32, bfloat16), and in ONNX Runtime.
+"""Embedding chunks: sentence-transformers as it comes, our encoder in torch (float32, bfloat16),
+and in ONNX Runtime.
 
     python benchmarks/embedding.py DATABASE [--threads 2] [--chunks 1024] [--rounds 5]
 
-DATABASE is a folder that `ragauge index chunks` wrote to. Every round runs each encoder once over the same chunks, in a
-random order; a ratio is sentence-transformers' median seconds over ours. Vectors are checked to agree: to 1e-5, and
-those of bfloat16 by cosines of at least 0.9998.
+DATABASE is a folder that `ragauge index chunks` wrote to. Every round runs each encoder once over
+the same chunks, in a random order; a ratio is sentence-transformers' median seconds over ours.
+Vectors are checked to agree: to 1e-5, and those of bfloat16 by cosines of at least 0.9998.
 """
 
 import argparse
@@ -18,13 +19,14 @@ import numpy as np
 import torch
 
 from _common import finish
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
-from ragauge.retrieval.database import Shard
-from ragauge.retrieval.embed import EncoderChoice, detokeniser
+from ragauge.pipelines.database.database import Shard
+from ragauge.pipelines.database.embed import EncoderChoice, detokeniser
 from targets import Verdicts
 
-BASE, HALF = "sentence-transformers", "bfloat16"
+BASE = "sentence-transformers"
+HALF = "bfloat16"
 Encode = Callable[[Sequence[str]], np.ndarray]
 
 
@@ -56,11 +58,14 @@ def main() -> None:
 def _encoders(threads: int) -> dict[str, Encode]:
     from sentence_transformers import SentenceTransformer
 
-    library = SentenceTransformer(str(assets.resolve("minilm")), device="cpu")
+    library = SentenceTransformer(str(resolver.resolve("minilm")), device="cpu")
     ours = [EncoderChoice("minilm", "torch", threads), EncoderChoice("minilm", "onnx", threads)]
     ours.append(EncoderChoice("minilm", "torch", threads, HALF))
     base: Encode = lambda texts: np.asarray(library.encode(list(texts), show_progress_bar=False))  # noqa: E731
-    return {BASE: base, **{f"ragauge {choice.engine} {choice.dtype}": choice.load().encode for choice in ours}}
+    return {
+        BASE: base,
+        **{f"ragauge {choice.engine} {choice.dtype}": choice.load().encode for choice in ours},
+    }
 
 
 def _texts(database: Path, count: int) -> list[str]:
@@ -75,14 +80,18 @@ def _check(vectors: dict[str, np.ndarray]) -> float:
     least = min(float((found * vectors[BASE]).sum(axis=1).min()) for found in vectors.values())
     for name, found in vectors.items():
         if name.endswith(HALF):
-            print(f"{name}: cosines of at least {(found * vectors[BASE]).sum(axis=1).min():.5f} to {BASE}")
+            print(
+                f"{name}: cosines of at least {(found * vectors[BASE]).sum(axis=1).min():.5f} to {BASE}"
+            )
             assert ((found * vectors[BASE]).sum(axis=1) > 0.9998).all()
         else:
             np.testing.assert_allclose(found, vectors[BASE], atol=1e-5)
     return least
 
 
-def _time(encoders: dict[str, Encode], texts: Sequence[str], rounds: int) -> tuple[dict[str, list[float]], float]:
+def _time(
+    encoders: dict[str, Encode], texts: Sequence[str], rounds: int
+) -> tuple[dict[str, list[float]], float]:
     """Seconds of each round by encoder, and the load of other processes meanwhile."""
     seconds: dict[str, list[float]] = {name: [] for name in encoders}
     with competing_load() as load:
@@ -100,7 +109,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--chunks", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON in the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON in the last line"
+    )
     return parser.parse_args()
 
 

@@ -1,11 +1,13 @@
-"""Decoding and prefill on a GPU at the shape of a 7B model with random weights: how far from what the device can do?
+"""Decoding and prefill on a GPU at the shape of a 7B model with random weights: how far from what
+the device can do?
 
-    python benchmarks/gpu.py [--model llama-2-7b] [--dtype bfloat16] [--context 1000] [--side 64] [--json]
+    python benchmarks/gpu.py [--model llama-2-7b] [--dtype bfloat16] [--context 1000] [--side 64]
+    [--json]
 
-Decoding replays a CUDA graph of one token. Its floor is the roofline of its own trace at the rates that are measured
-first; prefill is compared with the measured rate of matrix products. `--side` prompts are then answered together, and
-by vLLM, with dummy weights of the same shape, where it is installed and `--vllm` names a folder with the model's
-configuration.
+Decoding replays a CUDA graph of one token. Its floor is the roofline of its own trace at the rates
+that are measured first; prefill is compared with the measured rate of matrix products. `--side`
+prompts are then answered together, and by vLLM, with dummy weights of the same shape, where it is
+installed and `--vllm` names a folder with the model's configuration.
 """
 
 import argparse
@@ -20,8 +22,10 @@ from _common import Task, finish, interleaved, load_line, times
 from ragauge.cost import gap, machine, shapes
 from ragauge.cost.flop import flop
 from ragauge.cost.roofline import matmul_rate
-from ragauge.engines import LM, Limits, random_lm
 from ragauge.engines.batching import BatchScheduler
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
 from ragauge.measure.timing import shape_of
 from targets import Verdicts
 
@@ -53,8 +57,15 @@ def main() -> None:
     seconds, load = interleaved(answered, args.trials)
     found = {name: times(of) for name, of in seconds.items()}
     stages = {name: _stages(lm, *of, rates) for name, of in work.items()}
-    print(f"{args.model} {args.dtype} on {_device(args)}, {args.trials} interleaved trials; {load_line(load)}")
-    result = {"times": found, "machine": rates, "stages": stages, "rates": _report(lm, args, found, stages, rates)}
+    print(
+        f"{args.model} {args.dtype} on {_device(args)}, {args.trials} interleaved trials; {load_line(load)}"
+    )
+    result = {
+        "times": found,
+        "machine": rates,
+        "stages": stages,
+        "rates": _report(lm, args, found, stages, rates),
+    }
     verdicts = Verdicts()
     verdicts.check("gpu_decode_roofline", result["rates"]["decode_over_roofline"])
     verdicts.check("gpu_prefill_rate", result["rates"]["prefill_over_matmul_rate"])
@@ -85,16 +96,24 @@ def _stages(lm: LM, ids: Sequence[int], new: int, rates: dict[str, Any]) -> dict
 
 
 def _report(
-    lm: LM, args: argparse.Namespace, found: dict[str, Any], stages: dict[str, Any], rates: dict[str, Any]
+    lm: LM,
+    args: argparse.Namespace,
+    found: dict[str, Any],
+    stages: dict[str, Any],
+    rates: dict[str, Any],
 ) -> dict[str, float]:
     prefill_s = found["prefill"]["least"]
     token_s = (found["decode"]["least"] - found["context"]["least"]) / args.new_tokens
     written = args.side * args.side_new_tokens
     report = {
         "decode_ms": 1e3 * token_s,
-        "decode_over_roofline": token_s * args.new_tokens / stages["decode"]["decode"]["roofline_s"],
+        "decode_over_roofline": token_s
+        * args.new_tokens
+        / stages["decode"]["decode"]["roofline_s"],
         "prefill_s": prefill_s,
-        "prefill_over_matmul_rate": stages["prefill"]["flop"] / prefill_s / matmul_rate(rates, lm.dtype),
+        "prefill_over_matmul_rate": stages["prefill"]["flop"]
+        / prefill_s
+        / matmul_rate(rates, lm.dtype),
         "side_by_side_tokens_per_s": written / found["side by side"]["least"],
     }
     if args.vllm:
@@ -111,7 +130,9 @@ def _vllm(args: argparse.Namespace, prompts: Sequence[Sequence[int]]) -> Task:
         args.vllm, load_format="dummy", skip_tokenizer_init=True, dtype=args.dtype, enable_prefix_caching=False,
         max_model_len=args.side_context + args.side_new_tokens + 8, max_num_seqs=args.side, gpu_memory_utilization=0.4,
     )  # fmt: skip
-    limits = SamplingParams(temperature=0.0, max_tokens=args.side_new_tokens, ignore_eos=True, detokenize=False)
+    limits = SamplingParams(
+        temperature=0.0, max_tokens=args.side_new_tokens, ignore_eos=True, detokenize=False
+    )
     asked = [{"prompt_token_ids": list(ids)} for ids in prompts]
     return lambda: llm.generate(asked, limits, use_tqdm=False)
 
@@ -123,18 +144,26 @@ def _device(args: argparse.Namespace) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="llama-2-7b", help="a model whose shape is known, or a folder")
+    parser.add_argument(
+        "--model", default="llama-2-7b", help="a model whose shape is known, or a folder"
+    )
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--device", default="cuda", help="cpu shows that the script runs")
     parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--context", type=int, default=1000, help="tokens in the cache while decoding")
+    parser.add_argument(
+        "--context", type=int, default=1000, help="tokens in the cache while decoding"
+    )
     parser.add_argument("--new-tokens", type=int, default=100, help="decoded in a trial")
     parser.add_argument("--prompt", type=int, default=3000, help="tokens of the prefill")
     parser.add_argument("--side", type=int, default=64, help="prompts answered together")
     parser.add_argument("--side-context", type=int, default=128, help="tokens of each of them")
     parser.add_argument("--side-new-tokens", type=int, default=64, help="written for each of them")
-    parser.add_argument("--vllm", metavar="FOLDER", help="compare with vLLM on this folder's configuration")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON in the last line")
+    parser.add_argument(
+        "--vllm", metavar="FOLDER", help="compare with vLLM on this folder's configuration"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON in the last line"
+    )
     return parser.parse_args()
 
 

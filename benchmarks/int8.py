@@ -1,11 +1,13 @@
-"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods, against the decoder in full.
+"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods, against the
+decoder in full.
 
-    python benchmarks/int8.py --data nq-open-20_total_documents_gold_at_0.jsonl.gz --text wikipedia.txt.gz \\
-        [--questions 20] [--methods closed_book,bm25,oracle] [--windows 8] [--window 512] [--threads 1] [--json]
+    python benchmarks/int8.py --data nq-open-20_total_documents_gold_at_0.jsonl.gz --text
+        wikipedia.txt.gz \\ [--questions 20] [--methods closed_book,bm25,oracle] [--windows 8]
+        [--window 512] [--threads 1] [--json]
 
-Each setting reads the same tokens of the text, in windows, and answers the same questions. Differences are paired by
-question (`results.stats.paired_test`); logits are compared position by position. No times are taken, so that it may
-run on a busy machine.
+Each setting reads the same tokens of the text, in windows, and answers the same questions.
+Differences are paired by question (`results.stats.paired_test`); logits are compared position by
+position. No times are taken, so that it may run on a busy machine.
 """
 
 import argparse
@@ -18,12 +20,14 @@ from typing import Any
 
 import torch
 
-from ragauge import methods
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.machine import provenance
-from ragauge.engines import LM, Row, load_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.spans import Row
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import ask
+from ragauge.methods.base import making
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
 
@@ -43,7 +47,9 @@ Scores = dict[str, list[float]]
 
 def main() -> None:
     args = _arguments()
-    lms = {name: load_lm(args.model, threads=args.threads, **SETTINGS[name]) for name in args.settings}
+    lms = {
+        name: load_lm(args.model, threads=args.threads, **SETTINGS[name]) for name in args.settings
+    }
     text = _read(lms, args)
     answers = _answers(lms, args)
     result = {
@@ -64,17 +70,23 @@ def main() -> None:
 
 
 def _read(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Of each setting: `perplexity`, `logits_error` (|difference| / |reference|, root mean square over positions) and
-    `same_token`, the share of positions whose likeliest next token is the reference's."""
+    """Of each setting: `perplexity`, `logits_error` (|difference| / |reference|, root mean square
+    over positions) and `same_token`, the share of positions whose likeliest next token is the
+    reference's.
+    """
     opened = gzip.open if args.text.suffix == ".gz" else open
     with opened(args.text, "rt", encoding="utf-8") as file:
-        ids = next(iter(lms.values())).tokenizer(file.read(20 * args.windows * args.window))["input_ids"]
+        ids = next(iter(lms.values())).tokenizer(file.read(20 * args.windows * args.window))[
+            "input_ids"
+        ]
     sums = {name: torch.zeros(3, dtype=torch.float64) for name in lms}
     for start in range(0, args.windows * args.window, args.window):
         window = ids[start : start + args.window]
         exact = _logits(lms[REFERENCE], window)
         for name, lm in lms.items():
-            sums[name] += _compared(exact if name == REFERENCE else _logits(lm, window), exact, window)
+            sums[name] += _compared(
+                exact if name == REFERENCE else _logits(lm, window), exact, window
+            )
     positions = args.windows * (args.window - 1)
     return {name: _as_numbers(total / positions) for name, total in sums.items()}
 
@@ -102,13 +114,17 @@ def _compared(found: torch.Tensor, exact: torch.Tensor, ids: Sequence[int]) -> t
 
 
 def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Of each setting: `scores` by method, their paired difference to the reference, and the methods' `order`."""
+    """Of each setting: `scores` by method, their paired difference to the reference, and the
+    methods' `order`.
+    """
     questions = Questions("nq_open", {"seed": 0}, args.data)
     examples = questions.examples(args.questions)
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:
-        method = methods.make(method_name)
-        stated = specification(method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens)
+        method = making.make(method_name)
+        stated = specification(
+            method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens
+        )
         for example in examples:
             for name, lm in lms.items():
                 record = ask(lm, method, example, stated)
@@ -121,14 +137,24 @@ def _compared_with(found: Scores, exact: Scores) -> dict[str, Any]:
     pooled = [[score for values in of.values() for score in values] for of in (found, exact)]
     return {
         "scores": means,
-        "difference": {method: paired_test(values, exact[method]) for method, values in found.items()},
+        "difference": {
+            method: paired_test(values, exact[method]) for method, values in found.items()
+        },
         "difference_pooled": paired_test(*pooled),
         "order": sorted(means, key=lambda method: -means[method]),
     }
 
 
 def _table(result: Mapping[str, Any], names: Sequence[str]) -> str:
-    head = ["setting", "perplexity", "logits' error", "same next token", *names, "difference (95%)", "order of methods"]
+    head = [
+        "setting",
+        "perplexity",
+        "logits' error",
+        "same next token",
+        *names,
+        "difference (95%)",
+        "order of methods",
+    ]
     lines = [head, ["---"] * len(head)]
     for name, row in result["settings"].items():
         pooled = row["difference_pooled"]
@@ -154,7 +180,12 @@ def _arguments() -> argparse.Namespace:
     add("--text", type=Path, required=True, help="a text, plain or .gz")
     add("--questions", type=int, default=20)
     add("--methods", type=lambda text: text.split(","), default=["closed_book", "bm25", "oracle"])
-    add("--settings", type=lambda text: text.split(";"), default=list(SETTINGS), help="separated by semicolons")
+    add(
+        "--settings",
+        type=lambda text: text.split(";"),
+        default=list(SETTINGS),
+        help="separated by semicolons",
+    )
     add("--max-new-tokens", type=int, default=100)
     add("--windows", type=int, default=8)
     add("--window", type=int, default=512)

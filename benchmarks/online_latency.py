@@ -1,11 +1,12 @@
-"""What superposition saves a waiting user: k=1 against naive, by the paper's protocol, and all beside the roofline.
+"""What superposition saves a waiting user: k=1 against naive, by the paper's protocol, and all
+beside the roofline.
 
-    python benchmarks/online_latency.py [--model smollm2-135m-instruct] [--dtypes float32,bfloat16] [--threads 2]
-        [--methods prompt_cache,attention_sort] [--json]
+    python benchmarks/online_latency.py [--model smollm2-135m-instruct] [--dtypes float32,bfloat16]
+        [--threads 2] [--methods prompt_cache,attention_sort] [--json]
 
-Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a task of 13) on random
-weights of the model's shape; 5 tokens are generated. What superposition prepares before the question is ready; the
-protocol is `ragauge.measure.latency`.
+Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a
+task of 13) on random weights of the model's shape; 5 tokens are generated. What superposition
+prepares before the question is ready; the protocol is `ragauge.measure.protocols.latency`.
 """
 
 import argparse
@@ -15,29 +16,43 @@ from collections.abc import Mapping
 from typing import Any
 
 from _common import finish
+from ragauge.config.protocols import LatencySettings
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import machine
-from ragauge.cost.settings import LatencySettings
 from ragauge.engines.tuning import weight_read
-from ragauge.measure.latency import measure_latency
+from ragauge.measure.protocols.latency import measure_latency
 from ragauge.measure.timing import bench_of_shape
-from ragauge.methods import make
+from ragauge.methods.base.making import make
 from targets import Verdicts
 
-BASE, FAST = "naive", "superposition"
+BASE = "naive"
+FAST = "superposition"
 
 
 def main() -> None:
     args = _arguments()
-    rates = machine.measure(threads=args.threads, allow_load=args.allow_load, weight_read=weight_read)
-    verdicts, results = Verdicts(), {}
+    rates = machine.measure(
+        threads=args.threads, allow_load=args.allow_load, weight_read=weight_read
+    )
+    verdicts = Verdicts()
+    results = {}
     for dtype in args.dtypes:
-        variants = {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}}
+        variants = {
+            BASE: make(BASE),
+            FAST: make(FAST, top_k=1),
+            **{name: make(name) for name in args.methods},
+        }
         settings = LatencySettings(
-            methods=list(variants), dataset=args.tokens, trials=args.trials, allow_load=args.allow_load
+            methods=list(variants),
+            dataset=args.tokens,
+            trials=args.trials,
+            allow_load=args.allow_load,
         )
         bench = bench_of_shape(
-            args.tokens, ModelEntry(source=args.model, dtype=dtype), settings.new_tokens, args.threads
+            args.tokens,
+            ModelEntry(source=args.model, dtype=dtype),
+            settings.new_tokens,
+            args.threads,
         )
         results[dtype] = result = measure_latency(variants, bench, settings, machine=rates)
         if result["refused"]:
@@ -49,16 +64,23 @@ def main() -> None:
 
 def _report(title: str, result: Mapping[str, Any]) -> None:
     """Medians with quartiles, each over its roofline floor, and the ratios between the two methods."""
-    protocol, load = result["protocol"], result["load"]
-    print(f"\n{title} on {result['provenance']['cpu']}, {protocol['threads']} threads, {protocol['trials']} trials")
+    protocol = result["protocol"]
+    load = result["load"]
+    print(
+        f"\n{title} on {result['provenance']['cpu']}, {protocol['threads']} threads, {protocol['trials']} trials"
+    )
     for name, times in result["summary"].items():
-        total, first, floor = times["total_s"], times["first_token_s"], _constant(result, name, "roofline_s")
+        total = times["total_s"]
+        first = times["first_token_s"]
+        floor = _constant(result, name, "roofline_s")
         print(
             f"  {name:14} {total['median']:.4f} s  [{total['q1']:.4f}, {total['q3']:.4f}], first token "
             f"{first['median']:.4f} s; roofline floor {floor:.4f} s, time over floor {total['median'] / floor:.2f}"
         )
     totals, floors, flops = (_ratio(result, key) for key in ("total_s", "roofline_s", "flop"))
-    print(f"  {BASE} over {FAST}: {totals:.2f} in time, {floors:.2f} between the floors, {flops:.2f} in FLOPs")
+    print(
+        f"  {BASE} over {FAST}: {totals:.2f} in time, {floors:.2f} between the floors, {flops:.2f} in FLOPs"
+    )
     print(
         f"  competing load {load['share']:.1%} (allowed: {load['allowed_share']:.0%}); of {len(result['rows'])} trials "
         f"{load['disturbed']} stayed disturbed after {load['retried']} repetitions"
@@ -79,7 +101,9 @@ def _ratio(result: Mapping[str, Any], key: str) -> float:
 
 
 def _constant(result: Mapping[str, Any], variant: str, key: str) -> float:
-    """A number of a variant's trials: floors and FLOPs are the same in all of them, of times the median."""
+    """A number of a variant's trials: floors and FLOPs are the same in all of them, of times the
+    median.
+    """
     if key in result["summary"][variant]:
         return float(result["summary"][variant][key]["median"])
     return statistics.median(row[key] for row in result["rows"] if row["variant"] == variant)
@@ -87,16 +111,27 @@ def _constant(result: Mapping[str, Any], variant: str, key: str) -> float:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="a model whose shape is known, or a folder")
-    parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["float32", "bfloat16"])
     parser.add_argument(
-        "--methods", type=lambda text: text.split(","), default=[], help=f"timed beside {BASE} and {FAST} with top_k=1"
+        "--model", default="smollm2-135m-instruct", help="a model whose shape is known, or a folder"
+    )
+    parser.add_argument(
+        "--dtypes", type=lambda text: text.split(","), default=["float32", "bfloat16"]
+    )
+    parser.add_argument(
+        "--methods",
+        type=lambda text: text.split(","),
+        default=[],
+        help=f"timed beside {BASE} and {FAST} with top_k=1",
     )
     parser.add_argument("--threads", type=int, help="default: torch's own choice")
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--tokens", default="paper", help="token counts, by name or file")
-    parser.add_argument("--allow-load", action="store_true", help="report although other processes were busy")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON in the last line")
+    parser.add_argument(
+        "--allow-load", action="store_true", help="report although other processes were busy"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON in the last line"
+    )
     return parser.parse_args()
 
 

@@ -1,11 +1,14 @@
-"""Our decoder next to other engines on the same weights and token ids: reading prompts, decoding, prompts side by side.
+"""Our decoder next to other engines on the same weights and token ids: reading prompts, decoding,
+prompts side by side.
 
-    python benchmarks/peers.py [--engines "ragauge float32,llama.cpp"] [--threads 2] [--trials 5] [--json]
+    python benchmarks/peers.py [--engines "ragauge float32,llama.cpp"] [--threads 2] [--trials 5]
+    [--json]
 
-Every engine has a process of its own, so that none waits in another's way with spinning threads, and one that fails is
-left out with its reason. A trial is one prompt, which all engines answer in a random order; all write as many tokens.
-Every trial has another prompt, so that none is answered from a cache of prompts. The extra `peers` installs OpenVINO
-GenAI and llama.cpp (`xllamacpp`); vLLM is used where it is installed.
+Every engine has a process of its own, so that none waits in another's way with spinning threads,
+and one that fails is left out with its reason. A trial is one prompt, which all engines answer in a
+random order; all write as many tokens. Every trial has another prompt, so that none is answered
+from a cache of prompts. The extra `peers` installs OpenVINO GenAI and llama.cpp (`xllamacpp`); vLLM
+is used where it is installed.
 """
 
 import argparse
@@ -26,7 +29,15 @@ from ragauge.errors import UserError
 from targets import Verdicts
 
 OURS = "ragauge"
-SMALL = {"context": 24, "prompt": 40, "new_tokens": 3, "side": 2, "side_context": 12, "side_new_tokens": 3, "trials": 1}
+SMALL = {
+    "context": 24,
+    "prompt": 40,
+    "new_tokens": 3,
+    "side": 2,
+    "side_context": 12,
+    "side_new_tokens": 3,
+    "trials": 1,
+}
 LONGEST_S = 900  # of one answer, or of loading
 
 
@@ -46,7 +57,9 @@ class Peer:
     computes: str = ""
 
     def ask(self, call: str, *arguments: Any) -> Any:
-        """What the engine's method returned. Raises FailedError with its error, or where its process ended."""
+        """What the engine's method returned. Raises FailedError with its error, or where its
+        process ended.
+        """
         try:
             if call:
                 self.pipe.send((call, arguments))
@@ -120,7 +133,8 @@ class Task:
 
 
 def tasks(args: argparse.Namespace) -> list[Task]:
-    steps, side = args.new_tokens, args.side
+    steps = args.new_tokens
+    side = args.side
     return [
         Task(
             f"{args.context} tokens read, {steps} decoded after them",
@@ -131,23 +145,37 @@ def tasks(args: argparse.Namespace) -> list[Task]:
                 "decode_ms": lambda found: 1e3 * (found[1] - found[0]) / steps,
             },
         ),
-        Task(f"{args.prompt} tokens read", args.prompt, 1, {f"prefill_{args.prompt}_s": lambda found: found[0]}),
+        Task(
+            f"{args.prompt} tokens read",
+            args.prompt,
+            1,
+            {f"prefill_{args.prompt}_s": lambda found: found[0]},
+        ),
         Task(
             f"{side} prompts of {args.side_context} tokens, {args.side_new_tokens} written for each",
             args.side_context,
             args.side_new_tokens,
-            {"one_by_one_question_s": lambda found: found[0] / side, "side_by_side_question_s": lambda f: f[1] / side},
+            {
+                "one_by_one_question_s": lambda found: found[0] / side,
+                "side_by_side_question_s": lambda f: f[1] / side,
+            },
             side,
         ),
     ]
 
 
-def measure(task: Task, peers: list[Peer], trials: int, draw: random.Random) -> tuple[dict[str, Any], dict[str, str]]:
-    """({metric: {engine: [value of each trial]}}, {engine: why it failed}), after one untimed trial of each engine."""
+def measure(
+    task: Task, peers: list[Peer], trials: int, draw: random.Random
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """({metric: {engine: [value of each trial]}}, {engine: why it failed}), after one untimed trial
+    of each engine.
+    """
     values: dict[str, Any] = {metric: {} for metric in task.metrics}
     failed: dict[str, str] = {}
     for trial in range(trials + 1):
-        prompts = [[draw.randrange(100, 259) for _ in range(task.length)] for _ in range(task.side or 1)]
+        prompts = [
+            [draw.randrange(100, 259) for _ in range(task.length)] for _ in range(task.side or 1)
+        ]
         for peer in draw.sample(peers, len(peers)):
             if peer.name in failed:
                 continue
@@ -172,20 +200,26 @@ def main() -> None:
     args = _arguments()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
-    setting = Setting(args.model, _gguf(args), args.threads, max(args.prompt, args.context) + 64, args.side)
+    setting = Setting(
+        args.model, _gguf(args), args.threads, max(args.prompt, args.context) + 64, args.side
+    )
     rates = machine.measure(threads=args.threads, allow_load=args.small, weight_read=weight_read)
-    print(f"{args.model} on {cpu_model()}, {args.threads} threads, {args.trials} interleaved trials")
+    print(
+        f"{args.model} on {cpu_model()}, {args.threads} threads, {args.trials} interleaved trials"
+    )
     skipped: dict[str, str] = {}
     found: dict[str, Any] = {}
     with ExitStack() as stack:
         peers = _all_started(stack, args, setting, skipped)
-        load, draw = Load(), random.Random(args.seed)
+        load = Load()
+        draw = random.Random(args.seed)
         for task in tasks(args):
             with competing_load() as meanwhile:
                 values, failed = measure(task, peers, args.trials, draw)
             load += meanwhile
             found |= {
-                metric: {name: times(of) | {"trials": of} for name, of in by.items()} for metric, by in values.items()
+                metric: {name: times(of) | {"trials": of} for name, of in by.items()}
+                for metric, by in values.items()
             }
             _print(task, found, failed)
         floors = _floors(peers, args, rates, draw)
@@ -194,7 +228,11 @@ def main() -> None:
     verdicts = _judge(found, floors, args)
     computes = {peer.name: peer.computes for peer in peers}
     result = {
-        "setting": {key: value for key, value in vars(args).items() if key not in ("json", "verbose", "small")},
+        "setting": {
+            key: value
+            for key, value in vars(args).items()
+            if key not in ("json", "verbose", "small")
+        },
         "computes": computes,
         "skipped": skipped,
         "load_share": load.share,
@@ -206,7 +244,9 @@ def main() -> None:
     finish(result, verdicts, args.json)
 
 
-def _all_started(stack: ExitStack, args: argparse.Namespace, setting: Setting, skipped: dict[str, str]) -> list[Peer]:
+def _all_started(
+    stack: ExitStack, args: argparse.Namespace, setting: Setting, skipped: dict[str, str]
+) -> list[Peer]:
     peers = []
     for name in args.engines:
         try:
@@ -235,7 +275,9 @@ def _print(task: Task, found: Mapping[str, Any], failed: Mapping[str, str]) -> N
     for metric in task.metrics:
         print(f"  {metric}")
         for name, of in sorted(found[metric].items(), key=lambda item: item[1]["least"]):
-            print(f"    {name:28} {of['least']:9.4g}   median {of['median']:.4g} [{of['q1']:.4g}, {of['q3']:.4g}]")
+            print(
+                f"    {name:28} {of['least']:9.4g}   median {of['median']:.4g} [{of['q1']:.4g}, {of['q3']:.4g}]"
+            )
     for name, reason in failed.items():
         print(f"    {name:28} left out: {reason}")
 
@@ -252,7 +294,9 @@ def _ratios(found: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def _judge(found: Mapping[str, Any], floors: Mapping[str, float], args: argparse.Namespace) -> Verdicts:
+def _judge(
+    found: Mapping[str, Any], floors: Mapping[str, float], args: argparse.Namespace
+) -> Verdicts:
     verdicts = Verdicts()
     print()
     prefill = f"prefill_{args.prompt}_s"
@@ -269,7 +313,9 @@ def _judge(found: Mapping[str, Any], floors: Mapping[str, float], args: argparse
     values: dict[str, Callable[[], float]] = {
         "auto_decode": lambda: least("decode_ms", f"{OURS} auto") / plain("decode_ms"),
         "auto_prefill": lambda: least(prefill, f"{OURS} auto") / plain(prefill),
-        "int8_decode_openvino": lambda: least("decode_ms", int8) / least("decode_ms", "OpenVINO bf16"),
+        "int8_decode_openvino": lambda: (
+            least("decode_ms", int8) / least("decode_ms", "OpenVINO bf16")
+        ),
         "int8_decode_llama_cpp": lambda: least("decode_ms", int8) / least("decode_ms", "llama.cpp"),
         "int8_decode_roofline": lambda: least("decode_ms", int8) / floors[int8],
         "int8_prefill_openvino": lambda: least(prefill, int8) / least(prefill, "OpenVINO bf16"),
@@ -284,18 +330,24 @@ def _judge(found: Mapping[str, Any], floors: Mapping[str, float], args: argparse
 
 def _gguf(args: argparse.Namespace) -> str | None:
     """The file that a converted model was made from."""
-    from ragauge import assets
+    from ragauge.assets import resolver
 
     if args.gguf:
         return args.gguf
-    fetched = assets.fetch(assets.describe(args.model)["source"])
+    fetched = resolver.fetch(resolver.describe(args.model)["source"])
     return next(map(str, fetched.rglob("*.gguf")), None)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="a name of the catalog, a source or a folder")
-    parser.add_argument("--gguf", help="the model's GGUF file (default: the one that it was converted from)")
+    parser.add_argument(
+        "--model",
+        default="smollm2-135m-instruct",
+        help="a name of the catalog, a source or a folder",
+    )
+    parser.add_argument(
+        "--gguf", help="the model's GGUF file (default: the one that it was converted from)"
+    )
     parser.add_argument(
         "--engines",
         type=lambda text: [name.strip() for name in text.split(",")],
@@ -304,22 +356,30 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=2, help="of every engine")
     parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--context", type=int, default=1000, help="tokens in the cache while decoding")
+    parser.add_argument(
+        "--context", type=int, default=1000, help="tokens in the cache while decoding"
+    )
     parser.add_argument("--new-tokens", type=int, default=20, help="decoded in a trial")
     parser.add_argument("--prompt", type=int, default=3000, help="tokens of the longer prompt")
     parser.add_argument("--side", type=int, default=8, help="prompts read together")
     parser.add_argument("--side-context", type=int, default=128, help="tokens of each of them")
     parser.add_argument("--side-new-tokens", type=int, default=32, help="written for each of them")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts and of the order")
-    parser.add_argument("--small", action="store_true", help="the shortest prompts, one trial: does it run?")
+    parser.add_argument(
+        "--small", action="store_true", help="the shortest prompts, one trial: does it run?"
+    )
     parser.add_argument("--verbose", action="store_true", help="let the engines print")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON in the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON in the last line"
+    )
     args = parser.parse_args()
     if args.small:
         parser.set_defaults(**SMALL)
         args = parser.parse_args()
     if unknown := set(args.engines) - set(ENGINES):
-        parser.error(f"--engines: unknown {', '.join(sorted(unknown))}; known: {', '.join(ENGINES)}")
+        parser.error(
+            f"--engines: unknown {', '.join(sorted(unknown))}; known: {', '.join(ENGINES)}"
+        )
     return args
 
 

@@ -1,11 +1,13 @@
-"""What pipelining saves: PipeRAG against RETRO and no retrieval, beside the ideal overlap and the performance model.
+"""What pipelining saves: PipeRAG against RETRO and no retrieval, beside the ideal overlap and the
+performance model.
 
-    python benchmarks/pipeline.py --database FOLDER --index LABEL --cores 0 --retrieval-cores 1 [--nprobe 64]
+    python benchmarks/pipeline.py --database FOLDER --index LABEL --cores 0 --retrieval-cores 1
+    [--nprobe 64]
 
-The server of the index and the decoder have cores of their own. All ways continue the same 64 tokens to 1,024 greedily,
-in a random order within each round, after one untimed run of each. With --onnx FOLDER (`ragauge piperag export`) ONNX
-Runtime generates; without retrieval our decoder in torch and transformers' in eager torch are timed beside it, and all
-must give the same tokens.
+The server of the index and the decoder have cores of their own. All ways continue the same 64
+tokens to 1,024 greedily, in a random order within each round, after one untimed run of each. With
+--onnx FOLDER (`ragauge piperag export`) ONNX Runtime generates; without retrieval our decoder in
+torch and transformers' in eager torch are timed beside it, and all must give the same tokens.
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.retrieval.service.cores import pin
+from ragauge.pipelines.service.cores import pin
 
 if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
-    from ragauge.engines import LM
-    from ragauge.generation.evaluation import EvaluationStretch
-    from ragauge.generation.performance import GenerationModel
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.generation.reader import NeighbourModel
-    from ragauge.generation.settings import PipelineSettings
-    from ragauge.generation.specification import PipelineSpecification
-    from ragauge.retrieval.service.process import Running
+    from ragauge.engines.lm import LM
+    from ragauge.pipelines.evaluation import EvaluationStretch
+    from ragauge.pipelines.performance import GenerationModel
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.reader import NeighbourModel
+    from ragauge.pipelines.service.process import Running
+    from ragauge.pipelines.settings import PipelineSettings
+    from ragauge.pipelines.specification import PipelineSpecification
 
 
 TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runtime
@@ -37,11 +39,13 @@ TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runti
 
 def main() -> None:
     args = _arguments()
-    from ragauge.retrieval.service.process import running
+    from ragauge.pipelines.service.process import running
 
     with ExitStack() as opened:
         options = ["--cores", args.retrieval_cores] if args.retrieval_cores else []
-        server = opened.enter_context(running(args.database / "indexes" / args.index, options=options))
+        server = opened.enter_context(
+            running(args.database / "indexes" / args.index, options=options)
+        )
         if args.cores:
             pin(args.cores)
         _compare(args, server, opened)
@@ -49,9 +53,9 @@ def main() -> None:
 
 def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> None:
     from ragauge.cost.machine import competing_load
-    from ragauge.generation.evaluation import texts
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.service.client import Client
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.evaluation import texts
+    from ragauge.pipelines.service.client import Client
 
     client = opened.enter_context(Client(server.address, deadline_s=120))
     [text] = texts(Database(args.database), args.tokens, 1)
@@ -71,16 +75,20 @@ def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> No
 
 
 class Transformers:
-    """`generate` of transformers with its cache, in eager torch: what an export is usually compared with."""
+    """`generate` of transformers with its cache, in eager torch: what an export is usually compared
+    with.
+    """
 
     def __init__(self, specification: PipelineSpecification) -> None:
         from transformers import AutoModelForCausalLM
 
-        from ragauge import assets
+        from ragauge.assets import gguf_weights, resolver
 
-        folder = assets.float_checkpoint(assets.resolve(specification.source))
+        folder = gguf_weights.float_checkpoint(resolver.resolve(specification.source))
         self.settings = specification.pipeline
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
+        self.model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype="float32", attn_implementation="eager"
+        ).eval()
 
     def warm_up(self, text: EvaluationStretch) -> None:
         """Generate once untimed."""
@@ -91,32 +99,53 @@ class Transformers:
         import torch
 
         from ragauge.cost.trace import Call
-        from ragauge.generation.pipeline import PROMPT
+        from ragauge.pipelines.pipeline import PROMPT
 
-        prompt, new = torch.tensor([text.ids[:PROMPT]]), self.settings.tokens - PROMPT
+        prompt = torch.tensor([text.ids[:PROMPT]])
+        new = self.settings.tokens - PROMPT
         started = time.perf_counter()
-        limits = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
-        [ids] = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), **limits).tolist()
+        limits = {
+            "do_sample": False,
+            "min_new_tokens": new,
+            "max_new_tokens": new,
+            "pad_token_id": 0,
+        }
+        [ids] = self.model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), **limits
+        ).tolist()
         seconds = time.perf_counter() - started
-        return ids[PROMPT:], None, [Call("decode", (1,), (PROMPT,), steps=new, seconds=seconds)], seconds
+        return (
+            ids[PROMPT:],
+            None,
+            [Call("decode", (1,), (PROMPT,), steps=new, seconds=seconds)],
+            seconds,
+        )
 
 
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
-    from ragauge.engines import load_lm
-    from ragauge.generation.modes import Checkpoint
-    from ragauge.generation.modes._joint import JointDecoder
-    from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
-    from ragauge.generation.modes.joint import JointAttention
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.generation.settings import PipelineSettings
-    from ragauge.generation.specification import specify
+    from ragauge.engines.loading import load_lm
+    from ragauge.pipelines.modes import Checkpoint
+    from ragauge.pipelines.modes._joint import JointDecoder
+    from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+    from ragauge.pipelines.modes.joint import JointAttention
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.settings import PipelineSettings
+    from ragauge.pipelines.specification import specify
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
     adapters = None if args.mode == "joint" else "untrained"
-    read = {"mode": args.mode, "adapters": adapters, "task": "generate", "tokens": args.tokens, "trials": 2}
+    read = {
+        "mode": args.mode,
+        "adapters": adapters,
+        "task": "generate",
+        "tokens": args.tokens,
+        "trials": 2,
+    }
     if args.mode == "joint":
-        exported = Checkpoint(exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer)
+        exported = Checkpoint(
+            exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer
+        )
         joint = JointDecoder(torch_lm, JointAttention())
         lm: NeighbourModel = OnnxJointDecoder(exported, joint.mode) if args.onnx else joint
     else:
@@ -125,12 +154,24 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
     schedules: dict[str, dict[str, Any]] = {
         "no_retrieval": {"schedule": "no_retrieval"},
         "retro": {"schedule": "retro", "nprobe": args.nprobe},
-        **{f"piperag m={m}": {**piperag, "interval": m, "nprobe": args.nprobe} for m in args.intervals},
-        **{f"piperag S3 m={m}": {**piperag, "interval": m, "nprobe": "hide"} for m in args.intervals},
+        **{
+            f"piperag m={m}": {**piperag, "interval": m, "nprobe": args.nprobe}
+            for m in args.intervals
+        },
+        **{
+            f"piperag S3 m={m}": {**piperag, "interval": m, "nprobe": "hide"}
+            for m in args.intervals
+        },
     }
-    facts: dict[str, Any] = {"model": args.model, "database": args.database.name, "index": None, "source": args.model}
+    facts: dict[str, Any] = {
+        "model": args.model,
+        "database": args.database.name,
+        "index": None,
+        "source": args.model,
+    }
     specifications = {
-        name: specify(PipelineSettings(**read, **schedule), **facts) for name, schedule in schedules.items()
+        name: specify(PipelineSettings(**read, **schedule), **facts)
+        for name, schedule in schedules.items()
     }
     ways: dict[str, Pipeline | Transformers] = {
         name: Pipeline(lm, specification, client) for name, specification in specifications.items()
@@ -142,8 +183,10 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
 
 
 def _crossed(lm: LM) -> NeighbourModel:
-    """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
-    from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
+    """The decoder with cross-attention that was not trained: it takes the time that it takes
+    trained.
+    """
+    from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
 
     return CrossDecoder(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
 
@@ -151,7 +194,9 @@ def _crossed(lm: LM) -> NeighbourModel:
 def _report(ways: dict[str, Pipeline | Transformers], runs: dict[str, Any]) -> None:
     from ragauge.cost import overlap
 
-    medians = {name: statistics.median(seconds for *_, seconds in found) for name, found in runs.items()}
+    medians = {
+        name: statistics.median(seconds for *_, seconds in found) for name, found in runs.items()
+    }
     errors = []
     for name, found in runs.items():
         ideal = statistics.median(overlap.ideal_s(trace) for _, trace, _ in found)
@@ -172,27 +217,36 @@ def _report(ways: dict[str, Pipeline | Transformers], runs: dict[str, Any]) -> N
 
 
 def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | None:
-    """Predicted seconds of a way: its parts fitted to its first trial, whose waits and overlap are not looked at.
+    """Predicted seconds of a way: its parts fitted to its first trial, whose waits and overlap are
+    not looked at.
 
     None without retrieval, of which there is nothing to overlap.
     """
     from ragauge.cost import overlap
-    from ragauge.generation.performance import GenerationModel
+    from ragauge.pipelines.performance import GenerationModel
 
-    settings, first = way.settings, traces[0]
+    settings = way.settings
+    first = traces[0]
     searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]
     if not searches:
         return None
-    return overlap.ideal_s(_predicted_trace(GenerationModel.of(first), settings, statistics.median(searches)))
+    return overlap.ideal_s(
+        _predicted_trace(GenerationModel.of(first), settings, statistics.median(searches))
+    )
 
 
-def _predicted_trace(model: GenerationModel, settings: PipelineSettings, retrieval_s: float) -> Trace:
+def _predicted_trace(
+    model: GenerationModel, settings: PipelineSettings, retrieval_s: float
+) -> Trace:
     """The predicted trace of continuing 64 tokens, with searches that take so many seconds."""
     from ragauge.cost import overlap
     from ragauge.cost.trace import Call
-    from ragauge.generation.windows import CHUNK, NEIGHBOUR
+    from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
-    trace, length, k, windows = [], CHUNK, settings.neighbours, settings.make_schedule().windows
+    trace = []
+    length = CHUNK
+    k = settings.neighbours
+    windows = settings.make_schedule().windows
     while length < settings.tokens:
         end = min(settings.tokens, windows.first(windows.of(length - 1) + 1) + 1)
         stage = overlap.PREFETCH if windows.stale and length > CHUNK else overlap.RETRIEVAL
@@ -202,7 +256,9 @@ def _predicted_trace(model: GenerationModel, settings: PipelineSettings, retriev
             Call(read, (NEIGHBOUR,) * k, (1,) * k, parallel=True, seconds=model.read_s(k)),
         ]
         seconds = model.decode_s(length, end - length, k * NEIGHBOUR)
-        trace.append(Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds))
+        trace.append(
+            Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds)
+        )
         length = end
     return trace
 
@@ -214,8 +270,18 @@ def _arguments() -> argparse.Namespace:
     add("--index", default="ivf", metavar="LABEL")
     add("--model", default="smollm2-135m-instruct")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
-    add("--mode", default="joint", choices=("joint", "cross_attention"), help="how neighbours are read")
-    add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime, exported by `ragauge piperag export`")
+    add(
+        "--mode",
+        default="joint",
+        choices=("joint", "cross_attention"),
+        help="how neighbours are read",
+    )
+    add(
+        "--onnx",
+        type=Path,
+        metavar="FOLDER",
+        help="generate by ONNX Runtime, exported by `ragauge piperag export`",
+    )
     add("--cores", help="of the decoder")
     add("--retrieval-cores", help="of the server")
     add("--threads", type=int, help="of the decoder; default: torch's own choice")

@@ -1,12 +1,14 @@
-"""What reuse of keys and values saves a waiting user: each method's first token over full prefill and its own work.
+"""What reuse of keys and values saves a waiting user: each method's first token over full prefill
+and its own work.
 
-    python benchmarks/reuse.py [--model smollm2-135m-instruct] [--dtype bfloat16] [--threads 2] [--trials 5]
-        [--sizes 20x150,10x1024] [--methods epic,cache_blend] [--json]
+    python benchmarks/reuse.py [--model smollm2-135m-instruct] [--dtype bfloat16] [--threads 2]
+        [--trials 5] [--sizes 20x150,10x1024] [--methods epic,cache_blend] [--json]
 
-Random tokens on random weights of the model's shape: a preamble of 39, documents of one length, a question of 11, a
-task of 13, one token written. What is prepared of documents lies in memory. The methods are interleaved, ratios are of
-least times. A method's work is its online multiply-accumulates (cost.flop) over full prefill's; moving and choosing
-tokens count none. "Choosing" is what an answer takes beyond its traced calls.
+Random tokens on random weights of the model's shape: a preamble of 39, documents of one length, a
+question of 11, a task of 13, one token written. What is prepared of documents lies in memory. The
+methods are interleaved, ratios are of least times. A method's work is its online
+multiply-accumulates (cost.flop) over full prefill's; moving and choosing tokens count none.
+"Choosing" is what an answer takes beyond its traced calls.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from ragauge.cost import shapes, tokens
 from ragauge.cost.flop import trace_macs
 from ragauge.cost.machine import cpu_model
 from ragauge.cost.trace import elapsed, online
-from ragauge.engines import LM, Limits
+from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
-from ragauge.methods import Method, make
-from ragauge.prompts import Prompt
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts import Prompt
 from targets import Verdicts
 
 FULL = "naive"
@@ -62,8 +66,11 @@ class Size(NamedTuple):
 def main() -> None:
     args = _arguments()
     names = [FULL, *(name for name in args.methods if name != FULL)]
-    verdicts, results = Verdicts(), {}
-    print(f"{args.model} {args.dtype} on {cpu_model()}, {args.threads or 'all'} threads, {args.trials} trials")
+    verdicts = Verdicts()
+    results = {}
+    print(
+        f"{args.model} {args.dtype} on {cpu_model()}, {args.threads or 'all'} threads, {args.trials} trials"
+    )
     for size in args.sizes:
         lm, prompt = _material(args, size)
         results[str(size)] = found = _measured(lm, prompt, names, args.trials)
@@ -83,7 +90,8 @@ def _measured(lm: LM, prompt: Prompt, names: list[str], trials: int) -> dict[str
     """By method: the seconds to the first token, the work, and where its time goes."""
     methods: dict[str, Method] = {name: make(name, **METHODS[name]) for name in names}
     parts: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in names}
-    states, traces = {}, {}
+    states = {}
+    traces = {}
     for name, method in methods.items():
         with lm.tracing() as trace:
             states[name] = method.prepare(lm, prompt)
@@ -142,13 +150,19 @@ def _judge(verdicts: Verdicts, size: Size, found: dict[str, dict[str, Any]]) -> 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="a model whose shape is known")
+    parser.add_argument(
+        "--model", default="smollm2-135m-instruct", help="a model whose shape is known"
+    )
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int, help="default: torch's own choice")
     parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--sizes", type=lambda text: [*map(Size.of, text.split(","))], default="20x150,10x1024")
+    parser.add_argument(
+        "--sizes", type=lambda text: [*map(Size.of, text.split(","))], default="20x150,10x1024"
+    )
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
-    parser.add_argument("--json", action="store_true", help="print the result as JSON in the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON in the last line"
+    )
     return parser.parse_args()
 
 

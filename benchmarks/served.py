@@ -1,7 +1,8 @@
-"""The client's own cost of requests to a server: many open at once, to a server that only sends back tokens.
+"""The client's own cost of requests to a server: many open at once, to a server that only sends
+back tokens.
 
-The server is a process of its own and sends each response at a fixed pace, so that what is more is the client's delay
-and, on few cores, the server's.
+The server is a process of its own and sends each response at a fixed pace, so that what is more is
+the client's delay and, on few cores, the server's.
 
     python benchmarks/served.py --open 1000 --tokens 20 --pace 1.0 --json
 """
@@ -18,8 +19,8 @@ from typing import Any
 
 from _common import finish, load_line, times
 from ragauge.cost.machine import competing_load
-from ragauge.io.http import JsonServer
-from ragauge.io.streams import StreamClient
+from ragauge.engines.served.http import JsonServer
+from ragauge.engines.served.streams import StreamClient
 from targets import Verdicts
 
 
@@ -55,26 +56,40 @@ def main() -> None:
         "late_p99_s": late[int(0.99 * len(late))] if late else None,
         "load_share": load.share,
     }
-    print(f"{args.open} open requests, {events} events: {result['cpu_us_per_event']:.0f} us of CPU time an event")
+    print(
+        f"{args.open} open requests, {events} events: {result['cpu_us_per_event']:.0f} us of CPU time an event"
+    )
     print(
         f"{result['cpu_share_of_one_core']:.0%} of a core; loop late by {result['late_p99_s']:.4f} s (99th percentile)"
     )
-    print(f"first token {result['first_token_s']['median']:.4f} s, worst {result['worst_first_token_s']:.4f} s")
-    print(f"a token takes {result['per_token_over_pace_ms']['median']:.2f} ms more than the server's pace")
+    print(
+        f"first token {result['first_token_s']['median']:.4f} s, worst {result['worst_first_token_s']:.4f} s"
+    )
+    print(
+        f"a token takes {result['per_token_over_pace_ms']['median']:.2f} ms more than the server's pace"
+    )
     print(load_line(load))
     finish(result, Verdicts(), args.json)
 
 
 def ask(client: StreamClient, url: str, requests: int) -> list[tuple[float, float, float]]:
-    """(seconds to the first token, to the last, of each later token) of requests that are sent at once."""
-    server, start = JsonServer(url, timeout_s=600), threading.Barrier(requests)
-    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x" * 4000}], "stream": True}
+    """(seconds to the first token, to the last, of each later token) of requests that are sent at
+    once.
+    """
+    server = JsonServer(url, timeout_s=600)
+    start = threading.Barrier(requests)
+    body: dict[str, Any] = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "x" * 4000}],
+        "stream": True,
+    }
 
     def one(_: int) -> tuple[float, float, float]:
         sent: list[float] = []
         start.wait()
         completion = client.complete(server, "chat/completions", body, "m", sent)
-        first, last = completion.pieces[0].at, completion.pieces[-1].at
+        first = completion.pieces[0].at
+        last = completion.pieces[-1].at
         return first - sent[0], last - sent[0], (last - first) / max(1, len(completion.pieces) - 1)
 
     with ThreadPoolExecutor(requests) as pool:
@@ -89,12 +104,15 @@ def serve(parent: Connection, tokens: int, pace_s: float) -> None:
         data = f"data: {json.dumps(event)}\n\n".encode()
         return b"%x\r\n%b\r\n" % (len(data), data)
 
-    token, end = chunk("The"), chunk("", "stop") + b"0\r\n\r\n"
+    token = chunk("The")
+    end = chunk("", "stop") + b"0\r\n\r\n"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         await reader.readexactly(int(head.lower().partition("content-length:")[2].split()[0]))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         next_at = time.perf_counter()
         for _ in range(tokens):
             writer.write(token)

@@ -1,10 +1,12 @@
-"""The retrieval service under load and faults: kills of a part, a slow reader, a flood of oversized requests.
+"""The retrieval service under load and faults: kills of a part, a slow reader, a flood of oversized
+requests.
 
-    python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json] [--write]     or: make load-test
+    python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json] [--write]     or:
+    make load-test
 
-Two servers hold half of the vectors each. Every client asks both at once, one request after another, and repeats what
-is lost within its deadline. Exit code 1 if a request stayed without an answer, had two, or another than on the idle
-servers.
+Two servers hold half of the vectors each. Every client asks both at once, one request after
+another, and repeats what is lost within its deadline. Exit code 1 if a request stayed without an
+answer, had two, or another than on the idle servers.
 """
 
 import argparse
@@ -28,17 +30,22 @@ import numpy as np
 
 import _vectors
 from ragauge.cost.machine import cpu_model, provenance
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service.client import Client, RetrievalError, method
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.process import Running, running_command
-from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service.client import Client, RetrievalError, method
+from ragauge.pipelines.service.fanout import Fanout
+from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
-PARTS, K, DISTINCT, DIM = 2, 10, 64, 64
-DEADLINE_S, RETRIES = 60.0, 4
+PARTS = 2
+K = 10
+DISTINCT = 64
+DIM = 64
+DEADLINE_S = 60.0
+RETRIES = 4
 OVERSIZED = 2 << 20  # bytes; servers take one MiB
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "service.md"
-BEGIN, END = "<!-- begin: make load-test -->\n", "<!-- end: make load-test -->"
+BEGIN = "<!-- begin: make load-test -->\n"
+END = "<!-- end: make load-test -->"
 
 
 @dataclass
@@ -47,7 +54,8 @@ class Tally:
 
     sent: int = 0
     latency_s: list[float] = field(default_factory=list)
-    answered: Counter[tuple[int, int]] = field(default_factory=Counter)  # (client, number of its request)
+    # (client, number of its request)
+    answered: Counter[tuple[int, int]] = field(default_factory=Counter)
     changed: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     kills: int = 0
@@ -61,7 +69,9 @@ class Part:
     """The server of one part, which can be killed and started again on its port."""
 
     def __init__(self, folder: Path, number: int, stack: ExitStack) -> None:
-        self._folder, self._number, self._stack = folder, number, stack
+        self._folder = folder
+        self._number = number
+        self._stack = stack
         self.port = _free_port()
         self.running: Running | None = None
 
@@ -97,7 +107,8 @@ class Part:
 
 def main() -> None:
     args = _arguments()
-    tally, stop = Tally(), threading.Event()
+    tally = Tally()
+    stop = threading.Event()
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         folder = Path(made)
         _vectors.make(folder, args.vectors, DISTINCT, DIM)
@@ -133,7 +144,13 @@ def _query(number: int) -> Query:
     return Query(tokens=[number], k=K, nprobe=64, continuation=0)
 
 
-def _drive(client: int, addresses: list[str], expected: list[list[int]], tally: Tally, stop: threading.Event) -> None:
+def _drive(
+    client: int,
+    addresses: list[str],
+    expected: list[list[int]],
+    tally: Tally,
+    stop: threading.Event,
+) -> None:
     """One client's requests, until it is time to stop."""
     with ExitStack() as opened:
         clients = [Client(address, deadline_s=DEADLINE_S, retries=RETRIES) for address in addresses]
@@ -184,7 +201,10 @@ def _read_slowly(port: int, tally: Tally, stop: threading.Event) -> None:
         link.start()
         with Client(address, deadline_s=30.0) as client:
             while not stop.is_set():
-                pending = [client.start([Query(tokens=[0], k=250, nprobe=256, continuation=0)] * 8) for _ in range(4)]
+                pending = [
+                    client.start([Query(tokens=[0], k=250, nprobe=256, continuation=0)] * 8)
+                    for _ in range(4)
+                ]
                 stop.wait(5.0)
                 for one in pending:
                     one.cancel()
@@ -244,17 +264,23 @@ def _table(result: dict[str, Any]) -> str:
         **{f"latency, {name}": f"{value:,.1f} ms" for name, value in latency.items()},
         "requests a second": f"{result['requests_per_s']:.1f}",
         "kills of a part": result["kills"],
-        "oversized requests, by status": ", ".join(f"{name} {count:,}" for name, count in result["oversized"].items()),
+        "oversized requests, by status": ", ".join(
+            f"{name} {count:,}" for name, count in result["oversized"].items()
+        ),
         "bytes read by the slow reader": f"{result['slow_reader_bytes']:,}",
         "most memory of a server": f"{result['server_mib']:.0f} MiB",
         **{f"error, {count} times": error for error, count in result["errors"].items()},
     }
     on = f"{date.today():%-d %B %Y}, {cpu_model()}, {os.cpu_count()} logical cores"
-    head = (
-        f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors, {result['seconds']:.0f} s; {on}."
-    )
+    head = f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors, {result['seconds']:.0f} s; {on}."
     return "\n".join(
-        [head, "", "| what | result |", "| --- | --: |", *(f"| {name} | {value} |" for name, value in rows.items())]
+        [
+            head,
+            "",
+            "| what | result |",
+            "| --- | --: |",
+            *(f"| {name} | {value} |" for name, value in rows.items()),
+        ]
     )
 
 
@@ -278,7 +304,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--vectors", type=int, default=20_000)
     parser.add_argument("--kill-every", type=float, default=15.0, metavar="SECONDS")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the figures here, with the machine")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.json",
+        help="also write the figures here, with the machine",
+    )
     parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
     return parser.parse_args()
 

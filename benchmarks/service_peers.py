@@ -1,11 +1,14 @@
-"""The retrieval service beside vector databases: the same vectors, recall and cores; queries a second, p50 and p99.
+"""The retrieval service beside vector databases: the same vectors, recall and cores; queries a
+second, p50 and p99.
 
-    python benchmarks/service_peers.py --folder FOLDER [--vectors 50000] [--clients 16] [--seconds 20] [--json]
+    python benchmarks/service_peers.py --folder FOLDER [--vectors 50000] [--clients 16] [--seconds
+    20] [--json]
 
-Each system gets the least nprobe whose recall@10 reaches the target on the queries, then its clients ask one query
-after another. LanceDB runs in the process of its clients, as it is used; pgvector is PostgreSQL (the wheel `pgserver`),
-asked over its Unix socket. Peers that are not installed are left out. Indexes are built once in FOLDER: a second call
-measures alone. Peers: `pip install lancedb pgserver "psycopg[binary]"`.
+Each system gets the least nprobe whose recall@10 reaches the target on the queries, then its
+clients ask one query after another. LanceDB runs in the process of its clients, as it is used;
+pgvector is PostgreSQL (the wheel `pgserver`), asked over its Unix socket. Peers that are not
+installed are left out. Indexes are built once in FOLDER: a second call measures alone. Peers: `pip
+install lancedb pgserver "psycopg[binary]"`.
 """
 
 import argparse
@@ -25,11 +28,13 @@ import numpy as np
 
 import _vectors
 from ragauge.cost.machine import competing_load, provenance
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service.client import Client
-from ragauge.retrieval.service.process import running_command
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service.client import Client
+from ragauge.pipelines.service.process import running_command
 
-K, QUERIES, WARM_UP_S = 10, 500, 1.0
+K = 10
+QUERIES = 500
+WARM_UP_S = 1.0
 NPROBES = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 Ask = Callable[[int, int], np.ndarray]  # (number of a query, nprobe) -> ids (K,)
 Opened = Callable[[ExitStack], Ask]  # what a client of its own asks with
@@ -61,7 +66,8 @@ def service(folder: Path, window_ms: float = 0.0) -> Iterator[Opened]:
 @contextmanager
 def in_process(folder: Path) -> Iterator[Opened]:
     """The same index without a service."""
-    queries, index = np.load(folder / "queries.npy"), _vectors.RECIPE.open(_vectors.build(folder))
+    queries = np.load(folder / "queries.npy")
+    index = _vectors.RECIPE.open(_vectors.build(folder))
 
     def ask(number: int, nprobe: int) -> np.ndarray:
         return index.search(queries[number : number + 1], K, nprobe)[1][0]
@@ -75,13 +81,16 @@ def lancedb(folder: Path) -> Iterator[Opened]:
     import lancedb as peer
     import pyarrow as pa
 
-    queries, base = np.load(folder / "queries.npy"), np.load(folder / "base.npy")
+    queries = np.load(folder / "queries.npy")
+    base = np.load(folder / "base.npy")
     database = peer.connect(str(folder / "lancedb"))
     try:
         table = database.open_table("base")
     except Exception:  # each version has its own for a table that is not there
         column = pa.FixedSizeListArray.from_arrays(pa.array(base.ravel()), base.shape[1])
-        table = database.create_table("base", pa.table({"id": np.arange(len(base)), "vector": column}))
+        table = database.create_table(
+            "base", pa.table({"id": np.arange(len(base)), "vector": column})
+        )
         table.create_index(
             metric="l2",
             num_partitions=1,
@@ -92,7 +101,12 @@ def lancedb(folder: Path) -> Iterator[Opened]:
 
     def ask(number: int, nprobe: int) -> np.ndarray:
         search = (
-            table.search(queries[number]).limit(K).nprobes(1).ef(max(nprobe, 2 * K)).refine_factor(2).select(["id"])
+            table.search(queries[number])
+            .limit(K)
+            .nprobes(1)
+            .ef(max(nprobe, 2 * K))
+            .refine_factor(2)
+            .select(["id"])
         )
         found: np.ndarray = search.select(["id"]).to_arrow()["id"].to_numpy()
         return found
@@ -163,12 +177,17 @@ def measure(opened: Opened, expected: np.ndarray, args: argparse.Namespace) -> d
     with ExitStack() as stack:
         ask = opened(stack)
         for nprobe in NPROBES:
-            reached = _vectors.recall(np.stack([ask(number, nprobe) for number in range(QUERIES)]), expected)
+            reached = _vectors.recall(
+                np.stack([ask(number, nprobe) for number in range(QUERIES)]), expected
+            )
             if reached >= args.recall:
                 break
     latency: list[float] = []
     began = time.perf_counter() + WARM_UP_S
-    work = [partial(_drive, opened, number, nprobe, began, args.seconds, latency) for number in range(args.clients)]
+    work = [
+        partial(_drive, opened, number, nprobe, began, args.seconds, latency)
+        for number in range(args.clients)
+    ]
     with competing_load() as load:
         _vectors.in_threads(work)
     p50, p99 = np.percentile(1e3 * np.array(latency), [50, 99])
@@ -179,10 +198,13 @@ def measure(opened: Opened, expected: np.ndarray, args: argparse.Namespace) -> d
     }  # fmt: skip
 
 
-def _drive(opened: Opened, client: int, nprobe: int, began: float, seconds: float, latency: list[float]) -> None:
+def _drive(
+    opened: Opened, client: int, nprobe: int, began: float, seconds: float, latency: list[float]
+) -> None:
     """One client's queries; those that end within the measured time count."""
     with ExitStack() as stack:
-        ask, number = opened(stack), client
+        ask = opened(stack)
+        number = client
         while (start := time.perf_counter()) < began + seconds:
             ask(number % QUERIES, nprobe)
             end = time.perf_counter()
@@ -213,14 +235,18 @@ def main() -> None:
         "clients": args.clients,
         "seconds": args.seconds,
         "threads": os.environ.get("OMP_NUM_THREADS"),
-        "peers": {needs: version(needs) for needs, _ in SYSTEMS.values() if needs and find_spec(needs)},
+        "peers": {
+            needs: version(needs) for needs, _ in SYSTEMS.values() if needs and find_spec(needs)
+        },
         "systems": found,
     }
     print(json.dumps(result) if args.json else _table(found))
 
 
 def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
-    lines = [f"{'system':20} {'nprobe':>6} {'recall':>7} {'queries/s':>10} {'p50 ms':>8} {'p99 ms':>8}"]
+    lines = [
+        f"{'system':20} {'nprobe':>6} {'recall':>7} {'queries/s':>10} {'p50 ms':>8} {'p99 ms':>8}"
+    ]
     for name, one in found.items():
         if one:
             lines.append(
@@ -232,7 +258,9 @@ def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--folder", type=Path, required=True, help="of vectors and indexes; made if it is not there")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="of vectors and indexes; made if it is not there"
+    )
     parser.add_argument("--vectors", type=int, default=50_000)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--recall", type=float, default=0.95, help="at 10")

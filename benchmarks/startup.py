@@ -1,10 +1,12 @@
-"""Seconds until something is there: `ragauge --help`, one question's answer, and, where asked, whole runs.
+"""Seconds until something is there: `ragauge --help`, one question's answer, and, where asked,
+whole runs.
 
     python benchmarks/startup.py [--trials 3] [--smoke] [--default] [--full] [--tests] [--json]
 
-Whole runs are made in a folder where nothing has been run; what assets were downloaded before is used. Run it alone on
-the machine: a run of the workflow takes all cores. Their CPU seconds, which are printed too, say more on a busy one.
-What a run says at its start about its time is compared with the time that it took.
+Whole runs are made in a folder where nothing has been run; what assets were downloaded before is
+used. Run it alone on the machine: a run of the workflow takes all cores. Their CPU seconds, which
+are printed too, say more on a busy one. What a run says at its start about its time is compared
+with the time that it took.
 """
 
 import argparse
@@ -43,13 +45,18 @@ _ENDED = re.compile(r"^\[(.+)\]\nFinished jobid: (\d+) ", re.MULTILINE)
 def main() -> None:
     args = _arguments()
     print(f"{cpu_model()}, {os.cpu_count()} cores")
-    verdicts, rules, cpu = Verdicts(), {}, {}
-    with competing_load() as load:  # before: of jobs that outlive their parents nobody knows whose they are
+    verdicts = Verdicts()
+    rules = {}
+    cpu = {}
+    # before: of jobs that outlive their parents nobody knows whose they are
+    with competing_load() as load:
         time.sleep(WATCHED_S)
     print(load_line(load))
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        verdicts.check("help_s", min(seconds(["ragauge", "--help"], folder) for _ in range(args.trials)))
+        verdicts.check(
+            "help_s", min(seconds(["ragauge", "--help"], folder) for _ in range(args.trials))
+        )
         verdicts.check("one_question_s", one_question(folder, args.trials))
         repeated = []
         for name in CONFIGURATIONS:
@@ -74,20 +81,35 @@ def main() -> None:
             verdicts.skip("tests_s", "needs --tests")
     for name, value in cpu.items():
         print(f"{name}: {value:.0f} CPU seconds")
-    finish({"job_seconds": rules, "cpu_seconds": cpu, "load_share": load.share}, verdicts, args.json)
+    finish(
+        {"job_seconds": rules, "cpu_seconds": cpu, "load_share": load.share}, verdicts, args.json
+    )
 
 
 def one_question(folder: Path, trials: int) -> float:
     """The least seconds in which a process answers one question of `wiki_single`."""
     questions = folder / "wiki_single.jsonl"
     seconds(["ragauge", "fetch", "--dataset", "wiki_single", "--out", str(questions)], folder)
-    question = ["--method", "superposition", "--dataset", "wiki_single", "--examples", str(questions), "--limit", "1"]
+    question = [
+        "--method",
+        "superposition",
+        "--dataset",
+        "wiki_single",
+        "--examples",
+        str(questions),
+        "--limit",
+        "1",
+    ]
     command = ["ragauge", "run", *question, "--model", "smollm2-135m-instruct"]
-    return min(seconds([*command, "--out", f"answer_{trial}.jsonl"], folder) for trial in range(trials))
+    return min(
+        seconds([*command, "--out", f"answer_{trial}.jsonl"], folder) for trial in range(trials)
+    )
 
 
 def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[str, float], float]:
-    """Seconds of a configuration's run, of one with nothing to do, of each rule's jobs, and as the run estimated."""
+    """Seconds of a configuration's run, of one with nothing to do, of each rule's jobs, and as the
+    run estimated.
+    """
     folder.mkdir()
     for part in WORKFLOW:
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
@@ -97,7 +119,8 @@ def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[s
     whole = seconds(command, folder, log)
     spent = job_seconds(log.read_text(encoding="utf-8"))
     print(
-        f"{name}: {sum(spent.values()):.0f} s of jobs; " + ", ".join(f"{r} {s:.0f}" for r, s in [*spent.items()][:12])
+        f"{name}: {sum(spent.values()):.0f} s of jobs; "
+        + ", ".join(f"{r} {s:.0f}" for r, s in [*spent.items()][:12])
     )
     estimated = estimated_seconds(log.read_text(encoding="utf-8"))
     return whole, min(seconds(command, folder, log) for _ in range(trials)), spent, estimated
@@ -135,7 +158,9 @@ def seconds(command: list[str], folder: Path, log: Path | None = None) -> float:
     environment = {**os.environ, "PATH": f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}"}
     with open(log or os.devnull, "w") as out:
         started = time.perf_counter()
-        done = subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=out, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=out, stderr=out, check=False
+        )
         taken = time.perf_counter() - started
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
@@ -144,12 +169,25 @@ def seconds(command: list[str], folder: Path, log: Path | None = None) -> float:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=3, help="of each command but whole runs (default: %(default)s)")
-    parser.add_argument("--smoke", action="store_true", help="run the smoke experiment from nothing")
-    parser.add_argument("--default", action="store_true", help="run the default experiment from nothing")
-    parser.add_argument("--full", action="store_true", help="run all items on a small model from nothing")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=3,
+        help="of each command but whole runs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="run the smoke experiment from nothing"
+    )
+    parser.add_argument(
+        "--default", action="store_true", help="run the default experiment from nothing"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="run all items on a small model from nothing"
+    )
     parser.add_argument("--tests", action="store_true", help="run the tests")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on the last line"
+    )
     return parser.parse_args()
 
 

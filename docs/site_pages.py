@@ -1,7 +1,9 @@
-"""What the site holds besides docs/: pages and files elsewhere in the repository, and a reference that the code writes.
+"""What the site holds besides docs/: pages and files elsewhere in the repository, and a reference
+that the code writes.
 
-A hook of MkDocs. Every page stands where it stands in the repository, so that links between them hold in both places;
-what a page links to comes with it, and a folder that it links to becomes a list of what is in it.
+A hook of MkDocs, which is configured in docs/mkdocs.yml. Every page stands where it stands in the
+repository, so that links between them hold in both places; what a page links to comes with it, and
+a folder that it links to becomes a list of what is in it.
 """
 
 from __future__ import annotations
@@ -19,13 +21,19 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 FIRST = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "reports/index.md")
-LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path in a link or of a picture
+LINK = re.compile(  # the path in a link, of a picture, or in the definition of a number's link
+    r"(?<=\]\()(?!\w+:)([^)#\s]+)|(?<=\]: )(?!\w+:)(\S+\.csv)(?= \")"
+)
 INTERFACES = (
-    "ragauge.library",
-    "ragauge.methods",
+    "ragauge.library.models",
+    "ragauge.library.methods",
+    "ragauge.library.questions",
+    "ragauge.library.evaluation",
+    "ragauge.library.results",
+    "ragauge.methods.base.method",
     "ragauge.engines.protocol",
-    "ragauge.datasets",
-    "ragauge.metrics",
+    "ragauge.datasets.base.dataset",
+    "ragauge.metrics.base",
     "ragauge.results.runs",
     "ragauge.testing",
 )
@@ -34,12 +42,10 @@ WRITTEN_AGAINST = "# Interfaces\n\nThe library, and what methods, data sets, met
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The files of the site, each at its place in the repository."""
-    root = Path(config.config_file_path).parent
-    own = [file for file in files if str(file.abs_src_path).startswith(config.docs_dir)]
-    for file in own:
-        files.remove(file)
+    root = Path(config.config_file_path).parents[1]
     written = _reference(root)
-    waiting = [*FIRST, *(f"docs/{file.src_uri}" for file in own), *written]
+    own = [f"docs/{page.name}" for page in (root / "docs").glob("*.md")]
+    waiting = [*FIRST, *own, *written]
     texts: dict[str, str] = {}
     while waiting:
         place = waiting.pop()
@@ -48,8 +54,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         texts[place] = ""
         if place.endswith(".md"):
             text = written.get(place) or (root / place).read_text(encoding="utf-8")
-            texts[place] = LINK.sub(lambda link, at=place: _page_of_folder(root, at, link[1]), text)
-            waiting += [_place(place, link) for link in LINK.findall(text)]
+            texts[place] = LINK.sub(lambda link, at=place: _page_of_folder(root, at, link[0]), text)
+            waiting += [_place(place, link[0]) for link in LINK.finditer(text)]
             files.append(File.generated(config, place, content=texts[place]))
         elif (root / place).is_dir():
             waiting.append(f"{place}/index.md")
@@ -77,7 +83,11 @@ def _folder(folder: Path, place: str) -> str:
     """The page of a folder of rendered items: each picture, with its table as Markdown and CSV."""
     lines = [f"# {place}", ""]
     for picture in sorted(folder.glob("*.svg")):
-        forms = [f"[{end}]({picture.stem}.{end})" for end in ("md", "csv") if picture.with_suffix(f".{end}").exists()]
+        forms = [
+            f"[{end}]({picture.stem}.{end})"
+            for end in ("md", "csv")
+            if picture.with_suffix(f".{end}").exists()
+        ]
         lines += [
             f"## {picture.stem}",
             "",
@@ -88,15 +98,24 @@ def _folder(folder: Path, place: str) -> str:
             ", ".join(forms),
             "",
         ]
-    others = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.with_suffix(".svg").exists())
-    return "\n".join([*lines, *(f"- [{name}]({name})" for name in others if name != "index.md")]) + "\n"
+    others = sorted(
+        p.name for p in folder.iterdir() if p.is_file() and not p.with_suffix(".svg").exists()
+    )
+    return (
+        "\n".join([*lines, *(f"- [{name}]({name})" for name in others if name != "index.md")])
+        + "\n"
+    )
 
 
 def _title(item: str) -> str:
     """The first line of what is said of an item; nothing for other pictures."""
     from ragauge import registry
 
-    return (registry.module("item", item).__doc__ or "").partition("\n")[0] if item in registry.names("item") else ""
+    return (
+        (registry.module("item", item).__doc__ or "").partition("\n")[0]
+        if item in registry.names("item")
+        else ""
+    )
 
 
 # --- reference ---
@@ -122,7 +141,7 @@ def _command_line() -> str:
 
 
 def _help(*verb: str) -> str:
-    from ragauge.cli import main
+    from ragauge.cli._main import main
 
     os.environ["COLUMNS"] = "86"  # what a page is wide
     said = io.StringIO()
@@ -162,7 +181,12 @@ def _section(name: str, section: Mapping[str, Any]) -> Iterator[str]:
             if key in section.get("required", ())
             else ""
         )
-        cells = (f"`{key}`", about.get("description", ""), _type(about), f"`{default}`" if default else "")
+        cells = (
+            f"`{key}`",
+            about.get("description", ""),
+            _type(about),
+            f"`{default}`" if default else "",
+        )
         yield f"| {' | '.join(_cell(str(cell)) for cell in cells)} |"
 
 
@@ -177,7 +201,9 @@ def _type(about: Mapping[str, Any]) -> str:
         name = about["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if choices := about.get("anyOf") or about.get("oneOf"):
-        return " or ".join(dict.fromkeys(_type(one) for one in choices if one.get("type") != "null"))
+        return " or ".join(
+            dict.fromkeys(_type(one) for one in choices if one.get("type") != "null")
+        )
     if "enum" in about or "const" in about:
         return ", ".join(f"`{value}`" for value in about.get("enum", [about.get("const")]))
     if about.get("type") == "array":

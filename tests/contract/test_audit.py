@@ -18,12 +18,16 @@ UNKNOWN = {"name": "c", "skip_reason": "not found"}
         ([SOUND, FLAWED], 1, "audit: b 2: CVE-1, fixed in 3"),
     ],
 )
-def test_what_is_found_decides(packages: list[Any], code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_found_decides(
+    packages: list[Any], code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert audit.judged(packages) == code
     assert line in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(("required", "code"), [("1", 1), ("0", 0), ("", 0)])
-def test_a_release_wants_the_database(required: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_wants_the_database(
+    required: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AUDIT_REQUIRED", required)
     assert audit.judged([UNKNOWN]) == code

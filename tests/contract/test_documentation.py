@@ -1,4 +1,6 @@
-"""The pages name what there is: commands parse, components and options are described, links lead somewhere."""
+"""The pages name what there is: commands parse, components and options are described, links lead
+somewhere.
+"""
 
 import argparse
 import pkgutil
@@ -19,7 +21,7 @@ from ragauge.cli._parser import command_parser, leaves
 from ragauge.config import loading
 from ragauge.config.reading import checked
 from ragauge.config.schema import Config
-from ragauge.methods import Method
+from ragauge.methods.base.method import Method
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -44,7 +46,11 @@ def commands(page: str, program: str = "ragauge") -> list[list[str]]:
     """The arguments of every line of an indented block that calls a program."""
     joined = page.replace("\\\n", " ")
     lines = re.findall(rf"^    {program} (.+)$", joined, re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines if program != "ragauge" or line[0].isalpha()]
+    return [
+        shlex.split(line, comments=True)
+        for line in lines
+        if program != "ragauge" or line[0].isalpha()
+    ]
 
 
 def test_every_command_parses(root: Path) -> None:
@@ -95,7 +101,9 @@ def test_every_command_finds_what_it_names_in_its_configuration(root: Path, page
     for arguments, parsed in configured(text(root, page)):
         config = loading.load(root / parsed.config)
         if section := section_of(arguments):
-            options.label(getattr(config, section), parsed.entry, "entry", f"{parsed.config}: {section}")
+            options.label(
+                getattr(config, section), parsed.entry, "entry", f"{parsed.config}: {section}"
+            )
         for option, section in NAMED.items():
             named = getattr(parsed, option, None) or []
             for label in [named] if isinstance(named, str) else named:
@@ -156,7 +164,9 @@ def test_every_promise_names_a_test_that_exists(root: Path) -> None:
     assert len(rows) >= 40
     assert all(re.search(r"\.py::test_", row) for row in rows)
     for file, test in re.findall(r"`([\w/]+\.py)::(test_\w+)`", page):
-        assert re.search(rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE), test
+        assert re.search(
+            rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE
+        ), test
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -176,7 +186,9 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
     content = text(root, page)
     made_by_examples = set(re.findall(r"^(?:#|\.\.) (\S+/\S+)$", content, re.MULTILINE))
     prose = re.sub(r"^```.*?^```$", "", content, flags=re.MULTILINE | re.DOTALL)
-    named = set(re.findall(r"(?<![\w./:<>{}-])[\w-]+/[\w./-]*\.(?:py|smk|yaml|json|csv|def|proto)\b", prose))
+    named = set(
+        re.findall(r"(?<![\w./:<>{}-])[\w-]+/[\w./-]*\.(?:py|smk|yaml|json|csv|def|proto)\b", prose)
+    )
     for path in named - made_by_examples:
         places = (root / path, root / "src/ragauge" / path)
         assert path.startswith("results/") or any(place.exists() for place in places), path
@@ -185,10 +197,13 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
 def test_every_named_module_exists(root: Path) -> None:
     pages = "\n".join(text(root, page) for page in PAGES)
     for name in set(re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", pages)):
-        if name != "ragauge.retrieval.v1.Retrieval":  # the service's name on the wire
+        if name != "ragauge.pipelines.retrieval.v1.Retrieval":  # the service's name on the wire
             assert pkgutil.resolve_name(name)
 
 
 def headings(content: str) -> set[str]:
     """The anchors of a page's headings."""
-    return {re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in re.findall(r"^#+ (.+)$", content, re.M)}
+    return {
+        re.sub(r"[^\w -]", "", line).lower().replace(" ", "-")
+        for line in re.findall(r"^#+ (.+)$", content, re.M)
+    }

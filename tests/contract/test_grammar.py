@@ -1,4 +1,6 @@
-"""The grammar of the command line (docs/command-line.md): one concept has one spelling, whatever the verb."""
+"""The grammar of the command line (docs/command-line.md): one concept has one spelling, whatever
+the verb.
+"""
 
 import argparse
 import ast
@@ -10,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli, registry
-from ragauge.cli import _parser
+from ragauge import registry
+from ragauge.cli import _main, _parser
 
 VERBS = registry.names("verb")
 # What a spelling stands for: how its value is written, in every verb that has it.
@@ -30,7 +32,13 @@ MEANING = {
     "--device": {"{auto,cpu,cuda}"},
 }
 # How a concept is recognised by its value, and the one way to spell it.
-SPELLING = {"FILE.yaml": "--config", "CONFIG": "config", "HOST:PORT": "--server", "KEY=VALUE": "--set", "I/N": "--part"}
+SPELLING = {
+    "FILE.yaml": "--config",
+    "CONFIG": "config",
+    "HOST:PORT": "--server",
+    "KEY=VALUE": "--set",
+    "I/N": "--part",
+}
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
@@ -75,7 +83,8 @@ def test_no_option_is_spelled_in_two_ways() -> None:
 
 def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
     known = {
-        prog: {name for p, action in OPTIONS if p == prog for name in action.option_strings} for prog, _ in OPTIONS
+        prog: {name for p, action in OPTIONS if p == prog for name in action.option_strings}
+        for prog, _ in OPTIONS
     }
     for prog, names in known.items():
         assert "--quiet" in names, prog
@@ -84,7 +93,7 @@ def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
 
 def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["--help"])
+        _main.main(["--help"])
     shown = re.findall(r"^  (\w+)  +[A-Z]", capsys.readouterr().out, re.MULTILINE)
     assert sorted(shown) == VERBS
 
@@ -100,10 +109,14 @@ def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_json_is_one_object_on_the_last_line(
-    command: str, key: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    key: str,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(root)
-    assert cli.main([*command.split(), "--json", "--quiet"]) == 0
+    assert _main.main([*command.split(), "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])[key]
     assert captured.err == ""
@@ -121,12 +134,14 @@ def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture
     assert ModelEntry(source="hf:HuggingFaceTB/SmolLM2").source == "hf:HuggingFaceTB/SmolLM2"
     said = []
     for name in ("mpt-7b-instruct", "MPT-7B-Instruct"):
-        assert cli.main(["cost", "--model", name, "--method", "naive"]) == 0
+        assert _main.main(["cost", "--model", name, "--method", "naive"]) == 0
         said.append(capsys.readouterr().out.lower())
     assert said[0] == said[1]
 
 
-def test_a_folder_of_that_spelling_is_not_the_catalogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_that_spelling_is_not_the_catalogs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ragauge.assets.catalog import spelled
 
     monkeypatch.chdir(tmp_path)
@@ -139,7 +154,11 @@ def test_a_folder_of_that_spelling_is_not_the_catalogs(tmp_path: Path, monkeypat
 
 
 def test_rules_use_todays_spelling(root: Path) -> None:
-    found = [command for path in (root / "workflow").rglob("*.smk") for command in commands(path.read_text())]
+    found = [
+        command
+        for path in (root / "workflow").rglob("*.smk")
+        for command in commands(path.read_text())
+    ]
     assert found
     for command in found:
         known = known_options(command)
@@ -169,13 +188,15 @@ def known_options(command: list[str]) -> set[str]:
 def completed(script: str, *words: str) -> list[str]:
     line = " ".join(f"'{word}'" for word in words)
     call = f'COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_ragauge; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 
 def printed_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as left:
-        cli.main(["--print-completion", shell])
+        _main.main(["--print-completion", shell])
     assert left.value.code == 0
     return capsys.readouterr().out
 

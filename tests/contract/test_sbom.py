@@ -1,4 +1,6 @@
-"""The bill of materials holds what the lock files pin, each package once, with the hashes of its files."""
+"""The bill of materials holds what the lock files pin, each package once, with the hashes of its
+files.
+"""
 
 import json
 import re
@@ -28,13 +30,17 @@ def test_the_bill_is_the_lock_file(root: Path, text: str) -> None:
     torch = (root / "envs/requirements-torch.txt").read_text()
     assert set(parts) - pins == set(re.findall(r"^(torch)==(\S+)", torch, re.M))
     assert pins <= set(parts)
-    hashes = sum(len(r["hashes"]) for one in parts.values() for r in one.get("externalReferences", ()))
+    hashes = sum(
+        len(r["hashes"]) for one in parts.values() for r in one.get("externalReferences", ())
+    )
     assert hashes == locked.count("--hash=sha256:")
 
 
 def test_it_is_valid_cyclonedx(text: str) -> None:
     schema = pytest.importorskip("cyclonedx.schema", reason="needs cyclonedx-python-lib")
-    validation = pytest.importorskip("cyclonedx.validation.json", reason="needs cyclonedx-python-lib")
+    validation = pytest.importorskip(
+        "cyclonedx.validation.json", reason="needs cyclonedx-python-lib"
+    )
     pytest.importorskip("jsonschema", reason="needs jsonschema")
     try:
         problem = validation.JsonStrictValidator(schema.SchemaVersion.V1_6).validate_str(text)

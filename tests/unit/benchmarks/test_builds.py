@@ -48,11 +48,18 @@ JOBS = tuple(job(step, chunks) for step in STEPS for chunks in (1000, 2000))
 BUILDS = Builds(JOBS, INDEX, nodes=1, cores=4)
 
 
-def planned(made: Any = BUILDS, chunks: float = 1e6, shards: int = 10, nlist: int = 64) -> dict[str, Any]:
+def planned(
+    made: Any = BUILDS, chunks: float = 1e6, shards: int = 10, nlist: int = 64
+) -> dict[str, Any]:
     """The steps of a build of so many chunks by name."""
     index = {"nlist": nlist, "train_vectors": 5000} if made.index.nlist else {"type": "hnsw"}
-    database = parsed(databases={"d": {"corpus": "wikipedia-sample", "shards": shards, "indexes": {"i": index}}})
-    return {step.step.removesuffix(" i"): step for step in made.plan(database.databases["d"], chunks, 5000)}
+    database = parsed(
+        databases={"d": {"corpus": "wikipedia-sample", "shards": shards, "indexes": {"i": index}}}
+    )
+    return {
+        step.step.removesuffix(" i"): step
+        for step in made.plan(database.databases["d"], chunks, 5000)
+    }
 
 
 def test_a_line_goes_through_its_points_and_never_falls() -> None:
@@ -72,7 +79,10 @@ def test_more_jobs_than_cores_take_rounds() -> None:
 
 def test_an_index_without_lists_holds_its_shard_in_memory() -> None:
     graph = INDEX.model_copy(update={"type": "hnsw", "nlist": None, "iterations": 0})
-    jobs = tuple(job(one.step, one.chunks, 100 + one.chunks / 10) if one.step == "add" else one for one in JOBS)
+    jobs = tuple(
+        job(one.step, one.chunks, 100 + one.chunks / 10) if one.step == "add" else one
+        for one in JOBS
+    )
     few, many = (planned(Builds(jobs, graph), shards=shards) for shards in (10, 1))
     assert (few["add"].job_gb, many["add"].job_gb) == pytest.approx((0.1 + 10, 0.1 + 100))
     assert few["embed"].job_gb == many["embed"].job_gb
@@ -81,12 +91,20 @@ def test_an_index_without_lists_holds_its_shard_in_memory() -> None:
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("step", BY_SHARD)
 def test_the_fit_of_small_builds_predicts_the_largest(path: Path, step: Any) -> None:
-    """What the capacity page rests on: jobs of one and two times the corpus against those of four times."""
+    """What the capacity page rests on: jobs of one and two times the corpus against those of four
+    times.
+    """
     measured = read_builds(path)
     largest = max(job.corpus for job in measured.jobs)
-    fit = Builds(tuple(job for job in measured.jobs if job.corpus < largest), measured.index).fit(step)
+    fit = Builds(tuple(job for job in measured.jobs if job.corpus < largest), measured.index).fit(
+        step
+    )
     for shards in (largest, 1):
-        seen = [job for job in measured.jobs if (job.step, job.corpus, job.shards) == (step, largest, shards)]
+        seen = [
+            job
+            for job in measured.jobs
+            if (job.step, job.corpus, job.shards) == (step, largest, shards)
+        ]
         assert seen, (step, shards)
         predicted = sum(fit.seconds(job.load) for job in seen)
         assert predicted == pytest.approx(sum(job.seconds for job in seen), rel=0.15, abs=0.5)
@@ -98,17 +116,26 @@ def test_memory_is_flat_over_shards_of_one_size_and_disk_is_linear(path: Path) -
     alike = [job for job in measured.jobs if job.corpus == job.shards]
     largest = max(job.corpus for job in alike)
     for step in STEPS:
-        small, large = (max(j.peak_mb for j in alike if (j.step, j.corpus) == (step, n)) for n in (1, largest))
+        small, large = (
+            max(j.peak_mb for j in alike if (j.step, j.corpus) == (step, n)) for n in (1, largest)
+        )
         assert large < 1.15 * small, step
     sizes = sorted({(job.corpus, job.shards) for job in measured.jobs})
-    for step, size in itertools.product(STEPS, sizes):  # a shard by itself may hold out more text than another
+    # a shard by itself may hold out more text than another
+    for step, size in itertools.product(STEPS, sizes):
         if step in BY_SHARD:
-            seen = [job for job in measured.jobs if (job.step, job.corpus, job.shards) == (step, *size)]
+            seen = [
+                job for job in measured.jobs if (job.step, job.corpus, job.shards) == (step, *size)
+            ]
             predicted = sum(measured.fit(step).disk_bytes(job.chunks) for job in seen)
-            assert predicted == pytest.approx(sum(job.disk_bytes for job in seen), rel=0.1, abs=1000), (step, size)
+            assert predicted == pytest.approx(
+                sum(job.disk_bytes for job in seen), rel=0.1, abs=1000
+            ), (step, size)
 
 
-def planned_by_script(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def planned_by_script(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
     """What the script prints for these arguments."""
     monkeypatch.setattr(sys, "argv", ["builds.py", *arguments])
     builds.main()
@@ -120,7 +147,9 @@ def test_the_page_holds_what_the_script_prints(
 ) -> None:
     (tmp_path / "c4.yaml").write_text(CONFIG)
     measured = root / "benchmarks" / "results" / "epyc-2core" / "scale.csv"
-    printed = planned_by_script([str(tmp_path / "c4.yaml"), str(measured), "--nodes", "32"], monkeypatch, capsys)
+    printed = planned_by_script(
+        [str(tmp_path / "c4.yaml"), str(measured), "--nodes", "32"], monkeypatch, capsys
+    )
     page = (root / "docs" / "retrieval.md").read_text(encoding="utf-8")
     assert CONFIG in page
     assert printed in page
@@ -139,13 +168,24 @@ def test_chunks_may_be_stated_where_the_corpus_is_not_known(
 
 @pytest.mark.parametrize(
     ("option", "message"),
-    [("--nodes=0", "--nodes: must be at least 1, got 0"), ("missing.csv", "missing.csv: cannot be read: No such file")],
+    [
+        ("--nodes=0", "--nodes: must be at least 1, got 0"),
+        ("missing.csv", "missing.csv: cannot be read: No such file"),
+    ],
 )
 def test_wrong_arguments_are_one_line(
-    option: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    option: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "c4.yaml").write_text(CONFIG)
-    arguments = [str(tmp_path / "c4.yaml"), *([] if option.endswith(".csv") else ["scale.csv"]), option]
+    arguments = [
+        str(tmp_path / "c4.yaml"),
+        *([] if option.endswith(".csv") else ["scale.csv"]),
+        option,
+    ]
     with pytest.raises(SystemExit) as ended:
         planned_by_script(arguments, monkeypatch, capsys)
     assert ended.value.code == 2
