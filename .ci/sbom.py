@@ -58,14 +58,15 @@ def bill(version: str, locks: list[str]) -> dict[str, Any]:
 
 
 def main(out: Path) -> None:
-    text = (ROOT / "src/ragauge/__init__.py").read_text(encoding="utf-8")
+    text = (ROOT / "src/ragauge/_version.py").read_text(encoding="utf-8")
     stated = re.search(r'^__version__ = "([^"]+)"', text, re.M)
+    assert stated, "src/ragauge/_version.py states no version"
     locks = [
         (ROOT / name).read_text(encoding="utf-8")
-        for name in ("requirements.lock", "requirements-torch.txt")
+        for name in ("requirements.lock", "envs/requirements-torch.txt")
     ]
     out.parent.mkdir(parents=True, exist_ok=True)
-    made = bill(stated[1] if stated else "0", locks)
+    made = bill(stated[1], locks)
     out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     print(f"{out}: {len(made['components'])} packages")
 

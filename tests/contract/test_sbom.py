@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import ragauge
+
 
 @pytest.fixture(scope="module")
 def text(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -20,13 +22,13 @@ def text(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_bill_is_the_lock_file(root: Path, text: str) -> None:
     bill = json.loads(text)
+    assert bill["metadata"]["component"]["version"] == ragauge.__version__
     parts = {(one["name"], one["version"]): one for one in bill["components"]}
     assert len(parts) == len(bill["components"]) == len(bill["dependencies"][0]["dependsOn"])
     locked = (root / "requirements.lock").read_text()
     pins = set(re.findall(r"^([\w.-]+)==(\S+)", locked, re.M))
-    assert set(parts) - pins == set(
-        re.findall(r"^(torch)==(\S+)", (root / "requirements-torch.txt").read_text(), re.M)
-    )
+    torch = (root / "envs/requirements-torch.txt").read_text()
+    assert set(parts) - pins == set(re.findall(r"^(torch)==(\S+)", torch, re.M))
     assert pins <= set(parts)
     hashes = sum(
         len(r["hashes"]) for one in parts.values() for r in one.get("externalReferences", ())

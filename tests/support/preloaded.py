@@ -50,9 +50,9 @@ import shutil, sys
 sys.argv[0] = shutil.which("ragauge")
 sys.path.append({str(Path(__file__).parent)!r})
 import quick_machine
-from ragauge.cli import _main
+from ragauge.cli._main import main
 quick_machine.shorten()
-sys.exit(_main.main())
+sys.exit(main())
 """
 COMMANDS = {"python": [], "ragauge": ["-c", RAGAUGE], "snakemake": ["-m", "snakemake"]}
 COMMAND = """#!{python} -IS

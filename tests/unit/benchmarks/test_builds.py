@@ -150,7 +150,7 @@ def test_the_page_holds_what_the_script_prints(
     printed = planned_by_script(
         [str(tmp_path / "c4.yaml"), str(measured), "--nodes", "32"], monkeypatch, capsys
     )
-    page = (root / "docs" / "capacity.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "retrieval.md").read_text(encoding="utf-8")
     assert CONFIG in page
     assert printed in page
 
