@@ -7,6 +7,7 @@ of one length together.
 
 import importlib
 import inspect
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -130,6 +131,15 @@ class OursInt8(OursAuto):
     def chosen(self, setting: Setting) -> dict[str, Any]:
         self.options = {**super().chosen(setting), "weights": "int8"}
         return self.options
+
+
+class OursDefaultKernels(OursAuto):
+    """The faster dtype with torch's own kernels, none chosen by measurement."""
+
+    def chosen(self, setting: Setting) -> dict[str, Any]:
+        options = super().chosen(setting)
+        os.environ["RAGAUGE_KERNELS"] = "default"
+        return options
 
 
 # ---- transformers
@@ -336,6 +346,7 @@ ENGINES: dict[str, type[Engine]] = {
     "ragauge bfloat16": OursBfloat16,
     "ragauge auto": OursAuto,
     "ragauge int8": OursInt8,
+    "ragauge default kernels": OursDefaultKernels,
     "transformers sdpa": Transformers,
     "transformers sdpa bfloat16": TransformersBfloat16,
     "transformers eager": TransformersEager,

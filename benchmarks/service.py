@@ -27,6 +27,7 @@ import grpc
 import numpy as np
 
 import _vectors
+from _common import parse_options
 from ragauge.cost.machine import cpu_model, provenance
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service.client import Client, RetrievalError, method
@@ -34,11 +35,16 @@ from ragauge.retrieval.service.fanout import Fanout
 from ragauge.retrieval.service.process import Running, running_command
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 
-PARTS, K, DISTINCT, DIM = 2, 10, 64, 64
-DEADLINE_S, RETRIES = 60.0, 4
+PARTS = 2
+K = 10  # neighbours of a query
+DISTINCT = 64  # queries
+DIM = 64
+DEADLINE_S = 60.0
+RETRIES = 4
 OVERSIZED = 2 << 20  # bytes; servers take one MiB
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "service.md"
-BEGIN, END = "<!-- begin: make load-test -->\n", "<!-- end: make load-test -->"
+BEGIN = "<!-- begin: make load-test -->\n"
+END = "<!-- end: make load-test -->"
 
 
 @dataclass
@@ -67,17 +73,9 @@ class Part:
 
     def start(self) -> None:
         """A process on its port."""
-        command = [
-            sys.executable,
-            str(Path(_vectors.__file__)),
-            "--while-stdin-open",
-            "--folder",
-            str(self._folder),
-            "--of",
-            str(PARTS),
-        ]
-        command += ["--part", str(self._number)]
-        command += ["--port", str(self.port)]
+        place = f"--folder={self._folder}", f"--port={self.port}"
+        part = f"--part={self._number}", f"--of={PARTS}", "--while-stdin-open"
+        command = [sys.executable, _vectors.__file__, *place, *part]
         self.running = self._stack.enter_context(running_command(command, stop_s=10.0))
 
     def kill(self) -> None:
@@ -96,8 +94,17 @@ class Part:
 
 
 def main() -> None:
-    args = _arguments()
-    tally, stop = Tally(), threading.Event()
+    args = parse_options(
+        __doc__,
+        clients=(64, "that ask at once"),
+        seconds=(300.0, "of load"),
+        vectors=(20_000, "of both parts"),
+        kill_every=(15.0, "seconds between kills of a part"),
+        out=(Path, "also write the figures here, with the machine"),
+        write=(False, f"put the table into docs/{PAGE.name}"),
+    )
+    tally = Tally()
+    stop = threading.Event()
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         folder = Path(made)
         _vectors.make(folder, args.vectors, DISTINCT, DIM)
@@ -111,12 +118,12 @@ def main() -> None:
         started = time.perf_counter()
         timer = threading.Timer(args.seconds, stop.set)
         timer.start()
-        _vectors.in_threads([partial(one, tally, stop) for one in [*work, *others]])
+        _vectors.in_threads([partial(task, tally, stop) for task in [*work, *others]])
         result = _result(tally, args, time.perf_counter() - started)
-    told = json.dumps({"provenance": provenance(), **result})
-    print(told if args.json else _table(result))
+    encoded = json.dumps({"provenance": provenance(), **result})
+    print(encoded if args.json else _table(result))
     if args.out:
-        args.out.write_text(told + "\n", "utf-8")
+        args.out.write_text(encoded + "\n", "utf-8")
     if args.write:
         write(PAGE, _table(result))
     sys.exit(bool(result["lost"] or result["answered_twice"] or result["changed"]))
@@ -137,7 +144,7 @@ def _drive(client: int, addresses: list[str], expected: list[list[int]], tally: 
     """One client's requests, until it is time to stop."""
     with ExitStack() as opened:
         clients = [Client(address, deadline_s=DEADLINE_S, retries=RETRIES) for address in addresses]
-        fanout = Fanout([opened.enter_context(one) for one in clients])
+        fanout = Fanout([opened.enter_context(client) for client in clients])
         number = 0
         while not stop.is_set():
             which = (client + number) % DISTINCT
@@ -186,8 +193,8 @@ def _read_slowly(port: int, tally: Tally, stop: threading.Event) -> None:
             while not stop.is_set():
                 pending = [client.start([Query(tokens=[0], k=250, nprobe=256, continuation=0)] * 8) for _ in range(4)]
                 stop.wait(5.0)
-                for one in pending:
-                    one.cancel()
+                for call in pending:
+                    call.cancel()
     link.join()
 
 
@@ -269,18 +276,6 @@ def _free_port() -> int:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--vectors", type=int, default=20_000)
-    parser.add_argument("--kill-every", type=float, default=15.0, metavar="SECONDS")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the figures here, with the machine")
-    parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the machine: a run of the workflow takes all cores. Their CPU seconds, which are
 What a run says at its start about its time is compared with the time that it took.
 """
 
-import argparse
 import math
 import os
 import re
@@ -21,7 +20,7 @@ from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
-from _common import finish, load_line
+from _common import finish, load_line, parse_options
 from ragauge.cost.machine import competing_load, cpu_model
 from targets import Verdicts
 
@@ -41,7 +40,14 @@ _ENDED = re.compile(r"^\[(.+)\]\nFinished jobid: (\d+) ", re.MULTILINE)
 
 
 def main() -> None:
-    args = _arguments()
+    args = parse_options(
+        __doc__,
+        trials=(3, "of each command but whole runs"),
+        smoke=(False, "run the smoke experiment from nothing"),
+        default=(False, "run the default experiment from nothing"),
+        full=(False, "run all items on a small model from nothing"),
+        tests=(False, "run the tests"),
+    )
     print(f"{cpu_model()}, {os.cpu_count()} cores")
     verdicts, rules, cpu = Verdicts(), {}, {}
     with competing_load() as load:  # before: of jobs that outlive their parents nobody knows whose they are
@@ -140,17 +146,6 @@ def seconds(command: list[str], folder: Path, log: Path | None = None) -> float:
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
     return taken
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=3, help="of each command but whole runs (default: %(default)s)")
-    parser.add_argument("--smoke", action="store_true", help="run the smoke experiment from nothing")
-    parser.add_argument("--default", action="store_true", help="run the default experiment from nothing")
-    parser.add_argument("--full", action="store_true", help="run all items on a small model from nothing")
-    parser.add_argument("--tests", action="store_true", help="run the tests")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -48,13 +48,6 @@ def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
     return run
 
 
-def test_decode_prints_a_ratio_for_every_task_and_attention(benchmark: Benchmark, model: Path) -> None:
-    sizes = ["--context", "40", "--new-tokens", "3", "--prompt", "50", "--trials", "2", "--dtypes", "float32"]
-    output = benchmark("decode.py", "--model", str(model), *sizes)
-    assert len(re.findall(r"^  transformers (?:sdpa|eager) .* [\d.]+ times ours$", output, re.MULTILINE)) == 4
-    assert output.count("competing load") == 2
-
-
 def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path) -> None:
     engines = "ragauge float32,transformers sdpa,llama.cpp"
     output = benchmark("peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
@@ -70,25 +63,14 @@ def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path
 def test_int8_prints_what_each_setting_costs(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
     text, questions = tmp_path / "text.txt", write_questions(tmp_path / "questions.jsonl", count=2)
     text.write_text("words of a text " * 40)
-    sizes = ["--windows", "1", "--window", "16", "--max-new-tokens", "2", "--methods", "closed_book", "--json"]
-    files = ["--data", str(questions), "--text", str(text), "--settings", "float32;weights int8"]
-    result = json.loads(benchmark("int8.py", "--model", str(model), *files, *sizes).splitlines()[-1])
+    sizes = ["--windows", "1", "--window", "16", "--max-new-tokens", "2", "--methods", "closed_book"]
+    options = ["--model", str(model), "--settings", "weights int8", *sizes, "--json"]
+    result = json.loads(benchmark("int8.py", str(questions), str(text), *options).splitlines()[-1])
     exact, int8 = result["settings"]["float32"], result["settings"]["weights int8"]
     assert (exact["logits_error"], exact["same_token"]) == (0, 1)
     assert 0 < int8["logits_error"] < 0.2
     assert int8["order"] == ["closed_book"]
     assert int8["difference"]["closed_book"].keys() >= {"difference", "low", "high"}
-
-
-def test_batch_prints_rates_and_verdicts(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
-    lengths = tmp_path / "lengths.json"
-    lengths.write_text('{"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}')
-    sizes = ["--tokens", str(lengths), "--trials", "1", "--dtypes", "float32", "--new-tokens", "3,5", "--json"]
-    result = json.loads(benchmark("batch.py", "--model", str(model), *sizes).splitlines()[-1])
-    found = result["found"]["float32"]
-    assert found["3 tokens"].keys() == found["5 tokens"].keys() == {"1", "8"}
-    assert found["5 tokens"]["1"]["gain"] == 1
-    assert [verdict["target"] for verdict in result["targets"]] == ["batch8_short float32"]
 
 
 def test_online_latency_prints_times_over_the_floor(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
@@ -111,16 +93,6 @@ def test_gpu_runs_on_a_processor_too(benchmark: Benchmark, model: Path) -> None:
     result = json.loads(output.splitlines()[-1])
     assert result["rates"]["side_by_side_tokens_per_s"] > 0
     assert {verdict["target"] for verdict in result["targets"]} == {"gpu_decode_roofline", "gpu_prefill_rate"}
-
-
-def test_cfic_prints_the_ratios_of_its_strategies(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
-    context = " ".join(f"Sentence {i} is here." for i in range(60))
-    record = {"input": "who?", "context": context, "answers": ["I"], "_id": "x1"}
-    (tmp_path / "data.jsonl").write_text(json.dumps(record) + "\n")
-    data = ["--dataset", "longbench_qasper", "--data", str(tmp_path / "data.jsonl"), "--dtype", "float32"]
-    output = benchmark("cfic.py", "--model", str(model), "--questions", "1", "--rounds", "2", *data)
-    assert len(re.findall(r" over .*: [\d.]+$", output, re.MULTILINE)) == 3
-    assert "one pass and one by one choose the same ends for 100% of the questions" in output
 
 
 def test_builds_are_planned_from_the_table_of_scale(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
