@@ -91,7 +91,7 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
         lm = CrossDecoder(torch_lm, CrossWeights(torch_lm.decoder, cross_layers(torch_lm.shape.layers)))
     if args.onnx:
         exported = Checkpoint(exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer)
-        lm = OnnxJointDecoder(exported, joint.mode)
+        lm = OnnxJointDecoder(exported, joint.placement)
     read = {
         "mode": args.mode,
         "adapters": None if args.mode == "joint" else "untrained",
