@@ -1,8 +1,8 @@
-"""The engines that `peers.py` compares: each reads a prompt of token ids and writes a fixed number of tokens, greedily.
+"""The engines that `peers.py` compares: they read token ids and write a fixed number greedily.
 
-A class is an engine. `__init__` loads it or raises `NotHereError` with the reason; `computes` says in what it computes;
-`answer` returns when its first and its last token were known; `answer_many`, where there is one, reads several prompts
-of one length together.
+A class is an engine. `__init__` loads it or raises `NotHereError` with the reason; `computes` says
+in what it computes; `answer` returns when its first and its last token were known; `answer_many`,
+where there is one, reads several prompts of one length together.
 """
 
 import importlib
@@ -146,7 +146,8 @@ class OursDefaultKernels(OursAuto):
 
 
 class Transformers(Engine):
-    attention, dtype = "sdpa", "float32"
+    attention = "sdpa"
+    dtype = "float32"
     generation: dict[str, Any] = {}
 
     def __init__(self, setting: Setting) -> None:
@@ -203,7 +204,7 @@ class TransformersEager(Transformers):
 
 
 class TransformersCompiled(Transformers):
-    """A cache of fixed size, decoding compiled; the prompt is read uncompiled, as transformers does."""
+    """A cache of fixed size and compiled decoding; the prompt is read uncompiled."""
 
     def __init__(self, setting: Setting) -> None:
         import shutil
@@ -251,7 +252,9 @@ class OpenVino(Engine):
         import openvino_genai as genai
 
         how = genai.GenerationConfig()
-        how.max_new_tokens, how.ignore_eos, how.do_sample = new, True, False
+        how.max_new_tokens = new
+        how.ignore_eos = True
+        how.do_sample = False
         found = self.pipeline.generate(openvino.Tensor(np.array(rows, np.int64)), how)
         written = {len(row) for row in found.tokens}
         if written != {new}:
@@ -271,12 +274,17 @@ class LlamaCpp(Engine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        llama, gguf = _installed("xllamacpp"), _gguf(setting)
-        self.one, self.several = self._server(llama, gguf, 1), self._server(llama, gguf, setting.side)
+        llama = _installed("xllamacpp")
+        gguf = _gguf(setting)
+        self.one = self._server(llama, gguf, 1)
+        self.several = self._server(llama, gguf, setting.side)
 
     def _server(self, llama: Any, gguf: str, slots: int) -> Any:
         how = llama.CommonParams()
-        how.model.path, how.n_ctx, how.n_parallel, how.verbosity = gguf, slots * (self.setting.room + 8), slots, 0
+        how.model.path = gguf
+        how.n_ctx = slots * (self.setting.room + 8)
+        how.n_parallel = slots
+        how.verbosity = 0
         how.cpuparams.n_threads = how.cpuparams_batch.n_threads = self.setting.threads
         how.warmup = False
         return llama.Server(how)

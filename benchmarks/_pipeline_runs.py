@@ -59,7 +59,7 @@ def _task(variant: "Pipeline | Transformers", text: EvaluationStretch, runs: lis
 
 
 class Transformers:
-    """`generate` of transformers with its cache, in eager torch: what an export is usually compared with."""
+    """transformers' own `generate` in eager torch, which exports are usually compared with."""
 
     def __init__(self, specification: PipelineSpecification) -> None:
         folder = assets.float_checkpoint(assets.resolve(specification.source))
@@ -146,7 +146,7 @@ def _report(variants: dict[str, Pipeline | Transformers], runs: dict[str, list[R
 
 
 def _predicted(variant: Pipeline | Transformers, first: Trace) -> float | None:
-    """Predict a variant's seconds from the parts of its first trial, not from its waits and overlap.
+    """Predict a variant's seconds from the parts of its first trial, without its waits.
 
     Returns:
         None without retrieval, which has nothing to overlap.

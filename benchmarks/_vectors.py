@@ -1,4 +1,4 @@
-"""A server of vectors alone, for benchmarks of the retrieval service: a query is the number of a row of query vectors.
+"""A server of vectors alone: a query is the number of a row of query vectors.
 
     python benchmarks/_vectors.py --folder FOLDER [--part 0 --of 2] [--port N]
 
@@ -25,7 +25,7 @@ CLUSTERS = 256
 
 
 def make(folder: Path, vectors: int, queries: int, dim: int, seed: int = 0) -> None:
-    """Write base.npy and queries.npy: vectors around random centres, of unit length, as encoders give them."""
+    """Write base.npy and queries.npy: vectors of unit length around random centres."""
     draw = np.random.default_rng(seed)
     centres = draw.standard_normal((CLUSTERS, dim))
     for name, count in (("base", vectors), ("queries", queries)):
@@ -82,7 +82,8 @@ class Rows:
         return [[next(answers) for _ in request] for request in requests]
 
     def _neighbours(self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]) -> Neighbours:
-        none, k = np.zeros((len(ids), 0), np.int32), len(ids)
+        none = np.zeros((len(ids), 0), np.int32)
+        k = len(ids)
         tokens = self._tokens[ids % len(self._tokens)]
         lengths = np.full(k, TOKENS, np.int32)
         return Neighbours(ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds)

@@ -2,14 +2,16 @@
 
     python benchmarks/builds.py CONFIG.yaml SCALE.csv [--nodes 32] [--cores 64] [--chunks N] [--json]
 
-`benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for each job. Of these
+`benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for
+each job. Of these
 
     seconds of a job = fixed + slope * load of the job
     memory of a job  = the most seen; of `mark`: fixed + slope * held-out texts of the database
     bytes of a job   = fixed + slope * chunks of the job
 
-are fitted, a step at a time (`docs/capacity.md`). A job's load is its chunks; that of `mark`, which looks the
-signatures of its documents up among those of all held-out texts, is its documents and these texts.
+are fitted, a step at a time (`docs/capacity.md`). A job's load is its chunks; that of `mark`, which
+looks the signatures of its documents up among those of all held-out texts, is its documents and
+these texts.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from ragauge.retrieval.sizes import GB, size, vectors
 
 Step = Literal["chunks", "mark", "gather", "embed", "train", "add", "merge"]
 STEPS: tuple[Step, ...] = get_args(Step)  # in the order of a build
-BY_SHARD = ("chunks", "mark", "embed", "add")  # a job a shard, on one core each; the others are one job over everything
+# A job a shard, on one core each; the others are one job over everything.
+BY_SHARD = ("chunks", "mark", "embed", "add")
 
 
 class BuildJob(BaseModel):
@@ -86,7 +89,7 @@ class Line:
 
     @classmethod
     def through(cls, loads: Sequence[float], values: Sequence[float]) -> Line:
-        """Least squares over the jobs; a constant, their largest value, where all have one size or it falls."""
+        """Fit by least squares; the largest value where all loads are equal or values fall."""
         slope, fixed = np.polyfit(loads, values, 1) if len(set(loads)) > 1 else (0.0, 0.0)
         if slope <= 0:
             return cls(max(values), 0.0)
@@ -120,7 +123,8 @@ class StepFit:
     """
 
     def __init__(self, jobs: Sequence[BuildJob], in_memory: bool = False) -> None:
-        chunks, peaks = [job.chunks for job in jobs], [job.peak_mb for job in jobs]
+        chunks = [job.chunks for job in jobs]
+        peaks = [job.peak_mb for job in jobs]
         self.seconds = Line.through([job.load for job in jobs], [job.seconds for job in jobs])
         self.disk_bytes = Line.through(chunks, [job.disk_bytes for job in jobs])
         self.memory_mb = Line.through(chunks, peaks) if in_memory else Line(max(peaks), 0.0)
@@ -145,10 +149,11 @@ class Builds:
         return StepFit([job for job in self.jobs if job.step == step], in_memory)
 
     def plan(self, settings: DatabaseSettings, chunks: float, held_out: float) -> list[BuildStep]:
-        """The steps of a database's build, in order: its own, then those of its indexes of the measured type."""
+        """The steps of a database's build, then those of its indexes of the measured type."""
         steps = [self._step(step, step, settings.shards, chunks, held_out) for step in STEPS[:4]]
         for label, index in settings.indexes.items():
-            stored, lists = vectors(index, chunks, settings), getattr(index, "nlist", 0)
+            stored = vectors(index, chunks, settings)
+            lists = getattr(index, "nlist", 0)
             trained = min(stored, getattr(index, "train_vectors", stored))
             for step in STEPS[4:] if index.type == self.index.type else ():
                 count = trained if step == "train" else stored
@@ -156,8 +161,9 @@ class Builds:
         return steps
 
     def _step(self, step: Step, name: str, shards: int, chunks: float, held_out: float, nlist: int = 0) -> BuildStep:
-        """A step over so many chunks. Training on more vectors than were measured takes longer in proportion."""
-        fit, jobs = self.fit(step), shards if step in BY_SHARD else 1
+        """A step over so many chunks; training on more vectors takes longer in proportion."""
+        fit = self.fit(step)
+        jobs = shards if step in BY_SHARD else 1
         each = chunks / jobs
         load = each * fit.documents_per_chunk + held_out if step == "mark" else each
         beyond = max(0.0, each - fit.largest) if step == "train" and self.index.nlist is not None else 0.0
@@ -183,7 +189,7 @@ class Builds:
 
 
 def read_builds(path: Path, nodes: int = 1, cores: int = 1) -> Builds:
-    """Read what `benchmarks/scale.py` measured: a table of jobs, and a JSON file of the same name with its index.
+    """Read a table of `scale.py`, and the JSON file of the same name with its index.
 
     Raises:
         UserError: either cannot be read; the first invalid line is named.
@@ -202,7 +208,9 @@ def read_builds(path: Path, nodes: int = 1, cores: int = 1) -> Builds:
 def build_text(steps: Sequence[BuildStep]) -> str:
     """The steps of a build as a table, and what all of it takes."""
     rows = pd.DataFrame(steps)
-    hours, core_hours, disk = rows["hours"].sum(), (rows["jobs"] * rows["job_hours"]).sum(), rows["disk_gb"].sum()
+    hours = rows["hours"].sum()
+    core_hours = (rows["jobs"] * rows["job_hours"]).sum()
+    disk = rows["disk_gb"].sum()
     total = f"in all {hours:,.1f} hours, {core_hours:,.0f} core hours, {disk:,.0f} GB on disk"
     return f"{rows.to_string(index=False, float_format='{:,.2f}'.format)}\n{total}"
 
@@ -221,7 +229,8 @@ def main() -> None:
         if (count := getattr(args, name)) is not None and count < 1:
             parser.error(f"argument --{name}: must be at least 1, got {count}")
     try:
-        builds, plans = read_builds(args.builds, args.nodes, args.cores), {}
+        builds = read_builds(args.builds, args.nodes, args.cores)
+        plans = {}
         for label, settings in load(args.config).databases.items():
             known = size(settings)
             if chunks := args.chunks or (known.chunks if known else None):

@@ -1,10 +1,10 @@
-"""Embedding chunks: sentence-transformers as it comes, our encoder in torch (float32, bfloat16), and in ONNX Runtime.
+"""Embedding chunks: sentence-transformers, and our encoder in torch and in ONNX Runtime.
 
     python benchmarks/embedding.py DATABASE [--threads 2] [--chunks 1024] [--rounds 5]
 
-DATABASE is a folder that `ragauge index chunks` wrote to. Every round runs each encoder once over the same chunks, in a
-random order; a ratio is sentence-transformers' median seconds over ours. Vectors are checked to agree: to 1e-5, but
-those of bfloat16, of which the least cosine is printed.
+DATABASE is a folder that `ragauge index chunks` wrote to. Every round runs each encoder once over
+the same chunks, in a random order; a ratio is sentence-transformers' median seconds over ours.
+Vectors are checked to agree: to 1e-5, but those of bfloat16, of which the least cosine is printed.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,8 @@ from ragauge.retrieval.database import Shard
 from ragauge.retrieval.embed import EncoderChoice, detokeniser
 from targets import Verdicts
 
-BASE, HALF = "sentence-transformers", "bfloat16"
+BASE = "sentence-transformers"
+HALF = "bfloat16"
 Encode = Callable[[Sequence[str]], np.ndarray]
 
 

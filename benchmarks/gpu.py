@@ -1,11 +1,11 @@
-"""Decoding and prefill on a GPU at the shape of a 7B model with random weights: how far from what the device can do?
+"""Decoding and prefill of a 7B model of random weights beside what the GPU can do.
 
     python benchmarks/gpu.py [--model llama-2-7b] [--dtype bfloat16] [--context 1000] [--side 64] [--json]
 
-Decoding replays a CUDA graph of one token. Its floor is the roofline of its own trace at the rates that are measured
-first; prefill is compared with the measured rate of matrix products. `--side` prompts are then answered together, and
-by vLLM, with dummy weights of the same shape, where it is installed and `--vllm` names a folder with the model's
-configuration.
+Decoding replays a CUDA graph of one token. Its floor is the roofline of its own trace at the rates
+that are measured first; prefill is compared with the measured rate of matrix products. `--side`
+prompts are then answered together, and by vLLM, with dummy weights of the same shape, where it is
+installed and `--vllm` names a folder with the model's configuration.
 """
 
 import argparse

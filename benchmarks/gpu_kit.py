@@ -1,13 +1,14 @@
-"""What a machine with a GPU needs to measure the papers' sizes, in one archive, and the runner that measures there.
+"""Pack what a machine with a GPU needs to measure the papers' sizes, and measure there.
 
     python benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz          # or: make gpu-kit
     tar xzf gpu-kit.tar.gz && cd gpu-kit && python benchmarks/gpu_kit.py run OUT [--part NAME] [--step NAME]
 
-The machine needs torch, transformers and the light packages of pyproject.toml: no hub, no Snakemake, no faiss.
-Weights are random and made there. Every step is a command of at most ten minutes that writes OUT/<step>.json; a step
-that fails or is killed keeps no other from running. The machine's rates are measured once, before the first step that
-is timed. OUT/summary.json has, of each step, how it ended, and of each stage that was timed its seconds over its
-roofline. A step that lacks something (pytest, faiss, a database) says so there.
+The machine needs torch, transformers and the light packages of pyproject.toml: no hub, no
+Snakemake, no faiss. Weights are random and made there. Every step is a command of at most ten
+minutes that writes OUT/<step>.json; a step that fails or is killed keeps no other from running. The
+machine's rates are measured once, before the first step that is timed. OUT/summary.json has, of
+each step, how it ended, and of each stage that was timed its seconds over its roofline. A step that
+lacks something (pytest, faiss, a database) says so there.
 """
 
 import argparse
@@ -33,7 +34,8 @@ NEEDS_CUDA = "torch.cuda.is_available()"  # stands in the files of tests that ru
 TAIL = 2000  # characters of a failed step's output
 MACHINE = "machine"  # the step that measures its rates
 MODELS = ("mpt-7b-instruct", "bloomz-7b1", "bloomz-3b", "openelm-3b-instruct")  # Superposition, Tables 5 and 7
-CFIC_MODEL, CFIC_METHODS = "llama-2-7b", "cfic,free_extraction"
+CFIC_MODEL = "llama-2-7b"
+CFIC_METHODS = "cfic,free_extraction"
 CFIC_LENGTHS = ("longbench_qasper", "longbench_musique")  # CFIC, Tables 6 and 8
 RETRO = {
     "no_retrieval": ["--schedule", "no_retrieval"],
@@ -119,8 +121,9 @@ def _timed(part: str, model: str, methods: str, lengths: str, args: argparse.Nam
 
 
 def _cfic(model: str, lengths: str, args: argparse.Namespace) -> Iterator[Step]:
-    """Evidence in long articles of random words, found and written; the weights are made first, and once."""
-    name, folder = f"cfic_{Path(model).name}_{Path(lengths).stem}", args.out / f"material_{Path(model).name}"
+    """Evidence found and written in long articles of random words; the weights are made first."""
+    name = f"cfic_{Path(model).name}_{Path(lengths).stem}"
+    folder = args.out / f"material_{Path(model).name}"
     material = (sys.executable, str(ROOT / "benchmarks/_gpu_kit_material.py"), model, lengths, str(folder))
     yield Step("cfic", f"{name}_material", material)
     data = ["--dataset", "longbench_qasper", "--data", str(folder / "questions.jsonl")]
@@ -181,9 +184,11 @@ def run(step: Step, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
             command, cwd=ROOT, env=environment, timeout=limit_s, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        code, output = done.returncode, done.stdout
+        code = done.returncode
+        output = done.stdout
     except subprocess.TimeoutExpired:
-        code, output = None, f"ended after {limit_s:g} s"
+        code = None
+        output = f"ended after {limit_s:g} s"
     status = "ok" if code == 0 else "failed"
     return {
         **record,

@@ -1,4 +1,4 @@
-"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods, against the decoder in full.
+"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods.
 
     python benchmarks/int8.py nq-open-20_total_documents_gold_at_0.jsonl.gz wikipedia.txt.gz \\
         [--questions 20] [--methods closed_book,bm25,oracle] [--windows 8] [--window 512] [--threads 1] [--json]

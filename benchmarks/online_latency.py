@@ -1,11 +1,11 @@
-"""What superposition saves a waiting user: k=1 against naive, by the paper's protocol, and all beside the roofline.
+"""Superposition with k=1 against naive by the paper's protocol, beside their rooflines.
 
     python benchmarks/online_latency.py [--model smollm2-135m-instruct] [--dtypes float32,bfloat16] [--threads 2]
         [--methods prompt_cache,attention_sort] [--json]
 
-Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a task of 13) on random
-weights of the model's shape; 5 tokens are generated. What superposition prepares before the question is ready; the
-protocol is `ragauge.measure.latency`.
+Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a
+task of 13) on random weights of the model's shape; 5 tokens are generated. What superposition
+prepares before the question is ready; the protocol is `ragauge.measure.latency`.
 """
 
 import statistics
@@ -23,7 +23,8 @@ from ragauge.measure.timing import bench_of_shape
 from ragauge.methods import make
 from targets import Verdicts
 
-BASE, FAST = "naive", "superposition"
+BASE = "naive"
+FAST = "superposition"
 
 
 def main() -> None:
@@ -38,7 +39,8 @@ def main() -> None:
         allow_load=(False, "report although other processes were busy"),
     )
     rates = machine.measure(threads=args.threads, allow_load=args.allow_load, weight_read=weight_read)
-    verdicts, results = Verdicts(), {}
+    verdicts = Verdicts()
+    results = {}
     for dtype in args.dtypes:
         variants = {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}}
         settings = LatencySettings(
@@ -57,10 +59,13 @@ def main() -> None:
 
 def _report(title: str, result: Mapping[str, Any]) -> None:
     """Medians with quartiles, each over its roofline floor, and the ratios between the two methods."""
-    protocol, load = result["protocol"], result["load"]
+    protocol = result["protocol"]
+    load = result["load"]
     print(f"\n{title} on {result['provenance']['cpu']}, {protocol['threads']} threads, {protocol['trials']} trials")
     for name, times in result["summary"].items():
-        total, first, floor = times["total_s"], times["first_token_s"], _constant(result, name, "roofline_s")
+        total = times["total_s"]
+        first = times["first_token_s"]
+        floor = _constant(result, name, "roofline_s")
         print(
             f"  {name:14} {total['median']:.4f} s  [{total['q1']:.4f}, {total['q3']:.4f}], first token "
             f"{first['median']:.4f} s; roofline floor {floor:.4f} s, time over floor {total['median'] / floor:.2f}"
@@ -87,7 +92,7 @@ def _ratio(result: Mapping[str, Any], key: str) -> float:
 
 
 def _constant(result: Mapping[str, Any], variant: str, key: str) -> float:
-    """A number of a variant's trials: floors and FLOPs are the same in all of them, of times the median."""
+    """The median of a variant's trials; floors and FLOPs are the same in all of them."""
     if key in result["summary"][variant]:
         return float(result["summary"][variant][key]["median"])
     return statistics.median(row[key] for row in result["rows"] if row["variant"] == variant)

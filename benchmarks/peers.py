@@ -1,11 +1,12 @@
-"""Our decoder next to other engines on the same weights and token ids: reading prompts, decoding, prompts side by side.
+"""Our decoder next to other engines on the same weights and token ids.
 
     python benchmarks/peers.py [--engines "ragauge float32,llama.cpp"] [--threads 2] [--trials 5] [--json]
 
-Every engine has a process of its own, so that none waits in another's way with spinning threads, and one that fails is
-left out with its reason. A trial is one prompt, which all engines answer in a random order; all write as many tokens.
-Every trial has another prompt, so that none is answered from a cache of prompts. The extra `peers` installs OpenVINO
-GenAI and llama.cpp (`xllamacpp`); vLLM is used where it is installed.
+Every engine has a process of its own, so that none waits in another's way with spinning threads,
+and one that fails is left out with its reason. A trial is one prompt, which all engines answer in a
+random order; all write as many tokens. Every trial has another prompt, so that none is answered
+from a cache of prompts. The extra `peers` installs OpenVINO GenAI and llama.cpp (`xllamacpp`); vLLM
+is used where it is installed.
 """
 
 import argparse
@@ -54,7 +55,11 @@ class Peer:
     computes: str = ""
 
     def ask(self, call: str, *arguments: Any) -> Any:
-        """What the engine's method returned. Raises FailedError with its error, or where its process ended."""
+        """Call a method of the engine.
+
+        Raises:
+            FailedError: with the engine's error, or where its process ended.
+        """
         try:
             if call:
                 self.pipe.send((call, arguments))
@@ -71,7 +76,8 @@ class Peer:
 @contextmanager
 def started(name: str, setting: Setting, verbose: bool) -> Iterator[Peer]:
     """The engine's process. Raises FailedError where the engine is not there."""
-    here, there = (context := multiprocessing.get_context("spawn")).Pipe()
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, name, setting, verbose), daemon=True)
     process.start()
     there.close()
@@ -128,7 +134,8 @@ class Task:
 
 
 def tasks(args: argparse.Namespace) -> list[Task]:
-    steps, side = args.new_tokens, args.side
+    steps = args.new_tokens
+    side = args.side
     return [
         Task(
             f"{args.context} tokens read, {steps} decoded after them",
@@ -144,14 +151,21 @@ def tasks(args: argparse.Namespace) -> list[Task]:
             f"{side} prompts of {args.side_context} tokens, {args.side_new_tokens} written for each",
             args.side_context,
             args.side_new_tokens,
-            {"one_by_one_question_s": lambda found: found[0] / side, "side_by_side_question_s": lambda f: f[1] / side},
+            {
+                "one_by_one_question_s": lambda found: found[0] / side,
+                "side_by_side_question_s": lambda found: found[1] / side,
+            },
             side,
         ),
     ]
 
 
 def measure(task: Task, peers: list[Peer], trials: int, draw: random.Random) -> tuple[dict[str, Any], dict[str, str]]:
-    """({metric: {engine: [value of each trial]}}, {engine: why it failed}), after one untimed trial of each engine."""
+    """Time a task on every engine, after one untimed trial of each.
+
+    Returns:
+        {metric: {engine: [value of each trial]}}, {engine: why it failed}
+    """
     values: dict[str, Any] = {metric: {} for metric in task.metrics}
     failed: dict[str, str] = {}
     for trial in range(trials + 1):
@@ -187,7 +201,8 @@ def main() -> None:
     found: dict[str, Any] = {}
     with ExitStack() as stack:
         peers = _all_started(stack, args, setting, skipped)
-        load, draw = Load(), random.Random(args.seed)
+        load = Load()
+        draw = random.Random(args.seed)
         for task in tasks(args):
             with competing_load() as meanwhile:
                 values, failed = measure(task, peers, args.trials, draw)

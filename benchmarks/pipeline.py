@@ -1,4 +1,4 @@
-"""What pipelining saves: PipeRAG against RETRO and no retrieval, beside the ideal overlap and the performance model.
+"""What pipelining saves: PipeRAG against RETRO, no retrieval, ideal overlap and its prediction.
 
     python benchmarks/pipeline.py DATABASE [--index LABEL] --cores 0 --retrieval-cores 1 [--nprobe 64]
 
@@ -23,7 +23,7 @@ def main() -> None:
         model=("smollm2-135m-instruct", "a name of the catalog, a source or a folder"),
         dtype=("float32", "float32 or bfloat16"),
         mode=("joint", "joint or cross_attention: how neighbours are read"),
-        onnx=(Path, "generate by ONNX Runtime, exported by `ragauge piperag export`: joint, float32"),
+        onnx=(Path, "folder of `ragauge piperag export` for ONNX Runtime: joint, float32"),
         cores=(str, "of the decoder"),
         retrieval_cores=(str, "of the server"),
         threads=(int, "of the decoder; default: torch's own choice"),
@@ -36,7 +36,8 @@ def main() -> None:
     with running(args.database / "indexes" / args.index, options=options) as server:
         if args.cores:
             pin(args.cores)
-        from _pipeline_runs import compare  # torch's threads take the cores of the time of its import
+        # torch's threads take the cores of the time of its import
+        from _pipeline_runs import compare
 
         compare(args, server.address)
 

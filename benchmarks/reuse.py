@@ -1,12 +1,13 @@
-"""What reuse of keys and values saves a waiting user: each method's first token over full prefill and its own work.
+"""What reuse of keys and values saves: each method's first token over full prefill and its work.
 
     python benchmarks/reuse.py [--model smollm2-135m-instruct] [--dtype bfloat16] [--threads 2] [--trials 5]
         [--sizes 20x150,10x1024] [--methods epic,cache_blend] [--json]
 
-Random tokens on random weights of the model's shape: a preamble of 39, documents of one length, a question of 11, a
-task of 13, one token written. What is prepared of documents lies in memory. The methods are interleaved, ratios are of
-least times. A method's work is its online multiply-accumulates (cost.flop) over full prefill's; moving and choosing
-tokens count none. "Choosing" is what an answer takes beyond its traced calls.
+Random tokens on random weights of the model's shape: a preamble of 39, documents of one length, a
+question of 11, a task of 13, one token written. What is prepared of documents lies in memory. The
+methods are interleaved, ratios are of least times. A method's work is its online
+multiply-accumulates (cost.flop) over full prefill's; moving and choosing tokens count none.
+"Choosing" is what an answer takes beyond its traced calls.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def main() -> None:
         methods=(list(METHODS), "methods that are timed"),
     )
     names = [FULL, *(name for name in args.methods if name != FULL)]
-    verdicts, results = Verdicts(), {}
+    verdicts = Verdicts()
+    results = {}
     print(f"{args.model} {args.dtype} on {cpu_model()}, {args.threads or 'all'} threads, {args.trials} trials")
     for size in map(Size.of, args.sizes):
         lm, prompt = _material(args, size)
@@ -91,7 +93,8 @@ def _measured(lm: LM, prompt: Prompt, names: list[str], trials: int) -> dict[str
     """By method: the seconds to the first token, the work, and where its time goes."""
     methods: dict[str, Method] = {name: make(name, **METHODS[name]) for name in names}
     parts: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in names}
-    states, traces = {}, {}
+    states = {}
+    traces = {}
     for name, method in methods.items():
         with lm.tracing() as trace:
             states[name] = method.prepare(lm, prompt)

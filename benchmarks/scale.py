@@ -1,12 +1,12 @@
-"""Builds of a chunk database at one, two and four times a corpus: seconds, memory and disk of every job.
+"""Measure builds of a chunk database at one, two and four times a corpus, job by job.
 
     python benchmarks/scale.py OUT.csv [--corpus FILE ...] [--documents 24] [--set KEY=VALUE] [--set-index KEY=VALUE]
 
-The documents of the corpora (default: the Wikipedia sample) are mixed by a seed; one time the corpus is the first
-`--documents` of them, and by default a quarter. Each size is built in as many shards, so that shards are of one size,
-and once more in a single shard, which grows with it. Jobs run one after the other on one core, as the workflow would
-start them. OUT.json beside the table says on what machine. `builds.py CONFIG OUT.csv` plans the builds of
-a configuration from it.
+The documents of the corpora (default: the Wikipedia sample) are mixed by a seed; one time the
+corpus is the first `--documents` of them, and by default a quarter. Each size is built in as many
+shards, so that shards are of one size, and once more in a single shard, which grows with it. Jobs
+run one after the other on one core, as the workflow would start them. OUT.json beside the table
+says on what machine. `builds.py CONFIG OUT.csv` plans the builds of a configuration from it.
 """
 
 import argparse

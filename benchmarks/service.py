@@ -1,10 +1,10 @@
-"""The retrieval service under load and faults: kills of a part, a slow reader, a flood of oversized requests.
+"""The retrieval service under load, kills, a slow reader and a flood of oversized requests.
 
     python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json] [--write]     or: make load-test
 
-Two servers hold half of the vectors each. Every client asks both at once, one request after another, and repeats what
-is lost within its deadline. Exit code 1 if a request stayed without an answer, had two, or another than on the idle
-servers.
+Two servers hold half of the vectors each. Every client asks both at once, one request after
+another, and repeats what is lost within its deadline. Exit code 1 if a request stayed without an
+answer, had two, or another than on the idle servers.
 """
 
 import argparse
@@ -67,7 +67,9 @@ class Part:
     """The server of one part, which can be killed and started again on its port."""
 
     def __init__(self, folder: Path, number: int, stack: ExitStack) -> None:
-        self._folder, self._number, self._stack = folder, number, stack
+        self._folder = folder
+        self._number = number
+        self._stack = stack
         self.port = _free_port()
         self.running: Running | None = None
 

@@ -1,10 +1,11 @@
-"""Seconds until something is there: `ragauge --help`, one question's answer, and, where asked, whole runs.
+"""Time `ragauge --help`, one question's answer and, on request, whole runs.
 
     python benchmarks/startup.py [--trials 3] [--smoke] [--default] [--full] [--tests] [--json]
 
-Whole runs are made in a folder where nothing has been run; what assets were downloaded before is used. Run it alone on
-the machine: a run of the workflow takes all cores. Their CPU seconds, which are printed too, say more on a busy one.
-What a run says at its start about its time is compared with the time that it took.
+Whole runs are made in a folder where nothing has been run; what assets were downloaded before is
+used. Run it alone on the machine: a run of the workflow takes all cores. Their CPU seconds, which
+are printed too, say more on a busy one. What a run says at its start about its time is compared
+with the time that it took.
 """
 
 import math
@@ -49,8 +50,11 @@ def main() -> None:
         tests=(False, "run the tests"),
     )
     print(f"{cpu_model()}, {os.cpu_count()} cores")
-    verdicts, rules, cpu = Verdicts(), {}, {}
-    with competing_load() as load:  # before: of jobs that outlive their parents nobody knows whose they are
+    verdicts = Verdicts()
+    rules = {}
+    cpu = {}
+    # before anything is run: nobody knows whose jobs are that outlive their parents
+    with competing_load() as load:
         time.sleep(WATCHED_S)
     print(load_line(load))
     with tempfile.TemporaryDirectory() as made:
@@ -93,7 +97,11 @@ def one_question(folder: Path, trials: int) -> float:
 
 
 def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[str, float], float]:
-    """Seconds of a configuration's run, of one with nothing to do, of each rule's jobs, and as the run estimated."""
+    """Run a configuration, and again with nothing to do.
+
+    Returns:
+        Seconds of the run, of the second run, of each rule's jobs, and as the run estimated.
+    """
     folder.mkdir()
     for part in WORKFLOW:
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy

@@ -2,8 +2,8 @@
 
     python benchmarks/targets.py        the table of targets, as it stands in benchmarks/README.md
 
-A script measures a value, calls `Verdicts.check` with the target's name, and ends with `_common.finish`, which prints
-the result as one JSON object where `--json` is given.
+A script measures a value, calls `Verdicts.check` with the target's name, and ends with
+`_common.finish`, which prints the result as one JSON object where `--json` is given.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Target:
     limit: float
     printed_by: str  # the command that prints the verdict
     at_least: bool = False  # else at most
-    is_floor: bool = False  # a ratio to a least time: below `LEAST_RATIO` the measurement is at fault
+    is_floor: bool = False  # a ratio to a least time: a fault below `LEAST_RATIO`
 
     def is_fault(self, value: float) -> bool:
         return self.is_floor and value < LEAST_RATIO
@@ -99,9 +99,11 @@ class Verdicts:
     skipped: dict[str, str] = field(default_factory=dict)  # target -> why it was not measured
 
     def check(self, name: str, value: float, of: str = "") -> bool:
-        """Print one line on a value of TARGETS[name] and keep it. `of`: which of several, e.g. a method."""
-        target, label = TARGETS[name], f"{name} {of}".strip()
-        met, fault = target.met(value), target.is_fault(value)
+        """Print and keep the verdict on a value of TARGETS[name]; `of` names a method or dtype."""
+        target = TARGETS[name]
+        label = f"{name} {of}".strip()
+        met = target.met(value)
+        fault = target.is_fault(value)
         self.found.append({"target": label, "value": value, "bound": target.bound, "met": met, "fault": fault})
         verdict = "fault of the measurement (less than the least time):" if fault else "met" if met else "missed"
         print(f"{verdict:6} {label}: {value:.3g} ({target.bound}; {target.what})")
