@@ -110,7 +110,7 @@ schema: $(READY) #- make schema: write the JSON schema of configurations
 
 proto: $(READY) #- make proto: generate the modules of the retrieval service's messages
 	python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \
-	  src/ragauge/retrieval/service/proto/ragauge.proto
+	  src/ragauge/pipelines/service/proto/ragauge.proto
 
 clean: #- make clean: remove results of the default, full and smoke runs (.venv and downloads stay)
 	rm -rf results/{default,full,smoke} reports/{default,full,smoke} logs resources .snakemake

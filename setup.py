@@ -1,4 +1,6 @@
-"""The workflow's files stand at the top of the repository, where Snakemake looks for them; a wheel has them, too."""
+"""The workflow's files stand at the top of the repository, where Snakemake looks for them; a wheel
+has them, too.
+"""
 
 import shutil
 from pathlib import Path
@@ -13,7 +15,9 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.def")  # the last makes a co
 
 
 class WithWorkflow(build_py):
-    """Copies them to `ragauge/_workflow` of what is built; an editable installation reads those of its clone."""
+    """Copies them to `ragauge/_workflow` of what is built; an editable installation reads those of
+    its clone.
+    """
 
     def run(self) -> None:
         super().run()

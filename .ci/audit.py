@@ -44,11 +44,18 @@ def judged(packages: list[dict[str, Any]]) -> int:
         return undone(
             f"audit: not done: the database knows none of the {len(packages)} packages; it is not the real one"
         )
-    known = [(package, flaw) for package in audited for flaw in package["vulns"] if flaw["id"] not in ACCEPTED]
+    known = [
+        (package, flaw)
+        for package in audited
+        for flaw in package["vulns"]
+        if flaw["id"] not in ACCEPTED
+    ]
     for package, flaw in known:
         fixed = ", ".join(flaw["fix_versions"]) or "no version yet"
         print(f"audit: {package['name']} {package['version']}: {flaw['id']}, fixed in {fixed}")
-    print(f"audit: {len(audited)} of {len(packages)} packages looked up, {len(known)} vulnerabilities known")
+    print(
+        f"audit: {len(audited)} of {len(packages)} packages looked up, {len(known)} vulnerabilities known"
+    )
     return int(bool(known))
 
 

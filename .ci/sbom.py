@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]+\])?==([^\s;\\]+)\s*(?:;\s*([^\\]*?))?\s*\\?$")
+PINNED = re.compile(
+    r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]+\])?==([^\s;\\]+)\s*(?:;\s*([^\\]*?))?\s*\\?$"
+)
 HASH = re.compile(r"^\s+--hash=sha256:([0-9a-f]{64})")
 
 
@@ -23,7 +25,9 @@ def components(lock: str) -> list[dict[str, Any]]:
         if pin := PINNED.match(line):
             name, version, marker = pin.groups()
             purl = f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}"
-            found.append({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
+            found.append(
+                {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+            )
             if marker:
                 found[-1]["properties"] = [{"name": "ragauge:marker", "value": marker}]
         elif (digest := HASH.match(line)) and found:
@@ -53,7 +57,10 @@ def bill(version: str, locks: list[str]) -> dict[str, Any]:
 def main(out: Path) -> None:
     text = (ROOT / "src/ragauge/_version.py").read_text(encoding="utf-8")
     stated = re.search(r'^__version__ = "([^"]+)"', text, re.M)
-    locks = [(ROOT / name).read_text(encoding="utf-8") for name in ("requirements.lock", "requirements-torch.txt")]
+    locks = [
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("requirements.lock", "requirements-torch.txt")
+    ]
     out.parent.mkdir(parents=True, exist_ok=True)
     made = bill(stated[1] if stated else "0", locks)
     out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

@@ -40,15 +40,21 @@ def parse_options(doc: str | None, *positional: str, **options: Option) -> argpa
         if default is False:
             parser.add_argument(flag, action="store_true", help=text)
         elif isinstance(default, list):
-            parser.add_argument(flag, type=lambda values: values.split(","), default=default, help=text)
+            parser.add_argument(
+                flag, type=lambda values: values.split(","), default=default, help=text
+            )
         elif isinstance(default, type):
             parser.add_argument(flag, type=default, help=text)
         else:
-            parser.add_argument(flag, type=type(default), default=default, help=f"{text} ({default})")
+            parser.add_argument(
+                flag, type=type(default), default=default, help=f"{text} ({default})"
+            )
     return parser.parse_args()
 
 
-def interleaved(tasks: Mapping[str, Task], trials: int, seed: int = 0) -> tuple[dict[str, list[float]], Load]:
+def interleaved(
+    tasks: Mapping[str, Task], trials: int, seed: int = 0
+) -> tuple[dict[str, list[float]], Load]:
     """Run each task once untimed, then once a round in a random order.
 
     Returns:

@@ -58,7 +58,7 @@ class Ours(Engine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        from ragauge.engines import load_lm
+        from ragauge.engines.loading import load_lm
         from ragauge.errors import UserError
 
         unknown = self.options.keys() - inspect.signature(load_lm).parameters.keys()
@@ -78,8 +78,8 @@ class Ours(Engine):
         return _times(self.lm, ids, new)
 
     def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
-        from ragauge.engines import Limits
         from ragauge.engines.batching import BatchScheduler
+        from ragauge.engines.protocol import Limits
 
         limits = Limits(max_new_tokens=new, ignore_stop=True)
         started = time.perf_counter()
@@ -94,7 +94,9 @@ class Ours(Engine):
 
         with self.lm.tracing() as trace:
             self.answer(ids, new)
-        return gap.stages(trace, self.lm.shape, self.lm.precision, rates)["decode"]["roofline_s"] / (new - 1)
+        return gap.stages(trace, self.lm.shape, self.lm.precision, rates)["decode"][
+            "roofline_s"
+        ] / (new - 1)
 
 
 def _respond(engine: Any, ids: list[int], limits: Any) -> Any:
@@ -102,7 +104,7 @@ def _respond(engine: Any, ids: list[int], limits: Any) -> Any:
 
 
 def _times(engine: Any, ids: Ids, new: int) -> Times:
-    from ragauge.engines import Limits
+    from ragauge.engines.protocol import Limits
 
     times = engine.respond(list(ids), Limits(max_new_tokens=new, ignore_stop=True)).token_s
     return times[0], times[-1]
@@ -159,7 +161,9 @@ class Transformers(Engine):
 
         torch.set_num_threads(setting.threads)
         self.model = AutoModelForCausalLM.from_pretrained(
-            assets.float_checkpoint(assets.resolve(setting.model)), dtype=self.dtype, attn_implementation=self.attention
+            assets.float_checkpoint(assets.resolve(setting.model)),
+            dtype=self.dtype,
+            attn_implementation=self.attention,
         ).eval()
         self.computes = self.dtype
 
@@ -178,8 +182,15 @@ class Transformers(Engine):
         import torch
 
         tokens = torch.tensor(rows)
-        limits = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
-        self.model.generate(tokens, attention_mask=torch.ones_like(tokens), **limits, **self.generation, **more)
+        limits = {
+            "do_sample": False,
+            "min_new_tokens": new,
+            "max_new_tokens": new,
+            "pad_token_id": 0,
+        }
+        self.model.generate(
+            tokens, attention_mask=torch.ones_like(tokens), **limits, **self.generation, **more
+        )
 
 
 class _Clock:
@@ -233,7 +244,10 @@ class OpenVino(Engine):
         super().__init__(setting)
         genai = _installed("openvino_genai")
         self.pipeline = genai.LLMPipeline(
-            _gguf(setting), "CPU", INFERENCE_PRECISION_HINT=self.precision, INFERENCE_NUM_THREADS=setting.threads
+            _gguf(setting),
+            "CPU",
+            INFERENCE_PRECISION_HINT=self.precision,
+            INFERENCE_NUM_THREADS=setting.threads,
         )
         self.computes = f"the GGUF's weights, {self.precision} hint, other settings its own"
 
@@ -307,7 +321,13 @@ class LlamaCpp(Engine):
             replies.append(reply)
             return False
 
-        asked = {"prompt": list(ids), "n_predict": new, "ignore_eos": True, "temperature": 0.0, "stream": True}
+        asked = {
+            "prompt": list(ids),
+            "n_predict": new,
+            "ignore_eos": True,
+            "temperature": 0.0,
+            "stream": True,
+        }
         started = time.perf_counter()
         server.handle_completions({**asked, "cache_prompt": False}, heard)
         usage = replies[-1].get("usage", {}) if replies else {}
@@ -345,7 +365,9 @@ class Vllm(Engine):
 
         limits = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
         started = time.perf_counter()
-        self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], limits, use_tqdm=False)
+        self.llm.generate(
+            [{"prompt_token_ids": list(ids)} for ids in prompts], limits, use_tqdm=False
+        )
         return time.perf_counter() - started
 
 
@@ -370,10 +392,14 @@ def _installed(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise NotHereError(f"{module} cannot be imported: {error}; the extra `peers` has it") from None
+        raise NotHereError(
+            f"{module} cannot be imported: {error}; the extra `peers` has it"
+        ) from None
 
 
 def _gguf(setting: Setting) -> str:
     if setting.gguf is None:
-        raise NotHereError(f"{setting.model} was not converted from a GGUF file, which this engine reads")
+        raise NotHereError(
+            f"{setting.model} was not converted from a GGUF file, which this engine reads"
+        )
     return setting.gguf

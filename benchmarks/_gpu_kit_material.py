@@ -38,7 +38,12 @@ def main(model: str, counts: str, folder: Path) -> None:
                 "answers": [_words(draw, 2)],
                 "_id": str(number),
             }
-            rest = {"length": lengths.total, "dataset": "qasper", "language": "en", "all_classes": None}
+            rest = {
+                "length": lengths.total,
+                "dataset": "qasper",
+                "language": "en",
+                "all_classes": None,
+            }
             file.write(json.dumps(question | rest) + "\n")
 
 
@@ -51,7 +56,9 @@ def _write_checkpoint(model: str, folder: Path, room: int) -> None:
         intermediate_size=shape.ffn[0] if isinstance(shape.ffn, tuple) else shape.ffn,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads[0] if isinstance(shape.heads, tuple) else shape.heads,
-        num_key_value_heads=shape.kv_heads[0] if isinstance(shape.kv_heads, tuple) else shape.kv_heads,
+        num_key_value_heads=shape.kv_heads[0]
+        if isinstance(shape.kv_heads, tuple)
+        else shape.kv_heads,
         max_position_embeddings=shape.max_context,
         tie_word_embeddings=False,
     )
@@ -71,7 +78,9 @@ def _article(draw: random.Random, characters: int) -> str:
 
 
 def _words(draw: random.Random, count: int) -> str:
-    return " ".join("".join(draw.choices(ascii_lowercase, k=draw.randint(2, 9))) for _ in range(count))
+    return " ".join(
+        "".join(draw.choices(ascii_lowercase, k=draw.randint(2, 9))) for _ in range(count)
+    )
 
 
 if __name__ == "__main__":

@@ -15,21 +15,21 @@ from _common import Task, interleaved, load_line
 from ragauge import assets
 from ragauge.cost import overlap
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines import load_lm
-from ragauge.generation.evaluation import EvaluationStretch, texts
-from ragauge.generation.modes import Checkpoint
-from ragauge.generation.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
-from ragauge.generation.modes._joint import JointDecoder
-from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
-from ragauge.generation.modes.joint import JointAttention
-from ragauge.generation.performance import GenerationModel
-from ragauge.generation.pipeline import PROMPT, Pipeline
-from ragauge.generation.reader import NeighbourModel
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import PipelineSpecification, specify
-from ragauge.generation.windows import CHUNK, NEIGHBOUR
-from ragauge.retrieval.database import Database
-from ragauge.retrieval.service.client import Client
+from ragauge.engines.loading import load_lm
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.evaluation import EvaluationStretch, texts
+from ragauge.pipelines.modes import Checkpoint
+from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
+from ragauge.pipelines.modes._joint import JointDecoder
+from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+from ragauge.pipelines.modes.joint import JointAttention
+from ragauge.pipelines.performance import GenerationModel
+from ragauge.pipelines.pipeline import PROMPT, Pipeline
+from ragauge.pipelines.reader import NeighbourModel
+from ragauge.pipelines.service.client import Client
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import PipelineSpecification, specify
+from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
 TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runtime
 Run = tuple[list[int], Trace, float]  # tokens, trace, seconds
@@ -64,7 +64,9 @@ class Transformers:
     def __init__(self, specification: PipelineSpecification) -> None:
         folder = assets.float_checkpoint(assets.resolve(specification.source))
         self.settings = specification.pipeline
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
+        self.model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype="float32", attn_implementation="eager"
+        ).eval()
 
     def warm_up(self, text: EvaluationStretch) -> None:
         """Generate once untimed."""
@@ -75,10 +77,22 @@ class Transformers:
         prompt = torch.tensor([text.ids[:PROMPT]])
         new = self.settings.tokens - PROMPT
         started = time.perf_counter()
-        limits = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
-        [ids] = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), **limits).tolist()
+        limits = {
+            "do_sample": False,
+            "min_new_tokens": new,
+            "max_new_tokens": new,
+            "pad_token_id": 0,
+        }
+        [ids] = self.model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), **limits
+        ).tolist()
         seconds = time.perf_counter() - started
-        return ids[PROMPT:], None, [Call("decode", (1,), (PROMPT,), steps=new, seconds=seconds)], seconds
+        return (
+            ids[PROMPT:],
+            None,
+            [Call("decode", (1,), (PROMPT,), steps=new, seconds=seconds)],
+            seconds,
+        )
 
 
 def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | Transformers]:
@@ -88,9 +102,13 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
     if args.mode == "joint":
         joint = lm = JointDecoder(torch_lm, JointAttention())
     else:  # cross-attention that was not trained takes the time that it takes trained
-        lm = CrossDecoder(torch_lm, CrossWeights(torch_lm.decoder, cross_layers(torch_lm.shape.layers)))
+        lm = CrossDecoder(
+            torch_lm, CrossWeights(torch_lm.decoder, cross_layers(torch_lm.shape.layers))
+        )
     if args.onnx:
-        exported = Checkpoint(exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer)
+        exported = Checkpoint(
+            exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer
+        )
         lm = OnnxJointDecoder(exported, joint.placement)
     read = {
         "mode": args.mode,
@@ -113,7 +131,8 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
         "source": args.model,
     }
     specifications = {
-        name: specify(PipelineSettings(**read, **schedule), **facts) for name, schedule in schedules.items()
+        name: specify(PipelineSettings(**read, **schedule), **facts)
+        for name, schedule in schedules.items()
     }
     variants: dict[str, Pipeline | Transformers] = {
         name: Pipeline(lm, specification, client) for name, specification in specifications.items()
@@ -125,7 +144,9 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
 
 
 def _report(variants: dict[str, Pipeline | Transformers], runs: dict[str, list[Run]]) -> None:
-    medians = {name: statistics.median(seconds for *_, seconds in found) for name, found in runs.items()}
+    medians = {
+        name: statistics.median(seconds for *_, seconds in found) for name, found in runs.items()
+    }
     errors = []
     for name, found in runs.items():
         ideal = statistics.median(overlap.ideal_s(trace) for _, trace, _ in found)
@@ -154,10 +175,14 @@ def _predicted(variant: Pipeline | Transformers, first: Trace) -> float | None:
     searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]
     if not searches:
         return None
-    return overlap.ideal_s(_predicted_trace(GenerationModel.of(first), variant.settings, statistics.median(searches)))
+    return overlap.ideal_s(
+        _predicted_trace(GenerationModel.of(first), variant.settings, statistics.median(searches))
+    )
 
 
-def _predicted_trace(model: GenerationModel, settings: PipelineSettings, retrieval_s: float) -> Trace:
+def _predicted_trace(
+    model: GenerationModel, settings: PipelineSettings, retrieval_s: float
+) -> Trace:
     """The predicted trace of continuing 64 tokens, with searches of `retrieval_s` seconds."""
     trace = []
     length = CHUNK
@@ -172,6 +197,8 @@ def _predicted_trace(model: GenerationModel, settings: PipelineSettings, retriev
             Call(read, (NEIGHBOUR,) * k, (1,) * k, parallel=True, seconds=model.read_s(k)),
         ]
         seconds = model.decode_s(length, end - length, k * NEIGHBOUR)
-        trace.append(Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds))
+        trace.append(
+            Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds)
+        )
         length = end
     return trace

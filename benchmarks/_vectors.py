@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from _common import parse_options
-from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
-from ragauge.retrieval.retriever import About, Neighbours, Query, Stop
-from ragauge.retrieval.service.process import serve
-from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.pipelines.indexes.hnsw import GRAPH, IDS, Hnsw
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Stop
+from ragauge.pipelines.service.process import serve
+from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.settings import ServerSettings
 
 TOKENS = 64  # of a chunk, as the service sends them
 RECIPE = Hnsw()
@@ -30,7 +30,10 @@ def make(folder: Path, vectors: int, queries: int, dim: int, seed: int = 0) -> N
     centres = draw.standard_normal((CLUSTERS, dim))
     for name, count in (("base", vectors), ("queries", queries)):
         rows = centres[draw.integers(0, CLUSTERS, count)] + draw.standard_normal((count, dim))
-        np.save(folder / f"{name}.npy", (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
+        np.save(
+            folder / f"{name}.npy",
+            (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32),
+        )
 
 
 def build(folder: Path, part: int = 0, of: int = 1) -> Path:
@@ -62,9 +65,20 @@ class Rows:
 
     def about(self) -> About:
         """As the service describes itself; numbers of queries are its tokens."""
-        return About("vectors", "rows", "rows", "l2", self._vectors, RECIPE.max_nprobe, len(self._queries), TOKENS)
+        return About(
+            "vectors",
+            "rows",
+            "rows",
+            "l2",
+            self._vectors,
+            RECIPE.max_nprobe,
+            len(self._queries),
+            TOKENS,
+        )
 
-    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
+    def search_together(
+        self, requests: Sequence[Sequence[Query]], stop: Stop
+    ) -> list[list[Neighbours]]:
         """One call of the index for each k and nprobe."""
         started = time.perf_counter()
         queries = [query for request in requests for query in request]
@@ -81,12 +95,16 @@ class Rows:
         answers = iter(found[place] for place in range(len(queries)))
         return [[next(answers) for _ in request] for request in requests]
 
-    def _neighbours(self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]) -> Neighbours:
+    def _neighbours(
+        self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]
+    ) -> Neighbours:
         none = np.zeros((len(ids), 0), np.int32)
         k = len(ids)
         tokens = self._tokens[ids % len(self._tokens)]
         lengths = np.full(k, TOKENS, np.int32)
-        return Neighbours(ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds)
+        return Neighbours(
+            ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds
+        )
 
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:

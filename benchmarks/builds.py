@@ -34,9 +34,9 @@ from ragauge.config.loading import load
 from ragauge.config.reading import checked
 from ragauge.errors import SettingError, UserError
 from ragauge.io.jsonl import read_object
-from ragauge.retrieval.indexes import DEFAULT_TYPE
-from ragauge.retrieval.settings import DatabaseSettings
-from ragauge.retrieval.sizes import GB, size, vectors
+from ragauge.pipelines.indexes import DEFAULT_TYPE
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.retrieval.sizes import GB, size, vectors
 
 Step = Literal["chunks", "mark", "gather", "embed", "train", "add", "merge"]
 STEPS: tuple[Step, ...] = get_args(Step)  # in the order of a build
@@ -157,18 +157,30 @@ class Builds:
             trained = min(stored, getattr(index, "train_vectors", stored))
             for step in STEPS[4:] if index.type == self.index.type else ():
                 count = trained if step == "train" else stored
-                steps.append(self._step(step, f"{step} {label}", index.shards or settings.shards, count, 0.0, lists))
+                steps.append(
+                    self._step(
+                        step, f"{step} {label}", index.shards or settings.shards, count, 0.0, lists
+                    )
+                )
         return steps
 
-    def _step(self, step: Step, name: str, shards: int, chunks: float, held_out: float, nlist: int = 0) -> BuildStep:
+    def _step(
+        self, step: Step, name: str, shards: int, chunks: float, held_out: float, nlist: int = 0
+    ) -> BuildStep:
         """A step over so many chunks; training on more vectors takes longer in proportion."""
         fit = self.fit(step)
         jobs = shards if step in BY_SHARD else 1
         each = chunks / jobs
         load = each * fit.documents_per_chunk + held_out if step == "mark" else each
-        beyond = max(0.0, each - fit.largest) if step == "train" and self.index.nlist is not None else 0.0
+        beyond = (
+            max(0.0, each - fit.largest)
+            if step == "train" and self.index.nlist is not None
+            else 0.0
+        )
         seconds = fit.seconds(load) * (1 + beyond / fit.largest) + self._lists_s(step, each, nlist)
-        memory_gb = (fit.memory_mb(held_out if step == "mark" else each) * 1e6 + 4 * self.index.dim * beyond) / GB
+        memory_gb = (
+            fit.memory_mb(held_out if step == "mark" else each) * 1e6 + 4 * self.index.dim * beyond
+        ) / GB
         rounds = math.ceil(jobs / (self.nodes * self.cores))
         return BuildStep(
             name,
@@ -197,8 +209,12 @@ def read_builds(path: Path, nodes: int = 1, cores: int = 1) -> Builds:
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    jobs = tuple(checked(BuildJob, row, f"{path}:{number}") for number, row in enumerate(rows, start=2))
+        raise UserError(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
+    jobs = tuple(
+        checked(BuildJob, row, f"{path}:{number}") for number, row in enumerate(rows, start=2)
+    )
     if missing := [step for step in STEPS if step not in {job.step for job in jobs}]:
         raise UserError(f"{path}: no job of {', '.join(missing)}")
     facts = path.with_suffix(".json")
@@ -216,7 +232,9 @@ def build_text(steps: Sequence[BuildStep]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("config", type=Path, metavar="CONFIG.yaml")
     add("builds", type=Path, metavar="SCALE.csv", help="what scale.py measured")

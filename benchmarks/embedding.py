@@ -17,8 +17,8 @@ import torch
 from _common import Task, finish, interleaved, load_line, parse_options, times
 from ragauge import assets
 from ragauge.cost.machine import cpu_model
-from ragauge.retrieval.database import Shard
-from ragauge.retrieval.embed import EncoderChoice, detokeniser
+from ragauge.pipelines.database.database import Shard
+from ragauge.pipelines.database.embed import EncoderChoice, detokeniser
 from targets import Verdicts
 
 BASE = "sentence-transformers"
@@ -60,7 +60,10 @@ def _encoders(threads: int) -> dict[str, Encode]:
     ours = [EncoderChoice("minilm", "torch", threads), EncoderChoice("minilm", "onnx", threads)]
     ours.append(EncoderChoice("minilm", "torch", threads, HALF))
     base: Encode = lambda texts: np.asarray(library.encode(list(texts), show_progress_bar=False))  # noqa: E731
-    return {BASE: base, **{f"ragauge {choice.engine} {choice.dtype}": choice.load().encode for choice in ours}}
+    return {
+        BASE: base,
+        **{f"ragauge {choice.engine} {choice.dtype}": choice.load().encode for choice in ours},
+    }
 
 
 def _texts(database: Path, count: int) -> list[str]:

@@ -20,8 +20,10 @@ from _common import Task, finish, interleaved, load_line, parse_options, times
 from ragauge.cost import gap, machine, shapes
 from ragauge.cost.flop import flop
 from ragauge.cost.roofline import matmul_rate
-from ragauge.engines import LM, Limits, random_lm
 from ragauge.engines.batching import BatchScheduler
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
 from ragauge.measure.timing import shape_of
 from targets import Verdicts
 
@@ -66,8 +68,15 @@ def main() -> None:
     seconds, load = interleaved(answered, args.trials)
     found = {name: times(of) for name, of in seconds.items()}
     stages = {name: _stages(lm, *of, rates) for name, of in work.items()}
-    print(f"{args.model} {args.dtype} on {_device(args)}, {args.trials} interleaved trials; {load_line(load)}")
-    result = {"times": found, "machine": rates, "stages": stages, "rates": _report(lm, args, found, stages, rates)}
+    print(
+        f"{args.model} {args.dtype} on {_device(args)}, {args.trials} interleaved trials; {load_line(load)}"
+    )
+    result = {
+        "times": found,
+        "machine": rates,
+        "stages": stages,
+        "rates": _report(lm, args, found, stages, rates),
+    }
     verdicts = Verdicts()
     verdicts.check("gpu_decode_roofline", result["rates"]["decode_over_roofline"])
     verdicts.check("gpu_prefill_rate", result["rates"]["prefill_over_matmul_rate"])
@@ -98,16 +107,24 @@ def _stages(lm: LM, ids: Sequence[int], new: int, rates: dict[str, Any]) -> dict
 
 
 def _report(
-    lm: LM, args: argparse.Namespace, found: dict[str, Any], stages: dict[str, Any], rates: dict[str, Any]
+    lm: LM,
+    args: argparse.Namespace,
+    found: dict[str, Any],
+    stages: dict[str, Any],
+    rates: dict[str, Any],
 ) -> dict[str, float]:
     prefill_s = found["prefill"]["least"]
     token_s = (found["decode"]["least"] - found["context"]["least"]) / args.new_tokens
     written = args.side * args.side_new_tokens
     report = {
         "decode_ms": 1e3 * token_s,
-        "decode_over_roofline": token_s * args.new_tokens / stages["decode"]["decode"]["roofline_s"],
+        "decode_over_roofline": token_s
+        * args.new_tokens
+        / stages["decode"]["decode"]["roofline_s"],
         "prefill_s": prefill_s,
-        "prefill_over_matmul_rate": stages["prefill"]["flop"] / prefill_s / matmul_rate(rates, lm.dtype),
+        "prefill_over_matmul_rate": stages["prefill"]["flop"]
+        / prefill_s
+        / matmul_rate(rates, lm.dtype),
         "side_by_side_tokens_per_s": written / found["side by side"]["least"],
     }
     if args.vllm:
@@ -124,7 +141,9 @@ def _vllm(args: argparse.Namespace, prompts: Sequence[Sequence[int]]) -> Task:
         args.vllm, load_format="dummy", skip_tokenizer_init=True, dtype=args.dtype, enable_prefix_caching=False,
         max_model_len=args.side_context + args.side_new_tokens + 8, max_num_seqs=args.side, gpu_memory_utilization=0.4,
     )  # fmt: skip
-    limits = SamplingParams(temperature=0.0, max_tokens=args.side_new_tokens, ignore_eos=True, detokenize=False)
+    limits = SamplingParams(
+        temperature=0.0, max_tokens=args.side_new_tokens, ignore_eos=True, detokenize=False
+    )
     asked = [{"prompt_token_ids": list(ids)} for ids in prompts]
     return lambda: llm.generate(asked, limits, use_tqdm=False)
 

@@ -33,7 +33,12 @@ STEP_S = 590.0
 NEEDS_CUDA = "torch.cuda.is_available()"  # stands in the files of tests that run on a GPU
 TAIL = 2000  # characters of a failed step's output
 MACHINE = "machine"  # the step that measures its rates
-MODELS = ("mpt-7b-instruct", "bloomz-7b1", "bloomz-3b", "openelm-3b-instruct")  # Superposition, Tables 5 and 7
+MODELS = (
+    "mpt-7b-instruct",
+    "bloomz-7b1",
+    "bloomz-3b",
+    "openelm-3b-instruct",
+)  # Superposition, Tables 5 and 7
 CFIC_MODEL = "llama-2-7b"
 CFIC_METHODS = "cfic,free_extraction"
 CFIC_LENGTHS = ("longbench_qasper", "longbench_musique")  # CFIC, Tables 6 and 8
@@ -42,7 +47,14 @@ RETRO = {
     "retro": ["--schedule", "retro"],
     "s1": ["--schedule", "piperag", "--interval", "64"],  # pipelined
     "s2": ["--schedule", "piperag", "--interval", "16"],  # and at a shorter interval
-    "s3": ["--schedule", "piperag", "--interval", "16", "--nprobe", "hide"],  # and searching as long as is hidden
+    "s3": [
+        "--schedule",
+        "piperag",
+        "--interval",
+        "16",
+        "--nprobe",
+        "hide",
+    ],  # and searching as long as is hidden
 }
 
 
@@ -68,7 +80,10 @@ def pack(out: Path) -> int:
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     listed = _git("ls-files", "-z", *PACKED).split("\0")
-    kit = {"commit": _git("rev-parse", "HEAD").strip(), "changed": bool(_git("status", "--porcelain").strip())}
+    kit = {
+        "commit": _git("rev-parse", "HEAD").strip(),
+        "changed": bool(_git("status", "--porcelain").strip()),
+    }
     with tarfile.open(out, "w:gz") as archive:
         for name in filter(None, listed):
             if (ROOT / name).is_file():  # not one that was removed since
@@ -84,7 +99,9 @@ def pack(out: Path) -> int:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
 
 
 # --- running ---
@@ -105,8 +122,16 @@ def steps(args: argparse.Namespace) -> Iterator[Step]:
 def _tests() -> Step:
     if importlib.util.find_spec("pytest") is None:
         return Step("tests", "tests", lacks="pytest is not installed")
-    files = [path for path in sorted((ROOT / "tests/unit").rglob("test_*.py")) if NEEDS_CUDA in path.read_text("utf-8")]
-    return Step("tests", "tests", (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)))
+    files = [
+        path
+        for path in sorted((ROOT / "tests/unit").rglob("test_*.py"))
+        if NEEDS_CUDA in path.read_text("utf-8")
+    ]
+    return Step(
+        "tests",
+        "tests",
+        (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)),
+    )
 
 
 def _machine(args: argparse.Namespace) -> Step:
@@ -124,7 +149,13 @@ def _cfic(model: str, lengths: str, args: argparse.Namespace) -> Iterator[Step]:
     """Evidence found and written in long articles of random words; the weights are made first."""
     name = f"cfic_{Path(model).name}_{Path(lengths).stem}"
     folder = args.out / f"material_{Path(model).name}"
-    material = (sys.executable, str(ROOT / "benchmarks/_gpu_kit_material.py"), model, lengths, str(folder))
+    material = (
+        sys.executable,
+        str(ROOT / "benchmarks/_gpu_kit_material.py"),
+        model,
+        lengths,
+        str(folder),
+    )
     yield Step("cfic", f"{name}_material", material)
     data = ["--dataset", "longbench_qasper", "--data", str(folder / "questions.jsonl")]
     asked = ["--methods", CFIC_METHODS, *data, "--model", f"path:{folder / 'model'}"]
@@ -135,7 +166,10 @@ def _time(part: str, name: str, asked: Sequence[str], args: argparse.Namespace) 
     engine = ["--device", args.device, "--dtype", args.dtype, "--trials", str(args.trials)]
     out = ["--out", str(args.out / f"{name}.json")]
     return Step(
-        part, name, (*_ragauge("time"), *asked, *engine, *(_load(args) or ["--no-allow-load"]), *out), timed=True
+        part,
+        name,
+        (*_ragauge("time"), *asked, *engine, *(_load(args) or ["--no-allow-load"]), *out),
+        timed=True,
     )
 
 
@@ -150,11 +184,29 @@ def _load(args: argparse.Namespace) -> list[str]:
 def _retro(name: str, options: Sequence[str], args: argparse.Namespace) -> Step:
     """RETRO's sizes beside a server of an index on the CPU."""
     step = f"retro_{name}"
-    lacking = [module for module in ("faiss", "grpc", "onnxruntime") if importlib.util.find_spec(module) is None]
+    lacking = [
+        module
+        for module in ("faiss", "grpc", "onnxruntime")
+        if importlib.util.find_spec(module) is None
+    ]
     if args.database is None or lacking:
-        what = "; ".join([f"{module} is not installed" for module in lacking] + ["no --database"] * (not args.database))
+        what = "; ".join(
+            [f"{module} is not installed" for module in lacking]
+            + ["no --database"] * (not args.database)
+        )
         return Step("retro", step, lacks=what)
-    asked = ["--mode", "retro", "--task", "generate", "--limit", "1", "--trials", "5", "--database", str(args.database)]
+    asked = [
+        "--mode",
+        "retro",
+        "--task",
+        "generate",
+        "--limit",
+        "1",
+        "--trials",
+        "5",
+        "--database",
+        str(args.database),
+    ]
     index = [] if name == "no_retrieval" else ["--index", args.index]
     engine = ["--device", args.device, "--out", str(args.out / f"{step}.jsonl")]
     return Step("retro", step, (*_ragauge("pipeline"), *options, *asked, *index, *engine))
@@ -204,7 +256,9 @@ def over_roofline(path: Path) -> dict[str, dict[str, float]]:
     result = json.loads(path.read_text(encoding="utf-8"))
     return {
         variant: {
-            stage: part["seconds"] / part["roofline_s"] for stage, part in parts.items() if part.get("roofline_s")
+            stage: part["seconds"] / part["roofline_s"]
+            for stage, part in parts.items()
+            if part.get("roofline_s")
         }
         for variant, parts in result["stages"].items()
     }
@@ -214,7 +268,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Run the steps that are asked for; the summary on disk is whole after each of them."""
     args.out.mkdir(parents=True, exist_ok=True)
     kit = ROOT / KIT
-    summary: dict[str, Any] = {"kit": json.loads(kit.read_text()) if kit.is_file() else None, "steps": {}}
+    summary: dict[str, Any] = {
+        "kit": json.loads(kit.read_text()) if kit.is_file() else None,
+        "steps": {},
+    }
     for step in _chosen(args):
         measured = _rates(args) if summary["steps"].get(MACHINE, {}).get("status") == "ok" else None
         rates = args.machine or measured  # of neither: the step measures them itself
@@ -222,17 +279,27 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         result = args.out / f"{step.name}.json"
         if step.timed and record["status"] == "ok" and result.is_file():
             record["over_roofline"] = over_roofline(result)
-            record |= {} if record["over_roofline"] else {"status": "failed", "reason": "nothing was timed"}
+            record |= (
+                {}
+                if record["over_roofline"]
+                else {"status": "failed", "reason": "nothing was timed"}
+            )
         summary["steps"][step.name] = record
-        (args.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        print(f"{step.name:44} {record['status']}  {record.get('reason') or ''}".rstrip(), flush=True)
+        (args.out / "summary.json").write_text(
+            json.dumps(summary, indent=2) + "\n", encoding="utf-8"
+        )
+        print(
+            f"{step.name:44} {record['status']}  {record.get('reason') or ''}".rstrip(), flush=True
+        )
     return summary
 
 
 def _chosen(args: argparse.Namespace) -> list[Step]:
     """The steps that are asked for, and what they need to have been measured before."""
     every = list(steps(args))
-    chosen = [step for step in every if args.part in (None, step.part) and args.step in (None, step.name)]
+    chosen = [
+        step for step in every if args.part in (None, step.part) and args.step in (None, step.name)
+    ]
     timed = args.machine is None and any(step.timed for step in chosen)
     return [step for step in every if step in chosen or (timed and step.part == MACHINE)]
 
@@ -248,7 +315,9 @@ def main() -> None:
     args.machine = args.machine and args.machine.absolute()
     summary = measure(args)
     if not summary["steps"]:
-        sys.exit("no such part or step; known: " + ", ".join(f"{s.part}: {s.name}" for s in steps(args)))
+        sys.exit(
+            "no such part or step; known: " + ", ".join(f"{s.part}: {s.name}" for s in steps(args))
+        )
     sys.exit(int(any(step["status"] == "failed" for step in summary["steps"].values())))
 
 
@@ -268,9 +337,19 @@ def _arguments() -> argparse.Namespace:
     add("--models", metavar="NAME,...", help="shapes or folders; default: the papers'")
     add("--lengths", help="token counts of the latency protocol; default: paper")
     add("--cfic-lengths", help="token counts of CFIC's; default: Qasper's and MuSiQue's")
-    add("--database", type=Path, metavar="FOLDER", help="a chunk database for RETRO's sizes, in the tokens of T5")
+    add(
+        "--database",
+        type=Path,
+        metavar="FOLDER",
+        help="a chunk database for RETRO's sizes, in the tokens of T5",
+    )
     add("--index", default="ivf", metavar="LABEL", help="its index")
-    add("--machine", type=Path, metavar="FILE.json", help="rates of `ragauge doctor machine`; default: measured first")
+    add(
+        "--machine",
+        type=Path,
+        metavar="FILE.json",
+        help="rates of `ragauge doctor machine`; default: measured first",
+    )
     add("--allow-load", action="store_true", help="keep times though other processes ran")
     return parser.parse_args()
 

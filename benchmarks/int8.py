@@ -18,11 +18,13 @@ from typing import Any
 import torch
 
 from _common import MODEL, finish, parse_options
-from ragauge import methods
 from ragauge.config.schema import ModelEntry
-from ragauge.engines import LM, Row, load_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.spans import Row
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import ask
+from ragauge.methods.base import method as methods
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
 from targets import Verdicts
@@ -82,13 +84,17 @@ def _read(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str
     `same_token`, the share of positions whose likeliest next token is the reference's."""
     opened = gzip.open if args.text.suffix == ".gz" else open
     with opened(args.text, "rt", encoding="utf-8") as file:
-        ids = next(iter(lms.values())).tokenizer(file.read(20 * args.windows * args.window))["input_ids"]
+        ids = next(iter(lms.values())).tokenizer(file.read(20 * args.windows * args.window))[
+            "input_ids"
+        ]
     sums = {name: torch.zeros(3, dtype=torch.float64) for name in lms}
     for start in range(0, args.windows * args.window, args.window):
         window = ids[start : start + args.window]
         exact = _logits(lms[REFERENCE], window)
         for name, lm in lms.items():
-            sums[name] += _compared(exact if name == REFERENCE else _logits(lm, window), exact, window)
+            sums[name] += _compared(
+                exact if name == REFERENCE else _logits(lm, window), exact, window
+            )
     positions = args.windows * (args.window - 1)
     return {name: _as_numbers(total / positions) for name, total in sums.items()}
 
@@ -122,7 +128,9 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:
         method = methods.make(method_name)
-        stated = specification(method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens)
+        stated = specification(
+            method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens
+        )
         for example in examples:
             for name, lm in lms.items():
                 record = ask(lm, method, example, stated)
@@ -135,14 +143,24 @@ def _compared_with(found: Scores, exact: Scores) -> dict[str, Any]:
     pooled = [[score for values in of.values() for score in values] for of in (found, exact)]
     return {
         "scores": means,
-        "difference": {method: paired_test(values, exact[method]) for method, values in found.items()},
+        "difference": {
+            method: paired_test(values, exact[method]) for method, values in found.items()
+        },
         "difference_pooled": paired_test(*pooled),
         "order": sorted(means, key=lambda method: -means[method]),
     }
 
 
 def _table(result: Mapping[str, Any], names: Sequence[str]) -> str:
-    head = ["setting", "perplexity", "logits' error", "same next token", *names, "difference (95%)", "order of methods"]
+    head = [
+        "setting",
+        "perplexity",
+        "logits' error",
+        "same next token",
+        *names,
+        "difference (95%)",
+        "order of methods",
+    ]
     lines = [head, ["---"] * len(head)]
     for name, row in result["settings"].items():
         pooled = row["difference_pooled"]

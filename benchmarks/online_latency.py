@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from _common import DTYPES, THREADS, finish, parse_options
+from ragauge.config.protocols import LatencySettings
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import machine
-from ragauge.cost.settings import LatencySettings
 from ragauge.engines.tuning import weight_read
-from ragauge.measure.latency import measure_latency
+from ragauge.measure.protocols.latency import measure_latency
 from ragauge.measure.timing import bench_of_shape
-from ragauge.methods import make
+from ragauge.methods.base.making import make
 from targets import Verdicts
 
 BASE = "naive"
@@ -38,16 +38,28 @@ def main() -> None:
         tokens=("paper", "token counts, by name or file"),
         allow_load=(False, "report although other processes were busy"),
     )
-    rates = machine.measure(threads=args.threads, allow_load=args.allow_load, weight_read=weight_read)
+    rates = machine.measure(
+        threads=args.threads, allow_load=args.allow_load, weight_read=weight_read
+    )
     verdicts = Verdicts()
     results = {}
     for dtype in args.dtypes:
-        variants = {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}}
+        variants = {
+            BASE: make(BASE),
+            FAST: make(FAST, top_k=1),
+            **{name: make(name) for name in args.methods},
+        }
         settings = LatencySettings(
-            methods=list(variants), dataset=args.tokens, trials=args.trials, allow_load=args.allow_load
+            methods=list(variants),
+            dataset=args.tokens,
+            trials=args.trials,
+            allow_load=args.allow_load,
         )
         bench = bench_of_shape(
-            args.tokens, ModelEntry(source=args.model, dtype=dtype), settings.new_tokens, args.threads
+            args.tokens,
+            ModelEntry(source=args.model, dtype=dtype),
+            settings.new_tokens,
+            args.threads,
         )
         results[dtype] = result = measure_latency(variants, bench, settings, machine=rates)
         if result["refused"]:
@@ -61,7 +73,9 @@ def _report(title: str, result: Mapping[str, Any]) -> None:
     """Medians with quartiles, each over its roofline floor, and the ratios between the two methods."""
     protocol = result["protocol"]
     load = result["load"]
-    print(f"\n{title} on {result['provenance']['cpu']}, {protocol['threads']} threads, {protocol['trials']} trials")
+    print(
+        f"\n{title} on {result['provenance']['cpu']}, {protocol['threads']} threads, {protocol['trials']} trials"
+    )
     for name, times in result["summary"].items():
         total = times["total_s"]
         first = times["first_token_s"]
@@ -71,7 +85,9 @@ def _report(title: str, result: Mapping[str, Any]) -> None:
             f"{first['median']:.4f} s; roofline floor {floor:.4f} s, time over floor {total['median'] / floor:.2f}"
         )
     totals, floors, flops = (_ratio(result, key) for key in ("total_s", "roofline_s", "flop"))
-    print(f"  {BASE} over {FAST}: {totals:.2f} in time, {floors:.2f} between the floors, {flops:.2f} in FLOPs")
+    print(
+        f"  {BASE} over {FAST}: {totals:.2f} in time, {floors:.2f} between the floors, {flops:.2f} in FLOPs"
+    )
     print(
         f"  competing load {load['share']:.1%} (allowed: {load['allowed_share']:.0%}); of {len(result['rows'])} trials "
         f"{load['disturbed']} stayed disturbed after {load['retried']} repetitions"

@@ -146,7 +146,12 @@ def tasks(args: argparse.Namespace) -> list[Task]:
                 "decode_ms": lambda found: 1e3 * (found[1] - found[0]) / steps,
             },
         ),
-        Task(f"{args.prompt} tokens read", args.prompt, 1, {f"prefill_{args.prompt}_s": lambda found: found[0]}),
+        Task(
+            f"{args.prompt} tokens read",
+            args.prompt,
+            1,
+            {f"prefill_{args.prompt}_s": lambda found: found[0]},
+        ),
         Task(
             f"{side} prompts of {args.side_context} tokens, {args.side_new_tokens} written for each",
             args.side_context,
@@ -160,7 +165,9 @@ def tasks(args: argparse.Namespace) -> list[Task]:
     ]
 
 
-def measure(task: Task, peers: list[Peer], trials: int, draw: random.Random) -> tuple[dict[str, Any], dict[str, str]]:
+def measure(
+    task: Task, peers: list[Peer], trials: int, draw: random.Random
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Time a task on every engine, after one untimed trial of each.
 
     Returns:
@@ -169,7 +176,9 @@ def measure(task: Task, peers: list[Peer], trials: int, draw: random.Random) -> 
     values: dict[str, Any] = {metric: {} for metric in task.metrics}
     failed: dict[str, str] = {}
     for trial in range(trials + 1):
-        prompts = [[draw.randrange(100, 259) for _ in range(task.length)] for _ in range(task.side or 1)]
+        prompts = [
+            [draw.randrange(100, 259) for _ in range(task.length)] for _ in range(task.side or 1)
+        ]
         for peer in draw.sample(peers, len(peers)):
             if peer.name in failed:
                 continue
@@ -194,9 +203,13 @@ def main() -> None:
     args = _options()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
-    setting = Setting(args.model, _gguf(args), args.threads, max(args.prompt, args.context) + 64, args.side)
+    setting = Setting(
+        args.model, _gguf(args), args.threads, max(args.prompt, args.context) + 64, args.side
+    )
     rates = machine.measure(threads=args.threads, allow_load=args.small, weight_read=weight_read)
-    print(f"{args.model} on {cpu_model()}, {args.threads} threads, {args.trials} interleaved trials")
+    print(
+        f"{args.model} on {cpu_model()}, {args.threads} threads, {args.trials} interleaved trials"
+    )
     skipped: dict[str, str] = {}
     found: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -208,7 +221,8 @@ def main() -> None:
                 values, failed = measure(task, peers, args.trials, draw)
             load += meanwhile
             found |= {
-                metric: {name: times(of) | {"trials": of} for name, of in by.items()} for metric, by in values.items()
+                metric: {name: times(of) | {"trials": of} for name, of in by.items()}
+                for metric, by in values.items()
             }
             _print(task, found, failed)
         floors = _floors(peers, args, rates, draw)
@@ -217,7 +231,11 @@ def main() -> None:
     verdicts = _judge(found, floors, args)
     computes = {peer.name: peer.computes for peer in peers}
     result = {
-        "setting": {key: value for key, value in vars(args).items() if key not in ("json", "verbose", "small")},
+        "setting": {
+            key: value
+            for key, value in vars(args).items()
+            if key not in ("json", "verbose", "small")
+        },
         "computes": computes,
         "skipped": skipped,
         "load_share": load.share,
@@ -229,7 +247,9 @@ def main() -> None:
     finish(result, verdicts, args.json)
 
 
-def _all_started(stack: ExitStack, args: argparse.Namespace, setting: Setting, skipped: dict[str, str]) -> list[Peer]:
+def _all_started(
+    stack: ExitStack, args: argparse.Namespace, setting: Setting, skipped: dict[str, str]
+) -> list[Peer]:
     peers = []
     for name in args.engines:
         try:
@@ -258,7 +278,9 @@ def _print(task: Task, found: Mapping[str, Any], failed: Mapping[str, str]) -> N
     for metric in task.metrics:
         print(f"  {metric}")
         for name, of in sorted(found[metric].items(), key=lambda item: item[1]["least"]):
-            print(f"    {name:28} {of['least']:9.4g}   median {of['median']:.4g} [{of['q1']:.4g}, {of['q3']:.4g}]")
+            print(
+                f"    {name:28} {of['least']:9.4g}   median {of['median']:.4g} [{of['q1']:.4g}, {of['q3']:.4g}]"
+            )
     for name, reason in failed.items():
         print(f"    {name:28} left out: {reason}")
 
@@ -275,7 +297,9 @@ def _ratios(found: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def _judge(found: Mapping[str, Any], floors: Mapping[str, float], args: argparse.Namespace) -> Verdicts:
+def _judge(
+    found: Mapping[str, Any], floors: Mapping[str, float], args: argparse.Namespace
+) -> Verdicts:
     verdicts = Verdicts()
     print()
     prefill = f"prefill_{args.prompt}_s"
@@ -293,11 +317,15 @@ def _judge(found: Mapping[str, Any], floors: Mapping[str, float], args: argparse
     values: dict[str, Callable[[], float]] = {
         "auto_decode": lambda: least("decode_ms", auto) / plain("decode_ms"),
         "auto_prefill": lambda: least(prefill, auto) / plain(prefill),
-        "int8_decode_openvino": lambda: least("decode_ms", int8) / least("decode_ms", "OpenVINO bf16"),
+        "int8_decode_openvino": lambda: (
+            least("decode_ms", int8) / least("decode_ms", "OpenVINO bf16")
+        ),
         "int8_decode_llama_cpp": lambda: least("decode_ms", int8) / least("decode_ms", "llama.cpp"),
         "int8_decode_roofline": lambda: least("decode_ms", int8) / floors[int8],
         "int8_prefill_openvino": lambda: least(prefill, int8) / least(prefill, "OpenVINO bf16"),
-        "batch8": lambda: least("one_by_one_question_s", auto) / least("side_by_side_question_s", auto),
+        "batch8": lambda: (
+            least("one_by_one_question_s", auto) / least("side_by_side_question_s", auto)
+        ),
     }
     for name, value in values.items():
         try:
@@ -338,7 +366,9 @@ def _options() -> argparse.Namespace:
     if args.small:
         vars(args).update(SMALL)
     if unknown := set(args.engines) - set(ENGINES):
-        raise UserError(f"--engines: unknown {', '.join(sorted(unknown))}; known: {', '.join(ENGINES)}")
+        raise UserError(
+            f"--engines: unknown {', '.join(sorted(unknown))}; known: {', '.join(ENGINES)}"
+        )
     return args
 
 

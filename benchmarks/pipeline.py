@@ -11,8 +11,8 @@ torch and transformers' in eager torch are timed beside it, and all must give th
 from pathlib import Path
 
 from _common import parse_options
-from ragauge.retrieval.service.cores import pin
-from ragauge.retrieval.service.process import running
+from ragauge.pipelines.service.cores import pin
+from ragauge.pipelines.service.process import running
 
 
 def main() -> None:

@@ -24,10 +24,12 @@ from ragauge.cost import shapes, tokens
 from ragauge.cost.flop import trace_macs
 from ragauge.cost.machine import cpu_model
 from ragauge.cost.trace import elapsed, online
-from ragauge.engines import LM, Limits
+from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
-from ragauge.methods import Method, make
-from ragauge.prompts import Prompt
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts import Prompt
 from targets import Verdicts
 
 FULL = "naive"
@@ -73,7 +75,9 @@ def main() -> None:
     names = [FULL, *(name for name in args.methods if name != FULL)]
     verdicts = Verdicts()
     results = {}
-    print(f"{args.model} {args.dtype} on {cpu_model()}, {args.threads or 'all'} threads, {args.trials} trials")
+    print(
+        f"{args.model} {args.dtype} on {cpu_model()}, {args.threads or 'all'} threads, {args.trials} trials"
+    )
     for size in map(Size.of, args.sizes):
         lm, prompt = _material(args, size)
         results[str(size)] = found = _measured(lm, prompt, names, args.trials)

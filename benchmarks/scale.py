@@ -23,11 +23,11 @@ from pathlib import Path
 
 from builds import BY_SHARD, STEPS, BuildJob
 from ragauge.cost import machine
-from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import Shard
-from ragauge.retrieval.documents import Share
-from ragauge.retrieval.embed import Embeddings
-from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class
+from ragauge.pipelines.database.corpus import Corpus
+from ragauge.pipelines.database.database import Shard
+from ragauge.pipelines.database.documents import Share
+from ragauge.pipelines.database.embed import Embeddings
+from ragauge.pipelines.indexes import DEFAULT_TYPE, recipe_class
 
 # Runs the command line and tells the most memory that it held. What the kernel tells of a child counts the memory of
 # the process that started it, too.
@@ -74,17 +74,29 @@ def _builds(folder: Path, args: argparse.Namespace) -> Iterator[BuildJob]:
         yield from _build(folder / f"{times}-{shards}", corpus, times, shards, args)
 
 
-def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse.Namespace) -> Iterator[BuildJob]:
+def _build(
+    database: Path, corpus: Path, times: int, shards: int, args: argparse.Namespace
+) -> Iterator[BuildJob]:
     """Every job of one build."""
     settings = {**args.set, "corpus": str(corpus), "shards": str(shards), "evaluation": "documents"}
     for step in STEPS:
         for shard in range(shards) if step in BY_SHARD else [None]:
             before = _bytes(database)
-            seconds, cpu_s, peak_mb = _run(_command(step, database, settings, args.set_index, shard))
-            chunks, documents, held_out = _counts(database, range(shards) if shard is None else [shard])
+            seconds, cpu_s, peak_mb = _run(
+                _command(step, database, settings, args.set_index, shard)
+            )
+            chunks, documents, held_out = _counts(
+                database, range(shards) if shard is None else [shard]
+            )
             if step == "mark":
-                held_out = _counts(database, range(shards))[2]  # a shard's documents are looked up among all
-            worked = min(chunks, int(args.set_index.get("train_vectors", chunks))) if step == "train" else chunks
+                held_out = _counts(database, range(shards))[
+                    2
+                ]  # a shard's documents are looked up among all
+            worked = (
+                min(chunks, int(args.set_index.get("train_vectors", chunks)))
+                if step == "train"
+                else chunks
+            )
             disk = _bytes(database) - before
             yield BuildJob(
                 corpus=times,
@@ -98,13 +110,30 @@ def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse
                 peak_mb=peak_mb,
                 disk_bytes=disk,
             )
-            print(f"{times}x in {shards}: {step:7} {worked:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB", flush=True)
+            print(
+                f"{times}x in {shards}: {step:7} {worked:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB",
+                flush=True,
+            )
 
 
 def _command(
-    step: str, database: Path, settings: Mapping[str, str], index: Mapping[str, str], shard: int | None
+    step: str,
+    database: Path,
+    settings: Mapping[str, str],
+    index: Mapping[str, str],
+    shard: int | None,
 ) -> list[str]:
-    command = [sys.executable, "-c", MEASURED, "index", step, "--database", str(database), "--threads", "1"]
+    command = [
+        sys.executable,
+        "-c",
+        MEASURED,
+        "index",
+        step,
+        "--database",
+        str(database),
+        "--threads",
+        "1",
+    ]
     command += [part for pair in settings.items() for part in ("--set", "=".join(pair))]
     command += [part for pair in index.items() for part in ("--set", f"index.{'='.join(pair)}")]
     return command + (["--shard", str(shard)] if shard is not None else [])
@@ -130,7 +159,9 @@ def _run(command: list[str]) -> tuple[float, float, float]:
 def _counts(database: Path, shards: Iterable[int]) -> tuple[int, int, int]:
     """Chunks, documents and held-out texts of shards."""
     counts = [Shard(database, shard).manifest["counts"] for shard in shards]
-    chunks, documents, held_out = (sum(c[name] for c in counts) for name in ("chunks", "documents", "evaluation"))
+    chunks, documents, held_out = (
+        sum(c[name] for c in counts) for name in ("chunks", "documents", "evaluation")
+    )
     return chunks, documents, held_out
 
 
@@ -146,15 +177,42 @@ def _write(path: Path, jobs: list[BuildJob]) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("out", type=Path, metavar="OUT.csv")
-    add("--corpus", nargs="+", default=["wikipedia-sample"], help="files or names, as databases take them")
+    add(
+        "--corpus",
+        nargs="+",
+        default=["wikipedia-sample"],
+        help="files or names, as databases take them",
+    )
     add("--documents", type=int, help="of the corpus at one time its size")
-    add("--times", type=int, nargs="+", default=[1, 2, 4], help="sizes of the corpus, and so many shards (1 2 4)")
+    add(
+        "--times",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4],
+        help="sizes of the corpus, and so many shards (1 2 4)",
+    )
     add("--folder", type=Path, help="where the builds go, and are removed (the system's)")
-    add("--set", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a key of the database")
-    add("--set-index", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a key of its index")
+    add(
+        "--set",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a key of the database",
+    )
+    add(
+        "--set-index",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a key of its index",
+    )
     args = parser.parse_args()
     args.set, stated = dict(args.set), {"type": DEFAULT_TYPE, **dict(args.set_index)}
     args.set_index = (INDEX if stated["type"] == DEFAULT_TYPE else {}) | stated

@@ -29,11 +29,11 @@ import numpy as np
 import _vectors
 from _common import parse_options
 from ragauge.cost.machine import cpu_model, provenance
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service.client import Client, RetrievalError, method
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.process import Running, running_command
-from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service.client import Client, RetrievalError, method
+from ragauge.pipelines.service.fanout import Fanout
+from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 PARTS = 2
 K = 10  # neighbours of a query
@@ -53,7 +53,9 @@ class Tally:
 
     sent: int = 0
     latency_s: list[float] = field(default_factory=list)
-    answered: Counter[tuple[int, int]] = field(default_factory=Counter)  # (client, number of its request)
+    answered: Counter[tuple[int, int]] = field(
+        default_factory=Counter
+    )  # (client, number of its request)
     changed: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     kills: int = 0
@@ -142,7 +144,13 @@ def _query(number: int) -> Query:
     return Query(tokens=[number], k=K, nprobe=64, continuation=0)
 
 
-def _drive(client: int, addresses: list[str], expected: list[list[int]], tally: Tally, stop: threading.Event) -> None:
+def _drive(
+    client: int,
+    addresses: list[str],
+    expected: list[list[int]],
+    tally: Tally,
+    stop: threading.Event,
+) -> None:
     """One client's requests, until it is time to stop."""
     with ExitStack() as opened:
         clients = [Client(address, deadline_s=DEADLINE_S, retries=RETRIES) for address in addresses]
@@ -193,7 +201,10 @@ def _read_slowly(port: int, tally: Tally, stop: threading.Event) -> None:
         link.start()
         with Client(address, deadline_s=30.0) as client:
             while not stop.is_set():
-                pending = [client.start([Query(tokens=[0], k=250, nprobe=256, continuation=0)] * 8) for _ in range(4)]
+                pending = [
+                    client.start([Query(tokens=[0], k=250, nprobe=256, continuation=0)] * 8)
+                    for _ in range(4)
+                ]
                 stop.wait(5.0)
                 for call in pending:
                     call.cancel()
@@ -253,17 +264,23 @@ def _table(result: dict[str, Any]) -> str:
         **{f"latency, {name}": f"{value:,.1f} ms" for name, value in latency.items()},
         "requests a second": f"{result['requests_per_s']:.1f}",
         "kills of a part": result["kills"],
-        "oversized requests, by status": ", ".join(f"{name} {count:,}" for name, count in result["oversized"].items()),
+        "oversized requests, by status": ", ".join(
+            f"{name} {count:,}" for name, count in result["oversized"].items()
+        ),
         "bytes read by the slow reader": f"{result['slow_reader_bytes']:,}",
         "most memory of a server": f"{result['server_mib']:.0f} MiB",
         **{f"error, {count} times": error for error, count in result["errors"].items()},
     }
     on = f"{date.today():%-d %B %Y}, {cpu_model()}, {os.cpu_count()} logical cores"
-    head = (
-        f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors, {result['seconds']:.0f} s; {on}."
-    )
+    head = f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors, {result['seconds']:.0f} s; {on}."
     return "\n".join(
-        [head, "", "| what | result |", "| --- | --: |", *(f"| {name} | {value} |" for name, value in rows.items())]
+        [
+            head,
+            "",
+            "| what | result |",
+            "| --- | --: |",
+            *(f"| {name} | {value} |" for name, value in rows.items()),
+        ]
     )
 
 

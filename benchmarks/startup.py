@@ -59,7 +59,9 @@ def main() -> None:
     print(load_line(load))
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        verdicts.check("help_s", min(seconds(["ragauge", "--help"], folder) for _ in range(args.trials)))
+        verdicts.check(
+            "help_s", min(seconds(["ragauge", "--help"], folder) for _ in range(args.trials))
+        )
         verdicts.check("one_question_s", one_question(folder, args.trials))
         repeated = []
         for name in CONFIGURATIONS:
@@ -84,16 +86,29 @@ def main() -> None:
             verdicts.skip("tests_s", "needs --tests")
     for name, value in cpu.items():
         print(f"{name}: {value:.0f} CPU seconds")
-    finish({"job_seconds": rules, "cpu_seconds": cpu, "load_share": load.share}, verdicts, args.json)
+    finish(
+        {"job_seconds": rules, "cpu_seconds": cpu, "load_share": load.share}, verdicts, args.json
+    )
 
 
 def one_question(folder: Path, trials: int) -> float:
     """The least seconds in which a process answers one question of `wiki_single`."""
     questions = folder / "wiki_single.jsonl"
     seconds(["ragauge", "fetch", "--dataset", "wiki_single", "--out", str(questions)], folder)
-    question = ["--method", "superposition", "--dataset", "wiki_single", "--examples", str(questions), "--limit", "1"]
+    question = [
+        "--method",
+        "superposition",
+        "--dataset",
+        "wiki_single",
+        "--examples",
+        str(questions),
+        "--limit",
+        "1",
+    ]
     command = ["ragauge", "run", *question, "--model", "smollm2-135m-instruct"]
-    return min(seconds([*command, "--out", f"answer_{trial}.jsonl"], folder) for trial in range(trials))
+    return min(
+        seconds([*command, "--out", f"answer_{trial}.jsonl"], folder) for trial in range(trials)
+    )
 
 
 def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[str, float], float]:
@@ -111,7 +126,8 @@ def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[s
     whole = seconds(command, folder, log)
     spent = job_seconds(log.read_text(encoding="utf-8"))
     print(
-        f"{name}: {sum(spent.values()):.0f} s of jobs; " + ", ".join(f"{r} {s:.0f}" for r, s in [*spent.items()][:12])
+        f"{name}: {sum(spent.values()):.0f} s of jobs; "
+        + ", ".join(f"{r} {s:.0f}" for r, s in [*spent.items()][:12])
     )
     estimated = estimated_seconds(log.read_text(encoding="utf-8"))
     return whole, min(seconds(command, folder, log) for _ in range(trials)), spent, estimated
@@ -149,7 +165,9 @@ def seconds(command: list[str], folder: Path, log: Path | None = None) -> float:
     environment = {**os.environ, "PATH": f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}"}
     with open(log or os.devnull, "w") as out:
         started = time.perf_counter()
-        done = subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=out, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=out, stderr=out, check=False
+        )
         taken = time.perf_counter() - started
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}")

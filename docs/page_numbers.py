@@ -1,18 +1,19 @@
 """Numbers in pages, generated from committed tables; a hook of MkDocs.
 
-A page names rows of tables in a comment, and a comment after each number says which cell it shows and how:
+A page names rows of tables in a comment, and a comment after each number says which cell it shows
+and how:
 
-    <!-- numbers:
-    oracle: {table: reports/reference-superposition/superposition_table_1.csv, variant: oracle, quantity: accuracy}
-    -->
-    The model answers 60<!--oracle:points-->% with the gold document alone.
+    <!-- numbers: oracle: {table: reports/reference-superposition/superposition_table_1.csv,
+    variant: oracle, quantity: accuracy} --> The model answers 60<!--oracle:points-->% with the gold
+    document alone.
 
-`<!--name.column:format-->` shows another column than `measured`. A name may also stand for `{ratio: [a, b]}`,
-`{saving: [a, b]}` (the part by which a is less than b) or `{reversed: a}` (a difference counted the other way).
-Formats are Python's own, `points` and `+points` (hundredths as whole numbers), and a suffix `s` (seconds of ms).
+`<!--name.column:format-->` shows another column than `measured`. A name may also stand for `{ratio:
+[a, b]}`, `{saving: [a, b]}` (the part by which a is less than b) or `{reversed: a}` (a difference
+counted the other way). Formats are Python's own, `points` and `+points` (hundredths as whole
+numbers), and a suffix `s` (seconds of ms).
 
-Between `<!-- claims: CFIC -->` and `<!-- /claims -->` stands a table of a paper's claims, of reports/directions.csv.
-A † says that p is below 0.05 after Holm's correction, too.
+Between `<!-- claims: CFIC -->` and `<!-- /claims -->` stands a table of a paper's claims, of
+reports/directions.csv. A † says that p is below 0.05 after Holm's correction, too.
 
 `python docs/page_numbers.py` writes the numbers of all pages again; the site is built with them.
 """
@@ -44,13 +45,17 @@ def generated(text: str) -> str:
     parts = BLOCK.split(text)  # text, names, text, names, ...
     for place in range(1, len(parts), 2):
         names = yaml.safe_load(parts[place])
-        parts[place + 1] = NUMBER.sub(lambda match, names=names: _shown(names, match), parts[place + 1])
+        parts[place + 1] = NUMBER.sub(
+            lambda match, names=names: _shown(names, match), parts[place + 1]
+        )
         parts[place] = f"<!-- numbers:\n{parts[place]}-->"
     return CLAIMS.sub(lambda match: f"{match[1]}\n{_claims(match[2])}\n{match[3]}", "".join(parts))
 
 
 def _claims(source: str) -> str:
-    """The claims of the papers that `source`, a regular expression, matches: a row each, a column for each reader."""
+    """The claims of the papers that `source`, a regular expression, matches: a row each, a column
+    for each reader.
+    """
     rows = [row for row in _table("reports/directions.csv") if re.match(source, row["source"])]
     readers = list(dict.fromkeys(row["reader"] for row in rows))
     lines = [["claim", "source", *readers, "note"], ["---"] * (len(readers) + 3)]
@@ -63,7 +68,9 @@ def _claims(source: str) -> str:
 
 
 def _verdict(row: dict[str, str]) -> str:
-    value, low, high = (f"{round(float(row[name]), 3):.3g}".replace("-", "−") for name in ("value", "low", "high"))
+    value, low, high = (
+        f"{round(float(row[name]), 3):.3g}".replace("-", "−") for name in ("value", "low", "high")
+    )
     mark = " †" if row["p_holm"] and float(row["p_holm"]) < 0.05 else ""
     p = f", p = {float(row['p']):.2g}{mark}" if row["p"] else ""
     trials = " trials" if row["about"] == "times" else ""
@@ -92,7 +99,9 @@ def _value(names: dict[str, Any], name: str, column: str) -> float:
 
 def _row(table: str, where: dict[str, Any]) -> dict[str, str]:
     """The one row of a table whose columns have these values."""
-    rows = [row for row in _table(table) if all(row[key] == str(value) for key, value in where.items())]
+    rows = [
+        row for row in _table(table) if all(row[key] == str(value) for key, value in where.items())
+    ]
     if len(rows) != 1:
         raise ValueError(f"{table}: {len(rows)} rows with {where}")
     return rows[0]
@@ -107,12 +116,18 @@ def _table(name: str) -> list[dict[str, str]]:
 def _formatted(value: float, form: str) -> str:
     if form.endswith("points"):
         return format(round(100 * value, 6), f"{form.removesuffix('points')}.0f")
-    return format(value / 1000, f"{form.removesuffix('s')}f") if form.endswith("s") else format(value, form)
+    return (
+        format(value / 1000, f"{form.removesuffix('s')}f")
+        if form.endswith("s")
+        else format(value, form)
+    )
 
 
 def pages() -> list[Path]:
     """The Markdown pages of the repository that carry numbers of tables."""
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     texts = {page: page.read_text(encoding="utf-8") for page in map(ROOT.joinpath, listed.split())}
     return [page for page, text in texts.items() if BLOCK.search(text) or CLAIMS.search(text)]
 

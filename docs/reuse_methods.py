@@ -1,4 +1,5 @@
-"""Draws docs/reuse_methods.svg: which token attends to which, when it is read, and where it stands, by method.
+"""Draws docs/reuse_methods.svg: which token attends to which, when it is read, and where it stands,
+by method.
 
 Run without arguments to write the file again.
 """
@@ -20,12 +21,18 @@ COLOURS = {
     "twice": ("#fcbba1", "stored, and recomputed in two layers alone"),
     "weighed": ("#9e9ac8", "online, with a temperature and a scale"),
 }
-CELL, COLUMNS, WIDTH, HEIGHT, TOP = 6, 5, 190, 232, 84
+CELL = 6
+COLUMNS = 5
+WIDTH = 190
+HEIGHT = 232
+TOP = 84
 
 
 @dataclass(frozen=True)
 class Token:
-    """One token: whose it is, which of it, where it stands, when it is read, and of which path it is."""
+    """One token: whose it is, which of it, where it stands, when it is read, and of which path it
+    is.
+    """
 
     segment: str
     number: int
@@ -47,11 +54,17 @@ class Panel:
     weighed: bool = False
 
 
-def tokens(when: dict[str, str] | None = None, *, together: bool = False, order: str = "PABCQ") -> list[Token]:
+def tokens(
+    when: dict[str, str] | None = None, *, together: bool = False, order: str = "PABCQ"
+) -> list[Token]:
     """All segments' tokens, one after another, or the documents at one place."""
-    found, at = [], 0.0
+    found = []
+    at = 0.0
     for segment in order:
-        found += [Token(segment, n, at + n, (when or {}).get(segment, "online")) for n in range(SEGMENTS[segment])]
+        found += [
+            Token(segment, n, at + n, (when or {}).get(segment, "online"))
+            for n in range(SEGMENTS[segment])
+        ]
         at += 0 if together and segment in DOCUMENTS else SEGMENTS[segment]
         if together and segment == order[-2]:
             at += max(SEGMENTS[d] for d in DOCUMENTS)
@@ -66,11 +79,17 @@ def causal(token: Token, earlier: Token) -> bool:
 
 
 def apart(first: int = 0) -> Sees:
-    """Documents see themselves and the first tokens of the preamble; what is recomputed and the question see all."""
+    """Documents see themselves and the first tokens of the preamble; what is recomputed and the
+    question see all.
+    """
 
     def sees(token: Token, earlier: Token) -> bool:
         alone = token.segment in DOCUMENTS and token.when == "offline"
-        return not alone or earlier.segment == token.segment or (earlier.segment == "P" and earlier.number < first)
+        return (
+            not alone
+            or earlier.segment == token.segment
+            or (earlier.segment == "P" and earlier.number < first)
+        )
 
     return sees
 
@@ -89,7 +108,9 @@ def paths(task: bool) -> list[Token]:
     if task:  # every path is stretched to the harmonic mean of their lengths
         mean = 3 / sum(1 / SEGMENTS[d] for d in DOCUMENTS)
         stretch = {d: mean / SEGMENTS[d] for d in DOCUMENTS}
-        found = [replace(t, position=3 + (t.position - 3) * stretch.get(t.segment, 1)) for t in found]
+        found = [
+            replace(t, position=3 + (t.position - 3) * stretch.get(t.segment, 1)) for t in found
+        ]
     for document in DOCUMENTS:
         start = 3 + (mean if task else SEGMENTS[document])
         found += [Token("Q", n, start + n, path=document) for n in range(2 if task else 3)]
@@ -99,7 +120,10 @@ def paths(task: bool) -> list[Token]:
 def path_sees(token: Token, earlier: Token) -> bool:
     if token.segment == "T":
         return "B" in (earlier.path, earlier.segment) or earlier.segment in "PT"
-    return earlier.segment in ("P", token.path) or (earlier.segment, earlier.path) == (token.segment, token.path)
+    return earlier.segment in ("P", token.path) or (earlier.segment, earlier.path) == (
+        token.segment,
+        token.path,
+    )
 
 
 def dropped(*gone: tuple[str, int], readers: str) -> Sees:
@@ -120,7 +144,14 @@ def spread(token: Token) -> bool:
 
 
 def windows(token: Token) -> bool:
-    return (token.segment, token.number) in {("A", 2), ("A", 3), ("B", 0), ("C", 1), ("C", 2), ("C", 3)}
+    return (token.segment, token.number) in {
+        ("A", 2),
+        ("A", 3),
+        ("B", 0),
+        ("C", 1),
+        ("C", 2),
+        ("C", 3),
+    }
 
 
 GONE = (("A", 1), ("A", 2), ("B", 0), ("C", 1), ("C", 3))
@@ -131,19 +162,35 @@ PANELS = [
     Panel("naive", "all read online", tokens(), causal),
     Panel("prompt_cache", "alone, all at one place", tokens(STORED, together=True), apart()),
     Panel("parallel_windows", "behind the first token", tokens(STORED, together=True), apart(1)),
-    Panel("ape", "behind the preamble; weighed", tokens(STORED, together=True), apart(3), weighed=True),
+    Panel(
+        "ape", "behind the preamble; weighed", tokens(STORED, together=True), apart(3), weighed=True
+    ),
     Panel("naive_reuse", "alone, moved to their places", tokens(STORED), apart()),
     Panel("epic", "first tokens recomputed", again(lambda t: t.number < 1), apart()),
     Panel("cache_blend", "what changed is recomputed", again(spread, "twice"), apart()),
     Panel("prophet_kv", "what Q attends to, again", again(spread), apart()),
     Panel("cache_clip", "windows of tokens, again", again(windows), apart(3)),
-    Panel("prefix_scale_recompute", "what changed again; Q weighed", again(spread, "twice"), apart(), weighed=True),
+    Panel(
+        "prefix_scale_recompute",
+        "what changed again; Q weighed",
+        again(spread, "twice"),
+        apart(),
+        weighed=True,
+    ),
     Panel("parallel_experts", "a stream for each document", paths(task=False), path_sees),
     Panel("superposition", "paths; the best is kept (B)", paths(task=True), path_sees),
     Panel("compressed", "around naive_reuse", tokens(STORED), dropped(*GONE, readers="Q")),
-    Panel("prefix_tree", "P, A, B are found as stored", tokens(dict.fromkeys("PAB", "offline")), causal),
     Panel(
-        "context_pilot", "in the order that is stored", tokens(dict.fromkeys("PBA", "offline"), order="PBACQ"), causal
+        "prefix_tree",
+        "P, A, B are found as stored",
+        tokens(dict.fromkeys("PAB", "offline")),
+        causal,
+    ),
+    Panel(
+        "context_pilot",
+        "in the order that is stored",
+        tokens(dict.fromkeys("PBA", "offline"), order="PBACQ"),
+        causal,
     ),
     Panel("long_llmlingua", "tokens left out of the text", SHORT, causal),
 ]
@@ -152,7 +199,8 @@ PANELS = [
 def drawn() -> str:
     """The whole figure as SVG."""
     rows = -(-len(PANELS) // COLUMNS)
-    width, height = COLUMNS * WIDTH + 10, rows * HEIGHT + TOP
+    width = COLUMNS * WIDTH + 10
+    height = rows * HEIGHT + TOP
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="DejaVu Sans, sans-serif" font-size="11">',
@@ -160,7 +208,8 @@ def drawn() -> str:
         *_legend(),
     ]
     for number, panel in enumerate(PANELS):
-        x, y = number % COLUMNS * WIDTH + 28, number // COLUMNS * HEIGHT + TOP
+        x = number % COLUMNS * WIDTH + 28
+        y = number // COLUMNS * HEIGHT + TOP
         parts += [f'<g transform="translate({x},{y})">', *_panel(panel), "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -172,7 +221,8 @@ def _legend() -> Iterator[str]:
     )
     yield f'<text x="10" y="18">{text}</text>'
     for number, (colour, words) in enumerate(COLOURS.values()):
-        x, y = 10 + number % 3 * 280, 30 + number // 3 * 18
+        x = 10 + number % 3 * 280
+        y = 30 + number // 3 * 18
         yield f'<rect x="{x}" y="{y}" width="10" height="10" fill="{colour}"/>'
         yield f'<text x="{x + 15}" y="{y + 9}">{words}</text>'
 
@@ -188,7 +238,9 @@ def _panel(panel: Panel) -> Iterator[str]:
         for colour, run in groupby(range(row + 1), key=seen.__getitem__):
             columns = list(run)
             if colour:
-                place = f'x="{columns[0] * CELL}" y="{row * CELL}" width="{len(columns) * CELL - 0.5}"'
+                place = (
+                    f'x="{columns[0] * CELL}" y="{row * CELL}" width="{len(columns) * CELL - 0.5}"'
+                )
                 yield f'<rect {place} height="{CELL - 0.5}" fill="{colour}"/>'
     yield from _labels(panel)
     yield from _places(panel, size + 12)
@@ -219,7 +271,8 @@ def _places(panel: Panel, top: float) -> Iterator[str]:
     for token in panel.tokens:
         runs.setdefault((token.segment, token.path), []).append(token)
     for line, ((segment, path), run) in enumerate(runs.items()):
-        y, colour = top + line * 6, COLOURS[run[0].when][0]
+        y = top + line * 6
+        colour = COLOURS[run[0].when][0]
         for token in run:
             x = token.position * CELL
             yield f'<rect x="{x:g}" y="{y:g}" width="{CELL - 0.5}" height="4" fill="{COLOURS[token.when][0]}"/>'

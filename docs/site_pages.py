@@ -1,7 +1,9 @@
-"""What the site holds besides docs/: pages and files elsewhere in the repository, and a reference that the code writes.
+"""What the site holds besides docs/: pages and files elsewhere in the repository, and a reference
+that the code writes.
 
-A hook of MkDocs. Every page stands where it stands in the repository, so that links between them hold in both places;
-what a page links to comes with it, and a folder that it links to becomes a list of what is in it.
+A hook of MkDocs. Every page stands where it stands in the repository, so that links between them
+hold in both places; what a page links to comes with it, and a folder that it links to becomes a
+list of what is in it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,11 @@ def _folder(folder: Path, place: str) -> str:
     """The page of a folder of rendered items: each picture, with its table as Markdown and CSV."""
     lines = [f"# {place}", ""]
     for picture in sorted(folder.glob("*.svg")):
-        forms = [f"[{end}]({picture.stem}.{end})" for end in ("md", "csv") if picture.with_suffix(f".{end}").exists()]
+        forms = [
+            f"[{end}]({picture.stem}.{end})"
+            for end in ("md", "csv")
+            if picture.with_suffix(f".{end}").exists()
+        ]
         lines += [
             f"## {picture.stem}",
             "",
@@ -88,15 +94,24 @@ def _folder(folder: Path, place: str) -> str:
             ", ".join(forms),
             "",
         ]
-    others = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.with_suffix(".svg").exists())
-    return "\n".join([*lines, *(f"- [{name}]({name})" for name in others if name != "index.md")]) + "\n"
+    others = sorted(
+        p.name for p in folder.iterdir() if p.is_file() and not p.with_suffix(".svg").exists()
+    )
+    return (
+        "\n".join([*lines, *(f"- [{name}]({name})" for name in others if name != "index.md")])
+        + "\n"
+    )
 
 
 def _title(item: str) -> str:
     """The first line of what is said of an item; nothing for other pictures."""
     from ragauge import registry
 
-    return (registry.module("item", item).__doc__ or "").partition("\n")[0] if item in registry.names("item") else ""
+    return (
+        (registry.module("item", item).__doc__ or "").partition("\n")[0]
+        if item in registry.names("item")
+        else ""
+    )
 
 
 # --- reference ---
@@ -122,7 +137,7 @@ def _command_line() -> str:
 
 
 def _help(*verb: str) -> str:
-    from ragauge.cli import main
+    from ragauge.cli._main import main
 
     os.environ["COLUMNS"] = "86"  # what a page is wide
     said = io.StringIO()
@@ -162,7 +177,12 @@ def _section(name: str, section: Mapping[str, Any]) -> Iterator[str]:
             if key in section.get("required", ())
             else ""
         )
-        cells = (f"`{key}`", about.get("description", ""), _type(about), f"`{default}`" if default else "")
+        cells = (
+            f"`{key}`",
+            about.get("description", ""),
+            _type(about),
+            f"`{default}`" if default else "",
+        )
         yield f"| {' | '.join(_cell(str(cell)) for cell in cells)} |"
 
 
@@ -177,7 +197,9 @@ def _type(about: Mapping[str, Any]) -> str:
         name = about["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if choices := about.get("anyOf") or about.get("oneOf"):
-        return " or ".join(dict.fromkeys(_type(one) for one in choices if one.get("type") != "null"))
+        return " or ".join(
+            dict.fromkeys(_type(one) for one in choices if one.get("type") != "null")
+        )
     if "enum" in about or "const" in about:
         return ", ".join(f"`{value}`" for value in about.get("enum", [about.get("const")]))
     if about.get("type") == "array":

@@ -17,9 +17,10 @@ from preloaded import Preloaded
 from ragauge.testing import write_checkpoint
 
 if TYPE_CHECKING:
-    from ragauge.engines import LM
+    from ragauge.engines.lm import LM
 
-# Runs of the workflow in tests are too short to be worth a process for their jobs; those that are about it say so.
+# Runs of the workflow in tests are too short to be worth a process for their jobs; those that are
+# about it say so.
 os.environ.setdefault("RAGAUGE_FORKS", "0")
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["RAGAUGE_KERNELS"] = "default"  # a test measures kernels only where they are its subject
@@ -29,7 +30,8 @@ os.environ["RAGAUGE_DTYPE"] = "float32"  # what `dtype: auto` stands for
 settings.register_profile("derandomised", derandomize=True, deadline=None, database=None)
 settings.load_profile("derandomised")
 
-LONG = {"workflow", "browser", "test_finetuning", "test_wiki_questions"}  # folders and files that take longest
+# folders and files that take longest
+LONG = {"workflow", "browser", "test_finetuning", "test_wiki_questions"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,7 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen() -> None:
-    """What was imported stays: the collector, which timed code calls before each trial, need not look at it again."""
+    """What was imported stays: the collector, which timed code calls before each trial, need not
+    look at it again.
+    """
     gc.collect()
     gc.freeze()
 
@@ -67,7 +71,9 @@ def preloaded() -> Iterator[Preloaded]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny checkpoint with a context of 1,024 tokens; a module whose tests need another has its own."""
+    """A tiny checkpoint with a context of 1,024 tokens; a module whose tests need another has its
+    own.
+    """
     return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
 
 

@@ -2,11 +2,11 @@
 
     import ragauge
 
-    model = ragauge.load_model("smollm2-135m-instruct")
-    answer = ragauge.method("superposition", top_k=2).answer(model, "Which river?", ["Graz is a city.", "Vienna ..."])
+    model = ragauge.load_model("smollm2-135m-instruct") answer = ragauge.method("superposition",
+    top_k=2).answer(model, "Which river?", ["Graz is a city.", "Vienna ..."])
 
-The names in `__all__` are the library; docs/building-blocks.md lists the other public modules. Nothing is imported
-until a name is used.
+The names in `__all__` are the library; docs/building-blocks.md lists the other public modules.
+Nothing is imported until a name is used.
 """
 
 import importlib
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from ragauge.library.models import Model, load_model
     from ragauge.library.questions import Dataset, Question, load_dataset
     from ragauge.library.results import Results
+
+_HOMES = {
+    "errors": ("UserError",),
+    "library.evaluation": ("evaluate",),
+    "library.methods": ("Answer", "Method", "method"),
+    "library.models": ("Model", "load_model"),
+    "library.questions": ("Dataset", "Question", "load_dataset"),
+    "library.results": ("Results",),
+}
 
 __all__ = [
     "Answer",
@@ -38,10 +47,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'ragauge' has no attribute {name!r}")
-    home = importlib.import_module("ragauge.errors" if name == "UserError" else "ragauge.library")  # which needs torch
-    return getattr(home, name)
+    """Import a name of the library, and torch with it, when it is first used."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"ragauge.{home}"), name)
+    raise AttributeError(f"module 'ragauge' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -11,20 +11,27 @@ class UserError(ValueError):
 
 
 class UnsupportedError(UserError):
-    """A combination that cannot work, such as a method on a model; tables show the text in place of a number."""
+    """A combination that cannot work, such as a method on a model; tables show the text in place of
+    a number.
+    """
 
 
 class SettingError(UserError):
-    """A value of one key that does not fit the others; the reader of the settings adds the key's place."""
+    """A value of one key that does not fit the others; the reader of the settings adds the key's
+    place.
+    """
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(f"{key}: {message}")
-        self.key, self.message = key, message
+        self.key = key
+        self.message = message
 
 
 def unknown(what: str, value: object, choices: Iterable[str], where: str = "") -> UserError:
-    """Return the error for a name that is not one of `choices`, such as `config.yaml: methods.sp_k4.method: unknown
-    method 'superpositon'; did you mean 'superposition'? known: naive, prompt_cache, superposition`."""
+    """Return the error for a name that is not one of `choices`, such as `config.yaml:
+    methods.sp_k4.method: unknown method 'superpositon'; did you mean 'superposition'? known: naive,
+    prompt_cache, superposition`.
+    """
     known = sorted(choices)
     near = meant(str(value), known)
     place = f"{where}: " if where else ""
@@ -54,16 +61,21 @@ def first_problem(error: Any) -> str:
 
 
 def error_line(error: Exception, place: int = 0) -> str:
-    """Return the first line of an error's text, or the line at another place; its type where it has no text."""
+    """Return the first line of an error's text, or the line at another place; its type where it has
+    no text.
+    """
     return (str(error).strip().splitlines() or [type(error).__name__])[place].strip()
 
 
 def in_one_line(error: Exception, most: int | None = None) -> str:
-    """Return an error's text in one line of at most so many characters; its type where it has no text."""
+    """Return an error's text in one line of at most so many characters; its type where it has no
+    text.
+    """
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
-EXTRA_PACKAGES = {  # an extra of pyproject.toml -> the names by which the packages that it installs are imported
+# an extra of pyproject.toml -> the names by which the packages that it installs are imported
+EXTRA_PACKAGES = {
     "report": "matplotlib mpld3 rocrate",
     "retrieval": "datasketch faiss onnx onnxruntime onnxscript",
     "service": "grpc grpc_health prometheus_client",
@@ -72,7 +84,9 @@ EXTRA_PACKAGES = {  # an extra of pyproject.toml -> the names by which the packa
     "workflow": "datasets sklearn snakemake",
     "punkt": "punkt",
 }
-EXTRAS = {package: extra for extra, packages in EXTRA_PACKAGES.items() for package in packages.split()}
+EXTRAS = {
+    package: extra for extra, packages in EXTRA_PACKAGES.items() for package in packages.split()
+}
 INSTEAD = {"onnxruntime": "; with a GPU: 'ragauge[gpu]'"}
 
 
@@ -82,9 +96,11 @@ class MissingExtraError(UserError):
 
 @contextmanager
 def explain_missing_extra(needed: str = "") -> Iterator[None]:
-    """Turn the import error of a package of an extra into one line that names the extra. `needed`: begins the line, as
-    in `metrics need prometheus_client`; default: `this needs the package X`. Raises MissingExtraError: in place of
-    ModuleNotFoundError, which is left alone for all other packages."""
+    """Turn the import error of a package of an extra into one line that names the extra. `needed`:
+    begins the line, as in `metrics need prometheus_client`; default: `this needs the package X`.
+    Raises MissingExtraError: in place of ModuleNotFoundError, which is left alone for all other
+    packages.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,10 +1,11 @@
-"""Components: the files of this package, and modules that other installed packages name as entry points.
+"""Components: the files of this package, and modules that other installed packages name as entry
+points.
 
     [project.entry-points."ragauge.methods"]
     last_first = "ragauge_last_first.methods.last_first"
 
-The entry point's value is a module that bears the component's name; the module is what a file of this package would be.
-Nothing of a plugin is imported to list it.
+The entry point's value is a module that bears the component's name; the module is what a file of
+this package would be. Nothing of a plugin is imported to list it.
 """
 
 import importlib
@@ -18,7 +19,17 @@ from types import ModuleType
 from ragauge.errors import UserError, explain_missing_extra
 
 OWN = "ragauge"  # the package of our own components
-KINDS = ("method", "dataset", "metric", "ranker", "compressor", "engine", "item", "schedule", "index")
+KINDS = (
+    "method",
+    "dataset",
+    "metric",
+    "ranker",
+    "compressor",
+    "engine",
+    "item",
+    "schedule",
+    "index",
+)
 
 
 def plural(kind: str) -> str:
@@ -47,38 +58,53 @@ class Component:
         parent, _, name = self.module.rpartition(".")
         if name != self.name:
             rule = f"a component's file bears its name, as in {parent or self.module}.{self.name}"
-            raise UserError(f"{self.kind} {self.name!r} of {self.origin}: its module is {self.module}; {rule}")
+            raise UserError(
+                f"{self.kind} {self.name!r} of {self.origin}: its module is {self.module}; {rule}"
+            )
         try:
             with explain_missing_extra():
                 return importlib.import_module(self.module)
         except Exception as error:  # a plugin's code may raise anything
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
             reason = " ".join(f"{kind}{error}".split())
-            raise UserError(f"{self.kind} {self.name!r} of {self.origin} cannot be imported: {reason}") from error
+            raise UserError(
+                f"{self.kind} {self.name!r} of {self.origin} cannot be imported: {reason}"
+            ) from error
 
 
 @cache
 def installed() -> tuple[Component, ...]:
     """The components of all plugins, sorted; names may clash (`registry` refuses them)."""
-    components, points = set(), metadata.entry_points()  # read once: every package has files of its own
+    components = set()
+    points = metadata.entry_points()  # read once: every package has files of its own
     for kind in KINDS:
         for point in points.select(group=f"ragauge.{plural(kind)}"):
             assert point.dist is not None  # as `metadata.entry_points` finds them
-            components.add(Component(kind, point.name, point.value.strip(), point.dist.name, point.dist.version))
+            components.add(
+                Component(
+                    kind, point.name, point.value.strip(), point.dist.name, point.dist.version
+                )
+            )
     return tuple(sorted(components))
 
 
 @cache
 def of_module(module: str) -> tuple[Component, ...]:
-    """The components of the plugins that a module belongs to, by its outermost package; none of other modules."""
+    """The components of the plugins that a module belongs to, by its outermost package; none of
+    other modules.
+    """
     top = module.partition(".")[0]
     return tuple(plugin for plugin in installed() if plugin.module.partition(".")[0] == top)
 
 
 @cache
 def path_of(module: str) -> Path | None:
-    """The file of a module of a plugin; None where there is none. Nothing is imported: its packages are searched."""
-    name, places, spec = "", None, None
+    """The file of a module of a plugin; None where there is none. Nothing is imported: its packages
+    are searched.
+    """
+    name = ""
+    places = None
+    spec = None
     finders = [finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec")]
     for part in module.split("."):
         name = f"{name}.{part}".lstrip(".")

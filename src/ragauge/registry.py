@@ -1,12 +1,13 @@
 """The file is the registry: `methods/superposition.py` is the method `superposition`.
 
-A file in a folder bears both names: `items/cfic/table_1.py` is the item `cfic_table_1`. A component is the one public
-class that its module defines below the package's base class, or, where the package keeps functions (metrics), the
-module itself. `base`, a file or a folder, holds the public parts that components of a kind are made of; names that
-begin with an underscore are private helpers.
+An item's file in a folder bears both names: `report/items/cfic/table_1.py` is the item
+`cfic_table_1`. A component is the one public class that its module defines below the package's base
+class, or, where the package keeps functions (metrics), the module itself. `base`, a file or a
+folder, holds the public parts that components of a kind are made of; names that begin with an
+underscore are private helpers.
 
-Installed packages add components of their own (`plugins`). A name that stands for two components is refused where it is
-used.
+Installed packages add components of their own (`plugins`). A name that stands for two components is
+refused where it is used.
 """
 
 import importlib
@@ -28,30 +29,34 @@ PACKAGES = {
     "dataset": "ragauge.datasets",
     "engine": "ragauge.engines.backends",
     "metric": "ragauge.metrics",
-    "ranker": "ragauge.rankers",
-    "compressor": "ragauge.compressors",
-    "mode": "ragauge.generation.modes",
-    "schedule": "ragauge.generation.schedules",
-    "item": "ragauge.items",
-    "index": "ragauge.retrieval.indexes",
+    "ranker": "ragauge.methods.rankers",
+    "compressor": "ragauge.methods.compressors",
+    "mode": "ragauge.pipelines.modes",
+    "schedule": "ragauge.pipelines.schedules",
+    "item": "ragauge.report.items",
+    "index": "ragauge.pipelines.indexes",
     "verb": "ragauge.cli",
 }
 
 
 def names(kind: str) -> list[str]:
-    """The names of all components of a kind, sorted. Nothing is imported: a list must not wait for torch."""
+    """The names of all components of a kind, sorted. Nothing is imported: a list must not wait for
+    torch.
+    """
     return sorted(_components(kind))
 
 
 def module_name(kind: str, name: str, where: str = "") -> str:
-    """The full name of a component's module. Raises UserError: there is none of that name, with the choices, or there
-    are two."""
+    """The full name of a component's module. Raises UserError: there is none of that name, with the
+    choices, or there are two.
+    """
     return _component(kind, name, where).module
 
 
 def module(kind: str, name: str, where: str = "") -> ModuleType:
-    """The module of one component. Raises UserError: as `module_name`; a component of another package cannot be
-    imported."""
+    """The module of one component. Raises UserError: as `module_name`; a component of another
+    package cannot be imported.
+    """
     try:
         return _component(kind, name, "").load()
     except UserError as error:
@@ -69,8 +74,14 @@ def component(kind: str, name: str, base: type, where: str = "") -> type:
     there = module(kind, name, where)
     classes = _classes(there, base)
     if len(classes) != 1:
-        problem = f"{there.__name__} defines {len(classes)} subclasses of {base.__name__}; it needs one"
-        raise TypeError(problem) if origins(kind, name) == [OWN] else UserError(f"{kind} {name!r}: {problem}")
+        problem = (
+            f"{there.__name__} defines {len(classes)} subclasses of {base.__name__}; it needs one"
+        )
+        raise (
+            TypeError(problem)
+            if origins(kind, name) == [OWN]
+            else UserError(f"{kind} {name!r}: {problem}")
+        )
     return classes[0]
 
 
@@ -90,7 +101,9 @@ def origins(kind: str, name: str) -> list[str]:
 
 
 def problem(kind: str, name: str) -> str | None:
-    """Why a component of another package cannot be used, in one line; None where it can. Imports it."""
+    """Why a component of another package cannot be used, in one line; None where it can. Imports
+    it.
+    """
     if origins(kind, name) == [OWN]:
         return None
     try:
@@ -101,7 +114,9 @@ def problem(kind: str, name: str) -> str | None:
 
 
 def usable(kind: str) -> list[str]:
-    """The names of the components that can be used, for those who take all there are. Imports other packages' alone."""
+    """The names of the components that can be used, for those who take all there are. Imports other
+    packages' alone.
+    """
     return [name for name in names(kind) if problem(kind, name) is None]
 
 
@@ -111,7 +126,9 @@ def _component(kind: str, name: str, where: str) -> Component:
         raise unknown(kind, name, known, where)
     if len(known[name]) > 1:
         packages = " and in ".join(origins(kind, name))
-        raise UserError(f"{where and f'{where}: '}{kind} {name!r} is in {packages}; uninstall one of them")
+        raise UserError(
+            f"{where and f'{where}: '}{kind} {name!r} is in {packages}; uninstall one of them"
+        )
     return known[name][0]
 
 
@@ -126,13 +143,15 @@ def _components(kind: str) -> dict[str, list[Component]]:
     return components
 
 
-def _below(kind: str, folders: Iterable[str], package: str, prefix: str = "") -> Iterator[Component]:
+def _below(
+    kind: str, folders: Iterable[str], package: str, prefix: str = ""
+) -> Iterator[Component]:
     """Yield the components in a folder and below it."""
     for entry in pkgutil.iter_modules(folders):
         if entry.name.startswith("_") or entry.name == "base":
             continue
-        if entry.ispkg:
+        if entry.ispkg and kind == "item":
             inside = [str(Path(folder, entry.name)) for folder in folders]
             yield from _below(kind, inside, f"{package}.{entry.name}", f"{prefix}{entry.name}_")
-        else:
+        elif not entry.ispkg:
             yield Component(kind, f"{prefix}{entry.name}", f"{package}.{entry.name}")

@@ -1,6 +1,8 @@
-"""For tests of components: a tiny random Llama in the hub's folder layout with a tokenizer of bytes, and questions.
+"""For tests of components: a tiny random Llama in the hub's folder layout with a tokenizer of
+bytes, and questions.
 
-A whole model in milliseconds, which answers nonsense; `ragauge.load_model(write_checkpoint(folder))` loads it.
+A whole model in milliseconds, which answers nonsense;
+`ragauge.load_model(write_checkpoint(folder))` loads it.
 """
 
 import json
@@ -60,9 +62,17 @@ def write_questions(path: Path, count: int = 3) -> Path:
     with open(path, "w", encoding="utf-8") as file:
         for number in range(2, count + 2):
             passages = [
-                {"title": title, "text": f"{title} has {number + place} old bridges.", "isgold": place == 0}
+                {
+                    "title": title,
+                    "text": f"{title} has {number + place} old bridges.",
+                    "isgold": place == 0,
+                }
                 for place, title in enumerate(TITLES)
             ]
-            question = {"question": f"which city has {number} bridges", "answers": ["Paris"], "ctxs": passages}
+            question = {
+                "question": f"which city has {number} bridges",
+                "answers": ["Paris"],
+                "ctxs": passages,
+            }
             file.write(json.dumps(question) + "\n")
     return path

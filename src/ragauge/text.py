@@ -2,21 +2,30 @@
 
 import unicodedata
 
-_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))  # soft hyphen, zero-width space, word joiner, BOM
+# soft hyphen, zero-width space, word joiner, BOM
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 _NO_BREAK = dict.fromkeys((0x00A0, 0x2007, 0x202F), " ")
-_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}  # ff to st
+# ff to st
+_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 _READ = _INVISIBLE | _NO_BREAK | _LIGATURES
-# Joiners, marks of direction and variation selectors shape what is shown; words are the same without them.
-_SHAPING = dict.fromkeys(c for a, b in ((0x200C, 0x2010), (0x202A, 0x202F), (0xFE00, 0xFE10)) for c in range(a, b))
+# Joiners, marks of direction and variation selectors shape what is shown; words are the same
+# without them.
+_SHAPING = dict.fromkeys(
+    c for a, b in ((0x200C, 0x2010), (0x202A, 0x202F), (0xFE00, 0xFE10)) for c in range(a, b)
+)
 
 
 def clean(text: str) -> str:
-    """Compose accents (NFC), spell out ligatures, make no-break spaces plain, remove what has no width in a word."""
+    """Compose accents (NFC), spell out ligatures, make no-break spaces plain, remove what has no
+    width in a word.
+    """
     return text if text.isascii() else unicodedata.normalize("NFC", text.translate(_READ))
 
 
 def fold(text: str) -> str:
-    """Fold compatibility forms (NFKC), case, and characters without width, so that equal words are equal strings."""
+    """Fold compatibility forms (NFKC), case, and characters without width, so that equal words are
+    equal strings.
+    """
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKC", text.translate(_INVISIBLE | _SHAPING)).casefold()

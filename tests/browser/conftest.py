@@ -27,7 +27,12 @@ def browser() -> Iterator[Chrome]:
         pytest.skip(f"needs one of {', '.join(BROWSERS)} and chromedriver on the PATH")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
-    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1000"):
+    for argument in (
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,1000",
+    ):
         options.add_argument(argument)
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")  # Chromium refuses its sandbox to root

@@ -1,4 +1,6 @@
-"""The report in a browser: it says nothing on the console, its filters work, its numbers are those of the CSVs."""
+"""The report in a browser: it says nothing on the console, its filters work, its numbers are those
+of the CSVs.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ragauge.config import loading, schema
-from ragauge.rendering.writing import render
-from ragauge.report import numbers
-from ragauge.report import page as report_page
-from ragauge.results import Runs
+from ragauge.report.figures.writing import render
+from ragauge.report.page import numbers
+from ragauge.report.page import page as report_page
+from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_latency, write_variant
 
 if TYPE_CHECKING:
@@ -44,14 +46,22 @@ RECORDS = f"records/nq_open/{MODEL}"
 
 
 def settings(methods: dict[str, Any] = METHODS, **more: Any) -> schema.Config:
-    data = {"run": "tried", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods, **more}
+    data = {
+        "run": "tried",
+        "models": {MODEL: {}},
+        "datasets": {"nq_open": {}},
+        "methods": methods,
+        **more,
+    }
     return loading.parse({"items": ["frontier"], **data}, "tried.yaml")
 
 
 def edit(path: Path, change: Any) -> None:
     """Pass each record of a file, with its number, through a function."""
     records = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-    path.write_text("".join(json.dumps(change(i, record)) + "\n" for i, record in enumerate(records)))
+    path.write_text(
+        "".join(json.dumps(change(i, record)) + "\n" for i, record in enumerate(records))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +74,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         correct = [i < right for i in range(QUESTIONS - 1)] + [None]
         path = write_variant(made / "results", name, entry["method"], correct, params=params)
         offline = OFFLINE_S if entry["method"] == "superposition" else 0.0
-        edit(path, lambda i, r, offline=offline: {**r, "question": f"Question number {i}?", "offline_s": offline})
-    hostile = {"question": HOSTILE, "prediction": HOSTILE, "answers": [HOSTILE], "saliency": [-1.5, None, -0.5]}
+        edit(
+            path,
+            lambda i, r, offline=offline: {
+                **r,
+                "question": f"Question number {i}?",
+                "offline_s": offline,
+            },
+        )
+    hostile = {
+        "question": HOSTILE,
+        "prediction": HOSTILE,
+        "answers": [HOSTILE],
+        "saliency": [-1.5, None, -0.5],
+    }
     edit(
         made / "results/answers/nq_open" / MODEL / "superposition_k1.jsonl",
         lambda i, r: {**r, **hostile} if i == 0 else r,
@@ -123,7 +145,9 @@ def wait(browser: Chrome, script: str) -> None:
 
 def verdicts(browser: Chrome) -> dict[str, str]:
     rows = "[...document.querySelectorAll('#variants tbody tr')]"
-    return dict(run(browser, f"{rows}.map(row => [row.dataset.variant, row.lastElementChild.textContent])"))
+    return dict(
+        run(browser, f"{rows}.map(row => [row.dataset.variant, row.lastElementChild.textContent])")
+    )
 
 
 def open_records(browser: Chrome, variant: str) -> None:
@@ -146,8 +170,13 @@ def test_numbers_are_those_of_the_csv(page: Chrome, folder: Path) -> None:
     assert {row[0] for row in rows} == set(METHODS)
     for name, quality, seconds, *_ in rows:
         assert quality == pytest.approx(float(lines[name, "quality"]["measured"]), rel=1e-5)
-        assert seconds == pytest.approx(float(lines[name, "online_latency_s"]["measured"]), rel=1e-5)
-    shown = run(page, "[...document.querySelectorAll('table[data-item=frontier] tbody tr')].map(r => r.innerText)")
+        assert seconds == pytest.approx(
+            float(lines[name, "online_latency_s"]["measured"]), rel=1e-5
+        )
+    shown = run(
+        page,
+        "[...document.querySelectorAll('table[data-item=frontier] tbody tr')].map(r => r.innerText)",
+    )
     assert any("naive" in row and "0.400" in row for row in shown)
 
 
@@ -171,13 +200,17 @@ def test_the_first_screen_recommends_what_the_command_prints(page: Chrome, folde
         fill_in(page, "reuse", reused_by)
         cell = "document.querySelector('#variants tr[data-variant=superposition_k1] td:nth-child(3)').dataset.value"
         [stored] = [row for row in group["variants"] if row["name"] == "superposition_k1"]
-        assert float(run(page, cell)) == pytest.approx(numbers.wait(stored, group["cost"], reused_by))
+        assert float(run(page, cell)) == pytest.approx(
+            numbers.wait(stored, group["cost"], reused_by)
+        )
 
 
 @pytest.mark.parametrize("width", [390, 1366])
 def test_the_recommendation_is_on_the_first_screen(page: Chrome, width: int) -> None:
     with screen(page, width, 844, mobile=width < 800):
-        place = run(page, "document.getElementById('recommended').getBoundingClientRect().bottom + scrollY")
+        place = run(
+            page, "document.getElementById('recommended').getBoundingClientRect().bottom + scrollY"
+        )
         assert place < (844 if width < 800 else 2 * 844)
         assert run(page, "document.documentElement.scrollWidth") <= width
 
@@ -189,7 +222,9 @@ def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:
     assert verdicts(page)["bm25_k1"] == "recommended"
     fill_in(page, "target", 4)
     assert verdicts(page)["superposition_k1"] == "recommended"
-    assert "3.4 s = 0.9 s online + 25% × 10 s offline" in run(page, "document.getElementById('advice').innerText")
+    assert "3.4 s = 0.9 s online + 25% × 10 s offline" in run(
+        page, "document.getElementById('advice').innerText"
+    )
 
 
 def test_nothing_may_qualify(page: Chrome) -> None:
@@ -204,9 +239,15 @@ def test_nothing_may_qualify(page: Chrome) -> None:
 def test_standings_are_those_of_the_bootstrap(page: Chrome, folder: Path) -> None:
     with open(folder / "out/frontier.csv", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    expected = {r["variant"]: float(r["measured"]) for r in lines if r["quantity"] == "frontier_probability_latency"}
+    expected = {
+        r["variant"]: float(r["measured"])
+        for r in lines
+        if r["quantity"] == "frontier_probability_latency"
+    }
     rows = "[...document.querySelectorAll('#variants tbody tr')]"
-    found = dict(run(page, f"{rows}.map(row => [row.dataset.variant, row.children[4].textContent])"))
+    found = dict(
+        run(page, f"{rows}.map(row => [row.dataset.variant, row.children[4].textContent])")
+    )
     assert found.pop("oracle") == "reference"
     for name, text in found.items():
         assert float(text.partition(" ")[0]) == pytest.approx(expected[name], abs=0.05)
@@ -217,7 +258,10 @@ def test_the_chart_has_every_variant_and_keys_move_in_it(page: Chrome) -> None:
     assert set(run(page, f"{points}.map(p => p.dataset.variant)")) == set(METHODS)
     assert run(page, f"{points}.filter(p => p.getAttribute('tabindex') === '0').length") == 1
     labels = run(page, f"{points}.map(p => p.getAttribute('aria-label'))")
-    assert any(re.match(r"naive: best EM subspan 0\.400 \[.*\], 8\.2 s; on the frontier", label) for label in labels)
+    assert any(
+        re.match(r"naive: best EM subspan 0\.400 \[.*\], 8\.2 s; on the frontier", label)
+        for label in labels
+    )
     page.execute_script("document.querySelector('.chart .point[tabindex=\"0\"]').focus()")
     before = run(page, "document.activeElement.dataset.variant")
     press(page, "ArrowLeft")
@@ -228,13 +272,16 @@ def test_the_chart_has_every_variant_and_keys_move_in_it(page: Chrome) -> None:
 
 def press(browser: Chrome, key: str) -> None:
     browser.execute_script(
-        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))", key
+        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))",
+        key,
     )
 
 
 def test_a_number_leads_to_its_records(page: Chrome) -> None:
     page.execute_script("document.querySelector('table[data-item=frontier] td.n a').click()")
-    wait(page, "document.getElementById('found').textContent.startsWith('naive: 60 of 60 questions')")
+    wait(
+        page, "document.getElementById('found').textContent.startsWith('naive: 60 of 60 questions')"
+    )
     assert found(page) == "naive: 60 of 60 questions; mean score 0.400 over 60"
     assert run(page, "document.querySelectorAll('#records-table > tbody > tr').length") == 25
     page.execute_script("document.querySelector('#pager button:last-child').click()")
@@ -250,12 +297,19 @@ def test_filters_and_sorting_work(page: Chrome) -> None:
     fill_in(page, "records-query", "NUMBER 7?")
     assert found(page) == "superposition_k2: 1 of 60 questions; mean score 1.000 over 1"
     fill_in(page, "records-query", "")
-    page.execute_script("[...document.querySelectorAll('.sort')].find(b => b.textContent === 'Score').click()")
+    page.execute_script(
+        "[...document.querySelectorAll('.sort')].find(b => b.textContent === 'Score').click()"
+    )
     first = "document.querySelector('#records-table tbody tr td[data-column=Score]').textContent"
     assert run(page, first) == "0"
-    page.execute_script("[...document.querySelectorAll('.sort')].find(b => b.textContent.startsWith('Score')).click()")
+    page.execute_script(
+        "[...document.querySelectorAll('.sort')].find(b => b.textContent.startsWith('Score')).click()"
+    )
     assert run(page, first) == "1"
-    assert run(page, "document.querySelector('th[aria-sort]').getAttribute('aria-sort')") == "descending"
+    assert (
+        run(page, "document.querySelector('th[aria-sort]').getAttribute('aria-sort')")
+        == "descending"
+    )
 
 
 def test_texts_of_data_sets_do_nothing(page: Chrome) -> None:
@@ -300,14 +354,19 @@ def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -
     browser.get_log("browser")
     opened(browser, tmp_path / "out")
     assert browser.get_log("browser") == []
-    assert len(run(browser, "document.querySelectorAll('.point')")) == (1 if kind == "one point" else 0)
+    assert len(run(browser, "document.querySelectorAll('.point')")) == (
+        1 if kind == "one point" else 0
+    )
 
 
 @pytest.mark.parametrize(
     ("right", "reason"),
     [
         ({"naive": 1, "closed_book": 1}, "The model smollm2-135m-instruct is too weak"),
-        ({"naive": 14, "closed_book": 13}, "40 questions are too few: no variant differs from answers without"),
+        (
+            {"naive": 14, "closed_book": 13},
+            "40 questions are too few: no variant differs from answers without",
+        ),
     ],
 )
 def test_nothing_is_recommended_where_numbers_tell_nothing(
@@ -315,7 +374,9 @@ def test_nothing_is_recommended_where_numbers_tell_nothing(
 ) -> None:
     for name, count in right.items():
         write_variant(tmp_path / "results", name, name, [i < count for i in range(40)])
-    report_page.write(Runs(tmp_path / "results", settings({name: {} for name in right})), tmp_path / "out")
+    report_page.write(
+        Runs(tmp_path / "results", settings({name: {} for name in right})), tmp_path / "out"
+    )
     browser.get_log("browser")
     opened(browser, tmp_path / "out")
     assert run(browser, "document.getElementById('recommended')") is None

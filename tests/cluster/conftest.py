@@ -18,7 +18,8 @@ def cluster() -> Iterator[Path]:
         pytest.skip("starts a Slurm and takes minutes: `make cluster` runs it")
     if reason := one_node_slurm.missing():
         pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="ragauge-slurm-"))  # short: the path of a socket has 108 characters at most
+    # short: the path of a socket has 108 characters at most
+    folder = Path(tempfile.mkdtemp(prefix="ragauge-slurm-"))
     environment = one_node_slurm.start(folder)
     try:
         with pytest.MonkeyPatch.context() as patched:

@@ -1,4 +1,6 @@
-"""The workflow on a real Slurm through profiles/slurm: what jobs ask for, that runs recover, and their results."""
+"""The workflow on a real Slurm through profiles/slurm: what jobs ask for, that runs recover, and
+their results.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ LOCAL_RULES = {"asset", "predictions", "provenance", "report_page", "superpositi
 
 @pytest.fixture(scope="module")
 def folder(root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workflow with a tiny model, its profile filled in for a cluster of several partitions and kinds of nodes."""
+    """The workflow with a tiny model, its profile filled in for a cluster of several partitions and
+    kinds of nodes.
+    """
     made = fill_in(workflow_folder.copy_workflow(root, tmp_path_factory.mktemp("run")))
     write_checkpoint(made / "model")
     write_questions(made / "few.jsonl", count=3)
@@ -57,7 +61,10 @@ def configure(folder: Path, name: str, data: str, **changes: Any) -> tuple[str, 
     experiment = {
         "run": name,
         "models": {
-            "tiny": {"source": f"path:{folder / 'model'}", "resources": {"gpu": 1, "mem_mb": 1500, "runtime": 90}}
+            "tiny": {
+                "source": f"path:{folder / 'model'}",
+                "resources": {"gpu": 1, "mem_mb": 1500, "runtime": 90},
+            }
         },
         "datasets": {"nq_open": {"data": data}},
         "methods": {"superposition_k1": {"method": "superposition", "top_k": 1}},
@@ -81,7 +88,13 @@ def of_answers(folder: Path, state: str = "") -> list[Job]:
 def undisturbed(folder: Path) -> list[Any]:
     """The records over the many questions of a local run that nobody disturbed."""
     out = answers(folder, "local")
-    run(folder, str(out.relative_to(folder)), "--cores", "1", *configure(folder, "local", "many.jsonl"))
+    run(
+        folder,
+        str(out.relative_to(folder)),
+        "--cores",
+        "1",
+        *configure(folder, "local", "many.jsonl"),
+    )
     return records(out)
 
 
@@ -108,7 +121,9 @@ def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folde
 def test_a_run_with_nothing_to_do_submits_nothing(folder: Path) -> None:
     timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 1}
     before = jobs(folder)
-    assert "Nothing to be done" in run(folder, *PROFILE, *configure(folder, "timed", "few.jsonl", latency=timed))
+    assert "Nothing to be done" in run(
+        folder, *PROFILE, *configure(folder, "timed", "few.jsonl", latency=timed)
+    )
     assert jobs(folder) == before
 
 
@@ -134,7 +149,9 @@ def test_a_job_that_is_cancelled_is_tried_again_with_more_memory_and_goes_on(
 
 
 def test_a_run_goes_on_after_its_snakemake_was_killed(folder: Path, undisturbed: list[Any]) -> None:
-    """SIGKILL for the coordinator leaves its job at work in Slurm, which must not write beside the next run's."""
+    """SIGKILL for the coordinator leaves its job at work in Slurm, which must not write beside the
+    next run's.
+    """
     out = answers(folder, "killed")
     arguments = [str(out.relative_to(folder)), *PROFILE, *configure(folder, "killed", "many.jsonl")]
     earlier = len(of_answers(folder))
@@ -153,7 +170,9 @@ def test_a_run_goes_on_after_its_snakemake_was_killed(folder: Path, undisturbed:
 def test_pipelines_ask_a_server_that_is_a_job_over_the_nodes_own_name(
     root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The database is made and one pipeline run on this machine; the server and those that ask it are Slurm's jobs."""
+    """The database is made and one pipeline run on this machine; the server and those that ask it
+    are Slurm's jobs.
+    """
     trustme = pytest.importorskip("trustme", reason="needs trustme")
     folder = fill_in(served_workflow.write(root, tmp_path_factory.mktemp("served")))
     authority = trustme.CA()
@@ -162,15 +181,25 @@ def test_pipelines_ask_a_server_that_is_a_job_over_the_nodes_own_name(
     pair.private_key_pem.write_to_path(folder / "key.pem")
     pair.cert_chain_pems[0].write_to_path(folder / "cert.pem")
     (folder / "token").write_text("a token that all of them know".replace(" ", "-"))
-    secured = {"server_cert": "cert.pem", "server_key": "key.pem", "tls_ca": "ca.pem", "token_file": "token"}
+    secured = {
+        "server_cert": "cert.pem",
+        "server_key": "key.pem",
+        "tls_ca": "ca.pem",
+        "token_file": "token",
+    }
     pipelines = {
-        label: {**pipeline, **(secured if "server" in pipeline else {})} for label, pipeline in PIPELINES.items()
+        label: {**pipeline, **(secured if "server" in pipeline else {})}
+        for label, pipeline in PIPELINES.items()
     }
     experiment = served_workflow.configure(folder, pipelines)
     run(folder, *served_workflow.targets("alone"), "--cores", "1", *experiment)
     run(folder, *served_workflow.targets(*pipelines), *PROFILE, *experiment)
     submitted = jobs(folder)
-    assert sorted(job.rule for job in submitted) == ["retrieval_server", "served_pipeline", "served_pipeline"]
+    assert sorted(job.rule for job in submitted) == [
+        "retrieval_server",
+        "served_pipeline",
+        "served_pipeline",
+    ]
     assert {job.state for job in submitted} == {"COMPLETED"}, "\n\n".join(failures(folder))
     assert served_workflow.records(folder, "beside") == served_workflow.records(folder, "alone")
 
@@ -235,9 +264,23 @@ def failures(folder: Path) -> list[str]:
 
 def _job(fields: list[str]) -> Job:
     number, state, partition, cpus, memory, limit, shared, feature, tres, folder, what, _ = fields
-    request = {"cpus": int(cpus), "memory_mb": _megabytes(memory), "minutes": _minutes(limit), "alone": shared == "NO"}
+    request = {
+        "cpus": int(cpus),
+        "memory_mb": _megabytes(memory),
+        "minutes": _minutes(limit),
+        "alone": shared == "NO",
+    }
     gpus = int(tres.removeprefix("gres:gpu:")) if tres.startswith("gres:gpu:") else 0
-    return Job(number, state, partition, feature=feature, gpus=gpus, folder=Path(folder), what=what, **request)
+    return Job(
+        number,
+        state,
+        partition,
+        feature=feature,
+        gpus=gpus,
+        folder=Path(folder),
+        what=what,
+        **request,
+    )
 
 
 def _megabytes(memory: str) -> int:

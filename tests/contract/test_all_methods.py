@@ -1,4 +1,6 @@
-"""What holds for every registered method: how it is made, how it refuses, and that its cost needs no weights."""
+"""What holds for every registered method: how it is made, how it refuses, and that its cost needs
+no weights.
+"""
 
 import random
 import types
@@ -8,13 +10,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pytest
 
 import tiny_models
-from ragauge import methods, registry
+from ragauge import registry
 from ragauge.cost import shapes
 from ragauge.cost.trace import Trace
-from ragauge.engines import Limits, ShapeLM
+from ragauge.engines.protocol import Limits
+from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
-from ragauge.methods import Method
-from ragauge.prompts import Prompt
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
 
@@ -61,7 +65,9 @@ def wrong_values(annotation: Any) -> list[Any]:
         beyond = [bound for limit in limits for bound in _beyond(limit)]
         return [*wrong_values(inner), *(inner(value) for value in beyond)]
     if get_origin(annotation) in (types.UnionType, Union):
-        return wrong_values(next(part for part in get_args(annotation) if part is not types.NoneType))
+        return wrong_values(
+            next(part for part in get_args(annotation) if part is not types.NoneType)
+        )
     if get_origin(annotation) in (dict, Literal):
         return ["nonsense", 1, None]
     return {
@@ -75,38 +81,48 @@ def wrong_values(annotation: Any) -> list[Any]:
 def _beyond(limit: Any) -> list[float]:
     """Values outside of a pydantic Field's range."""
     beyond = {"ge": -1, "gt": 0, "le": 1, "lt": 0}
-    return [getattr(m, name) + step for m in limit.metadata for name, step in beyond.items() if hasattr(m, name)]
+    return [
+        getattr(m, name) + step
+        for m in limit.metadata
+        for name, step in beyond.items()
+        if hasattr(m, name)
+    ]
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
 def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name: str) -> None:
-    method = methods.make(name)
+    method = making.make(name)
     assert isinstance(method, Method)
     assert is_dataclass(method)
     assert (type(method).__doc__ or "").strip()
-    assert not (type(method).__doc__ or "").startswith(f"{type(method).__name__}(")  # what dataclass would write
+    # what dataclass would write
+    assert not (type(method).__doc__ or "").startswith(f"{type(method).__name__}(")
     with pytest.raises(FrozenInstanceError):
         method.anything = 1  # type: ignore[attr-defined]
     options = {f.name: getattr(method, f.name) for f in fields(method)}
-    assert methods.make(name, **options) == method
+    assert making.make(name, **options) == method
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
 def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str) -> None:
-    with pytest.raises(UserError, match=rf"^c\.yaml: methods\.v: unknown option of {name} 'top_kk'") as caught:
-        methods.make(name, where="c.yaml: methods.v", top_kk=1)
+    with pytest.raises(
+        UserError, match=rf"^c\.yaml: methods\.v: unknown option of {name} 'top_kk'"
+    ) as caught:
+        making.make(name, where="c.yaml: methods.v", top_kk=1)
     message = str(caught.value)
     assert "\n" not in message
-    assert all(f.name in message.partition("known: ")[2] for f in fields(methods.make(name)))
+    assert all(f.name in message.partition("known: ")[2] for f in fields(making.make(name)))
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
 def test_a_value_of_another_type_or_out_of_range_is_one_line_with_the_place(name: str) -> None:
-    kind = type(methods.make(name))
+    kind = type(making.make(name))
     hints = get_type_hints(kind, include_extras=True)
-    for option, value in ((f.name, value) for f in fields(kind) for value in wrong_values(hints[f.name])):
+    for option, value in (
+        (f.name, value) for f in fields(kind) for value in wrong_values(hints[f.name])
+    ):
         with pytest.raises(UserError) as caught:
-            methods.make(name, where="c.yaml: methods.v", **{option: value})
+            making.make(name, where="c.yaml: methods.v", **{option: value})
         message = str(caught.value)
         assert message.startswith(f"c.yaml: methods.v.{option}: ")
         assert message.endswith(f"; got {value!r}")
@@ -117,7 +133,7 @@ def test_a_value_of_another_type_or_out_of_range_is_one_line_with_the_place(name
 
 
 def traced(lm: Any, name: str, options: dict[str, Any], encoder: str, prompt: Prompt) -> Trace:
-    method = methods.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
+    method = making.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
     assert method.refusal(lm) is None
     with lm.tracing() as trace:
         method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
@@ -139,7 +155,7 @@ def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(
 
 @pytest.mark.parametrize("name", sorted(BY_CONTENT))
 def test_a_method_that_needs_weights_says_so(name: str) -> None:
-    assert "weights" in (methods.make(name).refusal(ShapeLM(tiny_models.LLAMA)) or "")
+    assert "weights" in (making.make(name).refusal(ShapeLM(tiny_models.LLAMA)) or "")
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache"])

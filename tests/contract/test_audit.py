@@ -13,8 +13,15 @@ UNKNOWN = {"name": "c", "skip_reason": "not found"}
 
 @pytest.mark.parametrize(
     ("packages", "required", "code"),
-    [([SOUND, UNKNOWN], "1", 0), ([SOUND, FLAWED], "", 1), ([UNKNOWN], "1", 1), ([UNKNOWN], "0", 0)],
+    [
+        ([SOUND, UNKNOWN], "1", 0),
+        ([SOUND, FLAWED], "", 1),
+        ([UNKNOWN], "1", 1),
+        ([UNKNOWN], "0", 0),
+    ],
 )
-def test_the_findings_decide(packages: list[Any], required: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_findings_decide(
+    packages: list[Any], required: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AUDIT_REQUIRED", required)
     assert audit.judged(packages) == code

@@ -12,8 +12,11 @@ import ragauge.methods.base
 
 BASES = [
     "ragauge.methods.base",
-    *(f"ragauge.methods.base.{found.name}" for found in pkgutil.iter_modules(ragauge.methods.base.__path__)),
-    "ragauge.compressors.base",
+    *(
+        f"ragauge.methods.base.{found.name}"
+        for found in pkgutil.iter_modules(ragauge.methods.base.method.__path__)
+    ),
+    "ragauge.methods.compressors.base",
 ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import registry
-from ragauge.cli import main
+from ragauge.cli._main import main
 
 GIVEN = "--dataset nq_open --model smollm2-135m-instruct --out x.jsonl"
 RUN = f"run --method naive {GIVEN}"
@@ -16,29 +16,51 @@ LOAD = f"load --methods bm25 {GIVEN}"
 COST = "cost --model retro"
 XEON = "--search-machine xeon-8259cl"
 TIME = "time --dataset paper --model m --out o --new-tokens"
-# A mistake for every verb, each told in one line that says this; where a verb takes no value, of its usage.
+# A mistake for every verb, each told in one line that says this; where a verb takes no value, of
+# its usage.
 OF_VERBS = {
     "cache": ("prune --keep-gb -1", "argument --keep-gb: '-1' must be a number from 0"),
     "compare": ("a.jsonl b.jsonl", "a.jsonl: No such file or directory"),
-    "cost": ("--model bloom-3b --method naive", "unknown model shape 'bloom-3b'; did you mean 'bloomz-3b'? known: "),
+    "cost": (
+        "--model bloom-3b --method naive",
+        "unknown model shape 'bloom-3b'; did you mean 'bloomz-3b'? known: ",
+    ),
     "doctor": ("kernel", "unknown step 'kernel'; did you mean 'kernels'?"),
     "estimate": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "fetch": ("minilmm", "unknown asset 'minilmm'; did you mean 'minilm'? known: "),
-    "index": ("build --database db --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
-    "init": (".", ".: holds files that ragauge did not make there; move it or choose another folder"),
+    "index": (
+        "build --database db --config none.yaml",
+        "none.yaml: cannot be read: No such file or directory",
+    ),
+    "init": (
+        ".",
+        ".: holds files that ragauge did not make there; move it or choose another folder",
+    ),
     "judge": ("none.jsonl --out x.jsonl", "none.jsonl: No such file or directory"),
     "list": ("method", "unknown value 'method'; did you mean 'methods'?"),
     "load": (f"--methods bm25 {GIVEN}", "--rates: neither rates nor clients are given"),
-    "new": ("method 5x", "NAME: '5x' must be words of small letters and digits joined by '_', as in last_first"),
+    "new": (
+        "method 5x",
+        "NAME: '5x' must be words of small letters and digits joined by '_', as in last_first",
+    ),
     "piperag": ("export --model mpt --out x", "--model: unknown model 'mpt'; known: "),
-    "query": ("--server nowhere --text who", "retrieval address 'nowhere': must be host:port, as in 127.0.0.1:50051"),
+    "query": (
+        "--server nowhere --text who",
+        "retrieval address 'nowhere': must be host:port, as in 127.0.0.1:50051",
+    ),
     "report": ("page --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "run": (f"--method naiv {GIVEN}", "--method: unknown method 'naiv'; did you mean 'naive'?"),
     "score": ("--metric f1 none.jsonl", "none.jsonl: cannot be read: No such file or directory"),
-    "serve": ("--database none --index ivf", "no chunk database (manifest.json: No such file or directory)"),
+    "serve": (
+        "--database none --index ivf",
+        "no chunk database (manifest.json: No such file or directory)",
+    ),
     "sft": ("data --out x", "--set: model: is missing"),
     "stream": (f"--methods naif {GIVEN}", "--method: unknown method 'naif'; did you mean 'naive'?"),
-    "study": ("--documents none --questions none.csv --model smollm2-135m-instruct --out x", "none.csv: cannot"),
+    "study": (
+        "--documents none --questions none.csv --model smollm2-135m-instruct --out x",
+        "none.csv: cannot",
+    ),
     "time": (f"--methods naif {GIVEN}", "--method: unknown method 'naif'; did you mean 'naive'?"),
     "validate": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
 }
@@ -47,11 +69,17 @@ MISTAKES = [
     *((f"{verb} {rest}", message) for verb, (rest, message) in OF_VERBS.items()),
     ("fetch --dataset nq_open --set shufle=1 --out x.jsonl", "did you mean 'shuffle'?"),
     ("cost --method naive --model mpt-7b-instruct --tokens nqopen", "did you mean 'nq_open'?"),
-    (RUN.replace("nq_open", "nq_opn"), "--dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
+    (
+        RUN.replace("nq_open", "nq_opn"),
+        "--dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?",
+    ),
     (f"{RUN} --set top_k", "--set 'top_k': must be key=value"),
     (f"{RUN} --set top_k=[", "--set 'top_k=[': the value is not valid YAML"),
     (f"{RUN} --data no-such.jsonl", "no-such.jsonl"),
-    (f"{RUN} --set dataset.gold_position=-1", "gold_position must be a non-negative integer, not -1"),
+    (
+        f"{RUN} --set dataset.gold_position=-1",
+        "gold_position must be a non-negative integer, not -1",
+    ),
     ("score --metric f1 a.jsonl b.jsonl", "--metric f1: takes one file"),
     ("score --metric perplexity none.jsonl", "none.jsonl: No such file or directory"),
     ("run --gather none.jsonl --out x.jsonl", "none.jsonl: none.meta.json is missing or not valid"),
@@ -59,43 +87,79 @@ MISTAKES = [
     ("cost --method naive", "--model: must be given with --method or --schedule"),
     ("serve --database d --index i --part 2/2", "'2/2' must be I/N with I from 0 to N-1"),
     (f"{RUN} --top-k 2", "unknown option '--top-k'; did you mean '--set top_k=2'?"),
-    (f"time --methods bm25 {GIVEN} --path-caching", "'--path-caching'; did you mean '--set path_caching=VALUE'?"),
-    (f"{RUN} --gold-position 3", "'--gold-position'; did you mean '--set dataset.gold_position=3'?"),
-    ("cost --method bm25 --model mpt-7b-instruct --top_k 2", "unknown option '--top_k'; did you mean '--top-k'?"),
+    (
+        f"time --methods bm25 {GIVEN} --path-caching",
+        "'--path-caching'; did you mean '--set path_caching=VALUE'?",
+    ),
+    (
+        f"{RUN} --gold-position 3",
+        "'--gold-position'; did you mean '--set dataset.gold_position=3'?",
+    ),
+    (
+        "cost --method bm25 --model mpt-7b-instruct --top_k 2",
+        "unknown option '--top_k'; did you mean '--top-k'?",
+    ),
     ("index build --databse x", "unknown option '--databse'; did you mean '--database'?"),
     ("rnu", "unknown verb 'rnu'; did you mean 'run'?"),
     ("", "the following arguments are required: VERB (see ragauge --help)"),
-    (RUN.replace("naive", "prefix_tree") + " --part 0/2", "--part: answers of prefix_tree depend on the questions"),
+    (
+        RUN.replace("naive", "prefix_tree") + " --part 0/2",
+        "--part: answers of prefix_tree depend on the questions",
+    ),
     (f"{RUN} --limit 0", "argument --limit: '0' must be a whole number from 1"),
-    (f"{RUN} --device tpu", "argument --device: unknown device 'tpu'; did you mean 'cpu'? known: auto, cpu, cuda"),
-    ("piperag export --model openai:m --out x", "--model: 'openai:m' is behind a server, but this needs the files"),
+    (
+        f"{RUN} --device tpu",
+        "argument --device: unknown device 'tpu'; did you mean 'cpu'? known: auto, cpu, cuda",
+    ),
+    (
+        "piperag export --model openai:m --out x",
+        "--model: 'openai:m' is behind a server, but this needs the files",
+    ),
     ("fetch minilm --config x.yaml", "give either an asset or --dataset NAME or --config"),
     ("fetch --dataset nq_open", "--out: required with --dataset"),
     ("fetch minilm --seed 1", "--data, --set, --seed: only valid with --dataset"),
     ("fetch minilm --lock", "--lock: only valid with --config"),
     ("fetch --config x.yaml --out x.json", "--out: only valid with an asset or --dataset"),
-    (f"{COST} --schedule no_retrieval {XEON}", "--search-machine: schedule 'no_retrieval' asks no index"),
+    (
+        f"{COST} --schedule no_retrieval {XEON}",
+        "--search-machine: schedule 'no_retrieval' asks no index",
+    ),
     (f"{COST} --method naive {XEON}", "--search-machine: must be given with --schedule"),
     (f"{COST} --schedule piperag --set nprobe=hide --set task=generate {XEON}", "must be a number"),
     (f"{COST} --schedule retro --search-machine xeon", "xeon-8259cl"),
     (f"{COST} --schedule piperag --set interval=30", "30 does not divide"),
     (f"{COST} --schedule piperag --set beat=3", "beat"),
     ("piperag export --mode retro --out x", "--mode retro: requires --database"),
-    ("piperag export --mode retro --database x --adapters y --out x", "--adapters: not valid with mode 'retro'"),
+    (
+        "piperag export --mode retro --database x --adapters y --out x",
+        "--adapters: not valid with mode 'retro'",
+    ),
     ("piperag export --weights x --out x", "--weights: not valid with mode 'joint'"),
-    ("piperag export --mode cross_attention --out x", "--mode cross_attention: cannot be exported to ONNX"),
+    (
+        "piperag export --mode cross_attention --out x",
+        "--mode cross_attention: cannot be exported to ONNX",
+    ),
     ("piperag export --adapters nowhere --out x", "--adapters: no such file: nowhere"),
     ("new method naive --out mine", "method 'naive' is in ragauge already"),
     ("new ranker superposition --out mine", "method 'superposition' is in ragauge already"),
     ("new metric ../up --out mine", "must be words of small letters"),
     ("new metric class --out mine", "'class' is a word of Python"),
-    ("piperag retrofit --database d --out o --minutes 0", "--minutes: must be greater than 0, not '0'"),
+    (
+        "piperag retrofit --database d --out o --minutes 0",
+        "--minutes: must be greater than 0, not '0'",
+    ),
     ("piperag retrofit --database d --out o", "give --index or --server"),
-    ("piperag run --schedule piperag --database d --out x", "--schedule: 'piperag' requires retrieval; give --index"),
+    (
+        "piperag run --schedule piperag --database d --out x",
+        "--schedule: 'piperag' requires retrieval; give --index",
+    ),
     (f"{TIME} 0", "must be a whole number from 1"),
     (f"{TIME} 5,x", "must be a whole number from 1"),
     ("cache prune --remove", "--older-than-days N, --keep-gb X or both"),
-    ("cost --model mpt-7b-instruct --method cfic", "cfic on the shape of mpt-7b-instruct: requires an engine with"),
+    (
+        "cost --model mpt-7b-instruct --method cfic",
+        "cfic on the shape of mpt-7b-instruct: requires an engine with",
+    ),
     ("serve --database d --index none --until no", "no: cannot be read"),
     ("cost --model=mpt-7b-instruct --method=naive --out here/p.json", "cannot be written"),
 ]
@@ -121,7 +185,11 @@ def test_every_verb_has_a_mistake_here() -> None:
 
 @pytest.mark.parametrize(("command", "message"), MISTAKES)
 def test_a_mistake_is_one_line_and_exit_2(
-    command: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "here").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -135,7 +203,9 @@ def test_a_mistake_is_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize("verb", registry.names("verb"))
-def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert code_of([verb, "--no-such-option"]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"ragauge {verb}: error: unknown option '--no-such-option'")
@@ -143,11 +213,15 @@ def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb: str, capsy
     assert (captured.err.count("\n"), captured.out) == (1, "")
 
 
-@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items", "schedules", "modes", "engines"])
+@pytest.mark.parametrize(
+    "kind", ["methods", "datasets", "metrics", "items", "schedules", "modes", "engines"]
+)
 def test_list_names_one_component_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", kind]) == 0
     lines = capsys.readouterr().out.split("\n")[:-1]
-    assert [line.split() for line in lines] == [[name, "ragauge"] for name in registry.names(kind.removesuffix("s"))]
+    assert [line.split() for line in lines] == [
+        [name, "ragauge"] for name in registry.names(kind.removesuffix("s"))
+    ]
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +241,13 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["list", "methods"]) == 130
 
 
-def test_score_prints_one_json_object_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_prints_one_json_object_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "p.jsonl"
-    path.write_text('{"said": "in Paris", "right": ["Paris"]}\n{"said": "Rome", "right": ["Paris"]}\n')
+    path.write_text(
+        '{"said": "in Paris", "right": ["Paris"]}\n{"said": "Rome", "right": ["Paris"]}\n'
+    )
     keys = ["--prediction-key", "said", "--answers-key", "right"]
     assert main(["score", "--metric", "best_subspan_em", str(path), *keys, "--json"]) == 0
     scored = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -179,28 +257,34 @@ def test_score_prints_one_json_object_last(tmp_path: Path, capsys: pytest.Captur
 def test_skipped_questions_are_left_out_of_what_is_asked(
     tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ragauge import datasets
-    from ragauge.datasets import read_examples as read
+    from ragauge.datasets.base import loader
+    from ragauge.datasets.base.examples import read_examples as read
 
     official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
-    entries, out = {"rest": {"dataset": "musique", "data": str(official), "skip": 2}}, tmp_path / "rest.jsonl"
+    entries = {"rest": {"dataset": "musique", "data": str(official), "skip": 2}}
+    out = tmp_path / "rest.jsonl"
     entries["none"] = entries["rest"] | {"skip": 10**6}
     config = tmp_path / "c.yaml"
     model = {"smollm2-135m-instruct": {}}
-    config.write_text(json.dumps({"run": "r", "models": model, "datasets": entries, "methods": {"naive": {}}}))
+    config.write_text(
+        json.dumps({"run": "r", "models": model, "datasets": entries, "methods": {"naive": {}}})
+    )
     ask = ["fetch", "--config", str(config), "--out", str(out), "--dataset"]
     assert main([*ask, "rest"]) == 0
-    assert read(out) == datasets.load("musique", data=official)[2:]
+    assert read(out) == loader.load("musique", data=official)[2:]
     assert main([*ask, "none"]) == 2
     assert "questions, and skip is 1000000" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "verbs"), [(["--help"], []), (["list", "models"], ["list"]), (["run", "--help"], ["run"])]
+    ("arguments", "verbs"),
+    [(["--help"], []), (["list", "models"], ["list"]), (["run", "--help"], ["run"])],
 )
-def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(arguments: list[str], verbs: list[str]) -> None:
+def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(
+    arguments: list[str], verbs: list[str]
+) -> None:
     code = (
-        "import sys\nfrom ragauge.cli import main\n"
+        "import sys\nfrom ragauge.cli._main import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
         "print('\\n' + ' '.join(sys.modules))"
     )
@@ -212,7 +296,7 @@ def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(arguments:
 
 def test_of_libraries_only_warnings_are_printed() -> None:
     code = (
-        "import logging\nfrom ragauge.cli import main\nmain(['list', 'methods'])\n"
+        "import logging\nfrom ragauge.cli._main import main\nmain(['list', 'methods'])\n"
         "talkative = logging.getLogger('bm25s')\ntalkative.setLevel(logging.DEBUG)\n"
         "talkative.debug('an index')\ntalkative.warning('a doubt')\n"
         "logging.getLogger('ragauge.io.records').info('ours')"

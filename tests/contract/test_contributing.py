@@ -24,7 +24,11 @@ HOTPOT = {
     "answer": "Danube",
     "context": {
         "title": ["Graz", "Vienna", "Danube"],
-        "sentences": [["Graz is a city."], ["Vienna is a capital.", " It lies on the Danube."], ["A river."]],
+        "sentences": [
+            ["Graz is a city."],
+            ["Vienna is a capital.", " It lies on the Danube."],
+            ["A river."],
+        ],
     },
     "supporting_facts": {"title": ["Vienna", "Danube", "Vienna"], "sent_id": [0, 0, 1]},
 }
@@ -155,11 +159,15 @@ def blocks(root: Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def extended(
+    root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A copy of the repository's code with every example added, and an experiment that uses them."""
     folder = tmp_path_factory.mktemp("extended")
     for name in ("src", "workflow", "profiles", "envs"):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     model = write_checkpoint(folder / "tiny")
     questions = write_questions(folder / "nq.jsonl", count=4)
     experiment: dict[str, Any] = {
@@ -180,7 +188,10 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
     experiment["databases"]["graphs"] = {"indexes": {"graph": {"type": "hnsw", "parts": 2}}}
     _write(folder / "config.yaml", experiment)
     here = {"datasets": "nq_open", "methods": "first_k2"}  # what can be run without a download
-    models = {label: experiment["models"][label] | {"source": f"path:{model}"} for label in ("tiny", "by_transformers")}
+    models = {
+        label: experiment["models"][label] | {"source": f"path:{model}"}
+        for label in ("tiny", "by_transformers")
+    }
     _write(
         folder / "local.yaml",
         experiment
@@ -213,7 +224,9 @@ def ragauge(python: Prints) -> Prints:
 
 @pytest.fixture(scope="module")
 def records(extended: Path, python: Prints) -> Path:
-    """The answers of the added method under the tiny model, from a run of the workflow that renders the added item."""
+    """The answers of the added method under the tiny model, from a run of the workflow that renders
+    the added item.
+    """
     python("-m", "snakemake", "lost_in_the_middle", "--cores", "1", "--configfile", "local.yaml")
     return extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
 
@@ -237,15 +250,23 @@ def test_the_data_set_reads_its_official_record(extended: Path, ragauge: Prints)
     ragauge("fetch", "--dataset", "hotpotqa", "--data", "hotpot.jsonl", "--out", "examples.jsonl")
     example = json.loads((extended / "examples.jsonl").read_text())
     assert example["gold"] == [1, 2]
-    assert example["documents"][1] == {"title": "Vienna", "text": "Vienna is a capital. It lies on the Danube."}
+    assert example["documents"][1] == {
+        "title": "Vienna",
+        "text": "Vienna is a capital. It lies on the Danube.",
+    }
     assert (example["key"], example["answers"]) == ("5a8b57f2", ["Danube"])
 
 
-def test_the_metric_scores_records_and_plain_predictions(extended: Path, records: Path, ragauge: Prints) -> None:
+def test_the_metric_scores_records_and_plain_predictions(
+    extended: Path, records: Path, ragauge: Prints
+) -> None:
     scored = json.loads(ragauge("score", "--metric", "answer_rate", str(records), "--json"))
     assert scored["n"] == 4
     (extended / "said.jsonl").write_text('{"prediction": "The Danube"}\n{"prediction": "the"}\n')
-    assert json.loads(ragauge("score", "--metric", "answer_rate", "said.jsonl", "--json"))["mean"] == 0.5
+    assert (
+        json.loads(ragauge("score", "--metric", "answer_rate", "said.jsonl", "--json"))["mean"]
+        == 0.5
+    )
 
 
 def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path, python: Prints) -> None:
@@ -255,7 +276,9 @@ def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path, python: P
     assert refusals == "None | requires an engine with key-value caches"
     assert kept == "(1,)"
     assert options.startswith("{'top_k': 1, 'path_caching': True, ")
-    assert options.endswith(", 'idf': 'rank_bm25', 'split': 'words'} requires an engine with key-value caches")
+    assert options.endswith(
+        ", 'idf': 'rank_bm25', 'split': 'words'} requires an engine with key-value caches"
+    )
     assert error.startswith("x.inner.top_k: Input should be greater than or equal to 1")
 
 
@@ -295,14 +318,23 @@ def test_the_schedule_and_the_form_are_run_planned_and_checked(
 def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -> None:
     rendered = extended / "reports" / "added" / "lost_in_the_middle.csv"
     lines = rendered.read_text().splitlines()
-    assert lines[0] == "model,dataset,method,variant,quantity,published,measured,low,high,n,p,ratio,note,status,source"
+    assert (
+        lines[0]
+        == "model,dataset,method,variant,quantity,published,measured,low,high,n,p,ratio,note,status,source"
+    )
     assert len(lines) == 7  # two models, three thirds
     assert lines[1].startswith("tiny,nq_open,first_documents,first_k2,first_third,")
     assert rendered.with_suffix(".svg").stat().st_size > 1000
 
 
-def test_the_examples_keep_the_houses_style(root: Path, extended: Path, blocks: list[tuple[str, str]]) -> None:
-    files = [str(extended / name) for name, _ in blocks if name.startswith("src/") and name.endswith(".py")]
+def test_the_examples_keep_the_houses_style(
+    root: Path, extended: Path, blocks: list[tuple[str, str]]
+) -> None:
+    files = [
+        str(extended / name)
+        for name, _ in blocks
+        if name.startswith("src/") and name.endswith(".py")
+    ]
     settings = ["--config", str(root / "pyproject.toml")]
     for verb in (["check"], ["format", "--check"]):
         subprocess.run([sys.executable, "-m", "ruff", *verb, *settings, *files], check=True)

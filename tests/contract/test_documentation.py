@@ -1,4 +1,6 @@
-"""The pages name what there is: commands parse, components and options are described, links lead somewhere."""
+"""The pages name what there is: commands parse, components and options are described, links lead
+somewhere.
+"""
 
 import pkgutil
 import re
@@ -11,7 +13,7 @@ import pytest
 
 from ragauge import registry
 from ragauge.cli._parser import command_parser
-from ragauge.methods import Method
+from ragauge.methods.base.method import Method
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -31,7 +33,10 @@ def text(root: Path, page: str) -> str:
 def commands(page: str) -> list[list[str]]:
     """The arguments of every line of an indented block that calls a verb."""
     joined = page.replace("\\\n", " ")
-    return [shlex.split(line, comments=True) for line in re.findall(r"^    ragauge (\w.*)$", joined, re.MULTILINE)]
+    return [
+        shlex.split(line, comments=True)
+        for line in re.findall(r"^    ragauge (\w.*)$", joined, re.MULTILINE)
+    ]
 
 
 def test_every_command_parses(root: Path) -> None:
@@ -75,13 +80,19 @@ def test_every_promise_names_tests_that_exist(root: Path) -> None:
     page = text(root, "docs/reliability.md")
     sections = [part for part in page.split("\n## ") if part.startswith("What is ")]
     assert len(sections) == 4
-    rows = [row for part in sections for row in re.findall(r"^\| (?!promise|---).*$", part, re.MULTILINE)]
+    rows = [
+        row
+        for part in sections
+        for row in re.findall(r"^\| (?!promise|---).*$", part, re.MULTILINE)
+    ]
     assert len(rows) >= 40
     for row in rows:
         named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row)
         assert named, row
         for file, test in named:
-            assert re.search(rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE), test
+            assert re.search(
+                rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE
+            ), test
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -101,7 +112,9 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
     content = text(root, page)
     made_by_examples = set(re.findall(r"^(?:#|\.\.) (\S+/\S+)$", content, re.MULTILINE))
     prose = re.sub(r"^```.*?^```$", "", content, flags=re.MULTILINE | re.DOTALL)
-    named = set(re.findall(r"(?<![\w./:<>{}-])[\w-]+/[\w./-]*\.(?:py|smk|yaml|json|csv|def|proto)\b", prose))
+    named = set(
+        re.findall(r"(?<![\w./:<>{}-])[\w-]+/[\w./-]*\.(?:py|smk|yaml|json|csv|def|proto)\b", prose)
+    )
     for path in named - made_by_examples:
         places = (root / path, root / "src/ragauge" / path)
         assert path.startswith("results/") or any(place.exists() for place in places), path
@@ -110,10 +123,13 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
 def test_every_named_module_exists(root: Path) -> None:
     pages = "\n".join(text(root, page) for page in PAGES)
     for name in set(re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", pages)):
-        if name != "ragauge.retrieval.v1.Retrieval":  # the service's name on the wire
+        if name != "ragauge.pipelines.retrieval.v1.Retrieval":  # the service's name on the wire
             assert pkgutil.resolve_name(name)
 
 
 def headings(content: str) -> set[str]:
     """The anchors of a page's headings."""
-    return {re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in re.findall(r"^#+ (.+)$", content, re.M)}
+    return {
+        re.sub(r"[^\w -]", "", line).lower().replace(" ", "-")
+        for line in re.findall(r"^#+ (.+)$", content, re.M)
+    }

@@ -31,7 +31,13 @@ MEANING = {
     "--device": {"{auto,cpu,cuda}"},
 }
 # How a concept is recognised by its value, and the one way to spell it.
-SPELLING = {"FILE.yaml": "--config", "CONFIG": "config", "HOST:PORT": "--server", "KEY=VALUE": "--set", "I/N": "--part"}
+SPELLING = {
+    "FILE.yaml": "--config",
+    "CONFIG": "config",
+    "HOST:PORT": "--server",
+    "KEY=VALUE": "--set",
+    "I/N": "--part",
+}
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
@@ -97,7 +103,11 @@ def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_json_is_one_object_on_the_last_line(
-    command: str, key: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    key: str,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(root)
     assert cli.main([*command.split(), "--json", "--quiet"]) == 0
@@ -106,7 +116,9 @@ def test_json_is_one_object_on_the_last_line(
     assert captured.err == ""
 
 
-def test_a_name_of_the_catalog_is_known_in_any_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_the_catalog_is_known_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "MiniLM").mkdir()  # a folder of that spelling is not the catalog's
     assert [spelled(name) for name in ("MiniLM", "MINILM")] == ["MiniLM", "minilm"]
@@ -116,7 +128,11 @@ def test_a_name_of_the_catalog_is_known_in_any_case(tmp_path: Path, monkeypatch:
 
 
 def test_rules_use_todays_spelling(root: Path) -> None:
-    found = [command for path in (root / "workflow").rglob("*.smk") for command in commands(path.read_text())]
+    found = [
+        command
+        for path in (root / "workflow").rglob("*.smk")
+        for command in commands(path.read_text())
+    ]
     assert found
     for command in found:
         known = known_options(command)
@@ -146,7 +162,9 @@ def known_options(command: list[str]) -> set[str]:
 def completed(script: str, *words: str) -> list[str]:
     line = " ".join(f"'{word}'" for word in words)
     call = f'COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_ragauge; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 

@@ -1,4 +1,6 @@
-"""Arrows point downwards only: which part of the package may import which, and what each part drags in."""
+"""Arrows point downwards only: which part of the package may import which, and what each part drags
+in.
+"""
 
 import ast
 import graphlib
@@ -27,32 +29,28 @@ ALLOWED: dict[str, set[str]] = {
     "io": set(),
     "cost": {"io"},
     "metrics": set(),
-    "assets": {"io", "prompts"},
-    "prompts": set(),
-    "rankers": {"assets"},
-    "datasets": {"assets", "io", "metrics", "rankers"},
-    "engines": {"cost", "assets", "io"},
-    "retrieval": {"assets", "datasets", "io", "rankers"},
-    "evidence": {"engines", "io", "prompts"},
-    "compressors": {"engines", "prompts"},
-    "methods": {"engines", "prompts", "compressors", "cost", "rankers", "evidence"},
-    "generation": {"engines", "cost", "retrieval", "io", "assets"},
-    "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
-    "config": {
-        *("assets", "datasets", "engines", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
-        *("prompts",),
-    },
+    "assets": {"io"},
+    "engines": {"assets", "cost", "io"},
+    "methods": {"assets", "cost", "engines", "io"},
+    "datasets": {"assets", "io", "methods", "metrics"},
+    "pipelines": {"assets", "cost", "datasets", "engines", "io", "methods"},
+    "training": {"assets", "cost", "datasets", "engines", "io", "methods", "pipelines"},
+    "config": {"assets", "cost", "datasets", "engines", "io", "methods", "pipelines", "training"},
+    "results": {"assets", "config", "cost", "datasets", "io", "methods", "metrics", "pipelines"},
     "measure": {
-        *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
-        *("config", "results"),
+        "assets",
+        "config",
+        "cost",
+        "datasets",
+        "engines",
+        "io",
+        "methods",
+        "pipelines",
+        "results",
     },
-    "results": {"assets", "io", "metrics", "cost", "datasets", "config", "methods", "generation"},
-    "rendering": {"results", "io"},
-    "items": {"config", "rendering", "results"},
-    "report": {"io", "items", "rendering", "results"},
-    "study": {"assets", "datasets", "evidence", "io", "metrics", "prompts", "rankers", "retrieval"},
-    "library": {"cost", "datasets", "engines", "measure", "config", "io", "methods", "results"},
-    "skeletons": {"io"},
+    "report": {"config", "io", "results"},
+    "study": {"assets", "datasets", "io", "methods", "metrics", "pipelines"},
+    "library": {"config", "cost", "datasets", "engines", "io", "measure", "methods", "results"},
     "testing": set(),
 }
 
@@ -78,7 +76,9 @@ def part(module: str) -> str:
 
 
 def test_the_page_on_architecture_states_these_rules(root: Path) -> None:
-    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", (root / "docs/architecture.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| (.*) \|$", (root / "docs/architecture.md").read_text(), re.MULTILINE
+    )
     assert {layer: set(re.findall(r"`(\w+)`", imports)) for layer, imports in rows} == {
         layer: ALLOWED[layer] for layer in set(ALLOWED) - LEAVES
     }
@@ -97,10 +97,16 @@ def test_a_part_imports_only_what_lies_below_it(name: str) -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle(imports: dict[str, list[ast.ImportFrom]]) -> None:
-    """Neither when they run nor for their types; who imports a module imports its packages but those of both."""
+    """Neither when they run nor for their types; who imports a module imports its packages but
+    those of both.
+    """
     graph: dict[str, set[str]] = {}
     for module, nodes in imports.items():
-        named = {(node.module or "", f"{node.module}.{alias.name}") for node in nodes for alias in node.names}
+        named = {
+            (node.module or "", f"{node.module}.{alias.name}")
+            for node in nodes
+            for alias in node.names
+        }
         needed = {name if name in imports else home for home, name in named}
         needed |= {home for home, _ in named if not module.startswith(f"{home}.")}
         graph[module] = needed & imports.keys() - {module}
@@ -111,8 +117,15 @@ def test_no_part_takes_private_names_of_another(imports: dict[str, list[ast.Impo
     taken = []
     for module, nodes in imports.items():
         for node in nodes:
-            if node.module and node.module.startswith("ragauge.") and part(node.module) != part(module):
-                names = [*node.module.removesuffix("._version").split("."), *(alias.name for alias in node.names)]
+            if (
+                node.module
+                and node.module.startswith("ragauge.")
+                and part(node.module) != part(module)
+            ):
+                names = [
+                    *node.module.removesuffix("._version").split("."),
+                    *(alias.name for alias in node.names),
+                ]
                 if any(name.startswith("_") and not name.startswith("__") for name in names):
                     taken.append(f"{module}: {node.module}")
     assert not taken
@@ -122,7 +135,9 @@ def test_components_of_a_kind_do_not_import_each_other() -> None:
     for kind in registry.PACKAGES:
         siblings = {registry.module_name(kind, name) for name in registry.names(kind)}
         crossed = [
-            (s, sorted(digest.imports(s) & siblings - {s})) for s in siblings if digest.imports(s) & siblings - {s}
+            (s, sorted(digest.imports(s) & siblings - {s}))
+            for s in siblings
+            if digest.imports(s) & siblings - {s}
         ]
         assert not crossed, kind
 
@@ -134,8 +149,8 @@ def test_no_part_is_without_a_rule() -> None:
 
 HEAVY = {"torch", "transformers", "sklearn", "bm25s", "matplotlib", "pandas", "datasets"}
 
-# What importing a part must not import. One process imports them in this order, so that a part which takes little may
-# not stand behind one that takes what it must not.
+# What importing a part must not import. One process imports them in this order, so that a part
+# which takes little may not stand behind one that takes what it must not.
 FOREIGN = {
     "ragauge": HEAVY | {"numpy", "pydantic", "yaml"},
     "ragauge.cli": {"torch", "numpy", "pydantic", "yaml"},
@@ -143,13 +158,17 @@ FOREIGN = {
     ", ".join(f"ragauge.methods.{name}" for name in registry.names("method")): HEAVY,
     "ragauge.config.schema": {"torch", "transformers", "snakemake", "pandas"},
     "ragauge.results.scoring": {"torch", "transformers", "matplotlib", "pandas", "sklearn"},
-    "ragauge.items": {"torch", "transformers", "matplotlib", "pandas"},
-    "ragauge.engines": (HEAVY - {"torch", "transformers"}) | {"deepspeed", "faiss", "grpc", "snakemake"},
+    "ragauge.report.items": {"torch", "transformers", "matplotlib", "pandas"},
+    "ragauge.engines": (HEAVY - {"torch", "transformers"})
+    | {"deepspeed", "faiss", "grpc", "snakemake"},
 }
 
 
 def test_libraries_are_imported_where_they_are_used() -> None:
-    steps = [f"import {asked}; print({asked!r}, *({names!r} & sys.modules.keys()))" for asked, names in FOREIGN.items()]
+    steps = [
+        f"import {asked}; print({asked!r}, *({names!r} & sys.modules.keys()))"
+        for asked, names in FOREIGN.items()
+    ]
     code = "\n".join(["import sys, ragauge; dir(ragauge)", *steps])
     printed = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert printed.splitlines() == list(FOREIGN)
@@ -161,4 +180,6 @@ def test_libraries_are_imported_where_they_are_used() -> None:
 def test_benchmarks_import_what_there_is(script: Path) -> None:
     names = {(node.module or "", alias.name) for node in stated(script) for alias in node.names}
     for module, name in sorted(n for n in names if n[0].startswith("ragauge")):
-        assert hasattr(importlib.import_module(module), name) or find_spec(f"{module}.{name}"), f"{module}.{name}"
+        assert hasattr(importlib.import_module(module), name) or find_spec(f"{module}.{name}"), (
+            f"{module}.{name}"
+        )

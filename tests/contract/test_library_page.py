@@ -1,4 +1,6 @@
-"""The page of the library is true: its examples run, on the packaged model where it is on this machine."""
+"""The page of the library is true: its examples run, on the packaged model where it is on this
+machine.
+"""
 
 import doctest
 import re
@@ -9,18 +11,19 @@ import matplotlib
 import pytest
 
 import ragauge
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.testing import write_checkpoint, write_questions
 
 MODEL = "smollm2-135m-instruct"
-OF_THE_MODEL = ("answer.prediction", "[document.title")  # examples whose output is what this very model answers
+# examples whose output is what this very model answers
+OF_THE_MODEL = ("answer.prediction", "[document.title")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[str]:
     """The packaged model, or a folder with a tiny one in its place."""
-    if assets.describe(MODEL)["path"]:
+    if resolver.describe(MODEL)["path"]:
         yield MODEL
     else:
         yield str(write_checkpoint(tmp_path / "in_its_place"))
@@ -31,11 +34,15 @@ def test_the_examples_say_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_questions(tmp_path / "nq-open.jsonl", count=5)
-    text = (root / "docs/library.md").read_text(encoding="utf-8").replace(f'"{MODEL}"', repr(source))
+    text = (
+        (root / "docs/library.md").read_text(encoding="utf-8").replace(f'"{MODEL}"', repr(source))
+    )
     # What is printed of an evaluation says nothing of the answers, and many are slow.
     tiny = str(write_checkpoint(tmp_path / "tiny"))
     assert text.count(">>> methods =") == 1
-    text = text.replace(">>> methods =", f">>> model = ragauge.load_model({tiny!r})\n>>> methods =").replace("```", "")
+    text = text.replace(
+        ">>> methods =", f">>> model = ragauge.load_model({tiny!r})\n>>> methods ="
+    ).replace("```", "")
     test = doctest.DocTestParser().get_doctest(text, {}, "library.md", "docs/library.md", 0)
     if source != MODEL:
         for example in test.examples:
@@ -50,7 +57,8 @@ def test_the_examples_say_what_the_page_says(
 
 def test_the_page_names_all_there_is(root: Path) -> None:
     page = (root / "docs/library.md").read_text(encoding="utf-8")
-    for name in set(ragauge.__all__) - {"Dataset", "Method", "Model", "Question"}:  # what the functions give
+    # what the functions give
+    for name in set(ragauge.__all__) - {"Dataset", "Method", "Model", "Question"}:
         assert re.search(rf"\b{name}\b", page), name
     for name in vars(ragauge.Results):
         assert name.startswith("_") or f"{name}(" in page or name == "close", name

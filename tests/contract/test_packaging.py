@@ -1,4 +1,6 @@
-"""What is installed: ranges and extras of pyproject.toml, lock files, and the one line where an extra is missing."""
+"""What is installed: ranges and extras of pyproject.toml, lock files, and the one line where an
+extra is missing.
+"""
 
 import json
 import re
@@ -28,13 +30,21 @@ MODULES = {  # of packages whose import name is another
     "scikit-learn": "sklearn",
 }
 ELSEWHERE = {"cluster", "dev", "docs", "peers"}  # extras of nothing that the package imports
-INTERNAL = {"corpora", "dev", "docs", "gpu"}  # not in `all`: the last is there in place of `retrieval`
-LINUX = {"python_version": "3.11", "python_full_version": "3.11.7", "sys_platform": "linux", "platform_system": "Linux"}
+# not in `all`: the last is there in place of `retrieval`
+INTERNAL = {"corpora", "dev", "docs", "gpu"}
+LINUX = {
+    "python_version": "3.11",
+    "python_full_version": "3.11.7",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+}
 
 
 @pytest.fixture(scope="module")
 def project(root: Path) -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return found
 
 
@@ -67,16 +77,23 @@ def pins(path: Path) -> dict[str, Version]:
 
 
 def listed(root: Path, variable: str) -> list[str]:
-    (found,) = re.findall(rf"^{variable} := (.+)$", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    (found,) = re.findall(
+        rf"^{variable} := (.+)$", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     return str(found).split()
 
 
-@pytest.mark.parametrize(("variable", "name"), [("LOCKED", "requirements.lock"), ("OLDEST", "requirements-oldest.txt")])
+@pytest.mark.parametrize(
+    ("variable", "name"), [("LOCKED", "requirements.lock"), ("OLDEST", "requirements-oldest.txt")]
+)
 def test_a_lock_pins_every_dependency_within_its_range(
     root: Path, project: dict[str, Any], variable: str, name: str
 ) -> None:
     locked = pins(root / name) | pins(root / "requirements-torch.txt")
-    wanted = [*map(Requirement, project["dependencies"]), *closure(project, *listed(root, variable))]
+    wanted = [
+        *map(Requirement, project["dependencies"]),
+        *closure(project, *listed(root, variable)),
+    ]
     assert len(wanted) > 30
     for requirement in wanted:
         version = locked.get(canonicalize_name(requirement.name))
@@ -87,21 +104,31 @@ def test_a_lock_pins_every_dependency_within_its_range(
 
 
 def test_the_oldest_versions_are_the_lower_bounds(root: Path, project: dict[str, Any]) -> None:
-    """But where a bound is below what another package asks for: then the bound is not tested, and is raised."""
+    """But where a bound is below what another package asks for: then the bound is not tested, and
+    is raised.
+    """
     oldest = pins(root / "requirements-oldest.txt") | pins(root / "requirements-torch.txt")
     for requirement in map(Requirement, project["dependencies"]):
         (bound,) = [one.version for one in requirement.specifier if one.operator == ">="]
         found = oldest[canonicalize_name(requirement.name)]
-        assert found.release[:2] == Version(bound).release[:2], f"{requirement}: {found} is what was tested"
+        assert found.release[:2] == Version(bound).release[:2], (
+            f"{requirement}: {found} is what was tested"
+        )
 
 
 def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root: Path) -> None:
     text = (root / "requirements.lock").read_text(encoding="utf-8")
-    pinned = re.findall(r"^[\w.-]+==.*\\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
+    pinned = re.findall(
+        r"^[\w.-]+==.*\\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+    )
     assert len(pinned) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) > 100
     for name in ("requirements.lock", "requirements-torch.txt", "requirements-oldest.txt"):
         lines = (root / name).read_text(encoding="utf-8").splitlines()
-        assert not [line for line in lines if "://" in line or line.startswith("-") or "file:" in line or " @ " in line]
+        assert not [
+            line
+            for line in lines
+            if "://" in line or line.startswith("-") or "file:" in line or " @ " in line
+        ]
 
 
 def test_all_has_every_extra_of_a_user(project: dict[str, Any]) -> None:
@@ -114,7 +141,8 @@ def test_the_two_builds_of_onnx_runtime_never_meet(project: dict[str, Any]) -> N
         found = named(closure(project, extra))
         assert not {"onnxruntime", "onnxruntime-gpu"} <= found, extra
     assert "onnxruntime-gpu" in named(closure(project, "gpu"))
-    on_gpu, on_cpu = named(closure(project, "gpu")), named(closure(project, "retrieval"))
+    on_gpu = named(closure(project, "gpu"))
+    on_cpu = named(closure(project, "retrieval"))
     assert on_gpu - {"onnxruntime-gpu"} == on_cpu - {"onnxruntime"}
 
 
@@ -130,7 +158,9 @@ def test_every_package_of_an_extra_has_its_line(project: dict[str, Any]) -> None
 
 def test_the_environments_install_this_version(root: Path) -> None:
     for path in (root / "envs").glob("*.post-deploy.sh"):
-        assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [ragauge.__version__], path.name
+        assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [
+            ragauge.__version__
+        ], path.name
 
 
 # --- where an extra is missing ---
@@ -154,7 +184,18 @@ def without_extras(code: str, folder: Path, *arguments: str) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
 
 
-LIGHT_LAYERS = ("io", "metrics", "prompts", "cost", "assets", "rankers", "datasets", "engines", "evidence", "methods")
+LIGHT_LAYERS = (
+    "io",
+    "metrics",
+    "prompts",
+    "cost",
+    "assets",
+    "rankers",
+    "datasets",
+    "engines",
+    "evidence",
+    "methods",
+)
 NEEDING = {"ragauge.engines.onnx"}  # a package that is the feature of an extra
 
 
@@ -175,14 +216,18 @@ import ragauge.cli, ragauge.measure.runner, ragauge.results.scoring
 # One process for all commands.
 MAIN = """
 import contextlib, io, json
-from ragauge.cli import main
+from ragauge.cli._main import main
 for command in json.loads(sys.argv[1]):
     out, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         code = main(command.split())
     print(json.dumps([code, out.getvalue(), error.getvalue()]))
 """
-LIGHT = ("list methods --json", "cost --model mpt-7b-instruct --method naive --json", "cache list --json")
+LIGHT = (
+    "list methods --json",
+    "cost --model mpt-7b-instruct --method naive --json",
+    "cache list --json",
+)
 NEEDS = {  # the extra that a command needs
     "report page --config {root}/configs/ci/smoke.yaml": "report",
     "report item superposition_table_1 --config {root}/configs/ci/smoke.yaml": "report",
@@ -193,7 +238,9 @@ NEEDS = {  # the extra that a command needs
 }
 
 
-def test_a_missing_extra_is_one_line_and_the_light_set_does_without(root: Path, tmp_path: Path) -> None:
+def test_a_missing_extra_is_one_line_and_the_light_set_does_without(
+    root: Path, tmp_path: Path
+) -> None:
     commands = [*LIGHT, *(command.format(root=root) for command in NEEDS)]
     done = without_extras(MAIN, tmp_path, json.dumps(commands))
     assert done.returncode == 0, done.stderr
@@ -214,7 +261,8 @@ def test_other_missing_packages_are_defects() -> None:
         raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
     with (
         pytest.raises(
-            MissingExtraError, match=r"^this needs the package 'onnxruntime', .*; with a GPU: 'ragauge\[gpu\]'"
+            MissingExtraError,
+            match=r"^this needs the package 'onnxruntime', .*; with a GPU: 'ragauge\[gpu\]'",
         ),
         explain_missing_extra(),
     ):

@@ -1,4 +1,6 @@
-"""The committed records of a run: complete, free of the data set's texts, and the same again once unpacked."""
+"""The committed records of a run: complete, free of the data set's texts, and the same again once
+unpacked.
+"""
 
 import csv
 import gzip
@@ -36,19 +38,33 @@ def test_records_are_the_same_once_unpacked(tmp_path: Path) -> None:
     (results / "answers/nq/m/other.jsonl.partial").write_text(RECORD)  # of a run that goes on
     records.pack(results, reports)
     assert not list(reports.glob("**/other*"))
-    assert "Röntgen" not in gzip.decompress((reports / "answers/nq/m/naive.jsonl.gz").read_bytes()).decode()
+    assert (
+        "Röntgen"
+        not in gzip.decompress((reports / "answers/nq/m/naive.jsonl.gz").read_bytes()).decode()
+    )
     records.unpack(again, reports)
     assert {name: (again / name).read_text() for name in files} == files
 
 
-@pytest.mark.parametrize("path", PACKED, ids=lambda path: f"{path.parts[-5]}-{path.name.removesuffix('.jsonl.gz')}")
+@pytest.mark.parametrize(
+    "path", PACKED, ids=lambda path: f"{path.parts[-5]}-{path.name.removesuffix('.jsonl.gz')}"
+)
 def test_committed_records_stand_behind_the_committed_scores(path: Path) -> None:
     """Each has its questions in scores.csv, and none of the data set's texts."""
     lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     assert not any(name in line for line in lines for name in records.TEXTS)
-    passages = [passage for line in lines for passage in line["evidence"] or () if passage["document"] is not None]
+    passages = [
+        passage
+        for line in lines
+        for passage in line["evidence"] or ()
+        if passage["document"] is not None
+    ]
     assert not any(passage["text"] for passage in passages)
     dataset, model, variant = *path.parts[-3:-1], path.name.removesuffix(".jsonl.gz")
     rows = csv.DictReader((path.parents[3] / "scores.csv").read_text().splitlines())
-    scored = {row["question"] for row in rows if (row["dataset"], row["model"]) == (dataset, model) and row[variant]}
+    scored = {
+        row["question"]
+        for row in rows
+        if (row["dataset"], row["model"]) == (dataset, model) and row[variant]
+    }
     assert scored == {line["key"] for line in lines}

@@ -10,7 +10,7 @@ import pytest
 from ragauge.config import loading
 from ragauge.measure.predictions import predict
 from ragauge.measure.recomputed import figure_7, recomputed
-from ragauge.report.reproduction import Shown, State, page, planned, states
+from ragauge.report.page.reproduction import Shown, State, page, planned, states
 from ragauge.results.directions import directions
 from ragauge.results.runs import Runs
 
@@ -37,22 +37,32 @@ def test_the_committed_page_is_what_the_code_writes(runs: Runs, cells: list[Show
     drawn = [row for row in runs.predictions if "figure" in row["item"]], figure_7()
     assert page(cells, rows, *drawn) == written, "run `ragauge report reproduction`"
     with open(ROOT / "reports/directions.csv", newline="", encoding="utf-8") as file:
-        assert list(csv.DictReader(file)) == [{key: str(value) for key, value in row.items()} for row in rows]
+        assert list(csv.DictReader(file)) == [
+            {key: str(value) for key, value in row.items()} for row in rows
+        ]
 
 
-def test_people_whose_judgements_the_configuration_has_are_no_missing_input(runs: Runs, tmp_path: Path) -> None:
+def test_people_whose_judgements_the_configuration_has_are_no_missing_input(
+    runs: Runs, tmp_path: Path
+) -> None:
     assert runs.config is not None
     people = {"human_judgements": str(tmp_path / "people.csv")}
     config = runs.config.model_copy(update={**people, "pipelines": {}, "staleness": {}})
     (tmp_path / "people.csv").write_text("dataset,model,variant,key,person,label,faithful\n")
     cells = states(planned(config, []), ROOT / "reports", {})
     human = Counter(c.state for c in cells if c.keys.get("judge") == "human")
-    assert human == Counter(c.state for c in cells if c.keys.get("judge") == "chatgpt") == {State.NO_RATIO: 12}
+    assert (
+        human
+        == Counter(c.state for c in cells if c.keys.get("judge") == "chatgpt")
+        == {State.NO_RATIO: 12}
+    )
 
 
 def test_a_number_is_measured_where_a_committed_table_has_it(runs: Runs, tmp_path: Path) -> None:
     def found(folder: Path) -> Shown:
-        [cell] = (c for c in states(runs, folder, {}) if (c.table, dict(c.keys), c.quantity) == wanted)
+        [cell] = (
+            c for c in states(runs, folder, {}) if (c.table, dict(c.keys), c.quantity) == wanted
+        )
         return cell
 
     keys = {"model": "mpt-7b-instruct", "method": "superposition"}
@@ -64,8 +74,12 @@ def test_a_number_is_measured_where_a_committed_table_has_it(runs: Runs, tmp_pat
     assert found(tmp_path).ratio == 1.01075
 
 
-@pytest.mark.parametrize(("model", "state"), [("retro", State.MEASURED), ("smollm2-360m", State.PLANNED)])
-def test_piperag_is_measured_on_its_own_model(runs: Runs, tmp_path: Path, model: str, state: State) -> None:
+@pytest.mark.parametrize(
+    ("model", "state"), [("retro", State.MEASURED), ("smollm2-360m", State.PLANNED)]
+)
+def test_piperag_is_measured_on_its_own_model(
+    runs: Runs, tmp_path: Path, model: str, state: State
+) -> None:
     (tmp_path / "gpu").mkdir()
     line = f"{model},wikipedia,retro,perplexity,13.49,13.6,1.00815,\n"
     (tmp_path / "gpu/piperag_table_1.csv").write_text(TABLE.partition("\n")[0] + "\n" + line)
@@ -79,5 +93,7 @@ def test_a_run_that_git_ignores_measures_nothing(runs: Runs, tmp_path: Path) -> 
     for run in ("miniature", "gpu"):
         (tmp_path / "reports" / run).mkdir(parents=True)
         (tmp_path / "reports" / run / "superposition_table_1.csv").write_text(TABLE)
-    found = {cell.why for cell in states(runs, tmp_path / "reports", {}) if cell.state is State.MEASURED}
+    found = {
+        cell.why for cell in states(runs, tmp_path / "reports", {}) if cell.state is State.MEASURED
+    }
     assert found == {"in gpu"}

@@ -22,14 +22,20 @@ def test_the_bill_is_the_lock_file(root: Path, text: str) -> None:
     assert len(parts) == len(bill["components"]) == len(bill["dependencies"][0]["dependsOn"])
     locked = (root / "requirements.lock").read_text()
     pins = set(re.findall(r"^([\w.-]+)==(\S+)", locked, re.M))
-    assert set(parts) - pins == set(re.findall(r"^(torch)==(\S+)", (root / "requirements-torch.txt").read_text(), re.M))
+    assert set(parts) - pins == set(
+        re.findall(r"^(torch)==(\S+)", (root / "requirements-torch.txt").read_text(), re.M)
+    )
     assert pins <= set(parts)
-    hashes = sum(len(r["hashes"]) for one in parts.values() for r in one.get("externalReferences", ()))
+    hashes = sum(
+        len(r["hashes"]) for one in parts.values() for r in one.get("externalReferences", ())
+    )
     assert hashes == locked.count("--hash=sha256:")
 
 
 def test_it_is_valid_cyclonedx(text: str) -> None:
     pytest.importorskip("jsonschema", reason="needs jsonschema")
     schema = pytest.importorskip("cyclonedx.schema", reason="needs cyclonedx-python-lib")
-    validation = pytest.importorskip("cyclonedx.validation.json", reason="needs cyclonedx-python-lib")
+    validation = pytest.importorskip(
+        "cyclonedx.validation.json", reason="needs cyclonedx-python-lib"
+    )
     assert validation.JsonStrictValidator(schema.SchemaVersion.V1_6).validate_str(text) is None

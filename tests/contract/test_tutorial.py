@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import assets, cli
+from ragauge.assets import resolver
+from ragauge.cli import _main
 from synthetic_run import write_variant
 
 MODEL = "smollm2-135m-instruct"
@@ -20,7 +21,7 @@ def page(root: Path) -> str:
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which the tutorial's `ragauge init example --example` was run."""
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["init", "example", "--example", "--quiet"]) == 0
+    assert _main.main(["init", "example", "--example", "--quiet"]) == 0
     return tmp_path
 
 
@@ -40,11 +41,15 @@ def test_the_questions_are_those_of_the_example(page: str, example: Path) -> Non
     assert f"and {len(asked) - 1} questions" in page
 
 
-def test_the_study_finds_what_is_shown(page: str, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not assets.describe(MODEL)["fetched"]:
-        pytest.skip(f"{MODEL}, whose tokens are counted, is not in the asset store; ragauge fetch {MODEL}")
+def test_the_study_finds_what_is_shown(
+    page: str, example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not resolver.describe(MODEL)["fetched"]:
+        pytest.skip(
+            f"{MODEL}, whose tokens are counted, is not in the asset store; ragauge fetch {MODEL}"
+        )
     given = ["--documents", "example/documents", "--questions", "example/questions.csv"]
-    assert cli.main(["study", *given, "--model", MODEL, "--out", "study", "--no-run"]) == 0
+    assert _main.main(["study", *given, "--model", MODEL, "--out", "study", "--no-run"]) == 0
     first, _ = shown(page, "3. Compare the methods")
     assert capsys.readouterr().out.splitlines()[:2] == first.splitlines()[:2]
 
@@ -59,7 +64,9 @@ def test_the_table_of_comparisons_has_these_columns_and_variants(
     for name in (*names, "naive"):
         method, _, top = name.partition("_k")
         params = {"top_k": int(top)} if top else {}
-        write_variant(tmp_path / "study/results/study", name, method, [True, False, True], params=params)
+        write_variant(
+            tmp_path / "study/results/study", name, method, [True, False, True], params=params
+        )
     code, _ = shown(page, "5. Use it from Python", "python")
     exec(code, {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -1,8 +1,10 @@
-"""The closed forms count exactly what fvcore and torch's counter count, and their parameters are transformers'.
+"""The closed forms count exactly what fvcore and torch's counter count, and their parameters are
+transformers'.
 
-The counters see more and less than the matrix products of the model: fvcore counts norms and misses `baddbmm` (BLOOM's
-query·key product), both count the outer product that builds rotary angles. Handles and module totals put that right;
-eager attention is needed because both miss the fused kernel on CPU.
+The counters see more and less than the matrix products of the model: fvcore counts norms and misses
+`baddbmm` (BLOOM's query·key product), both count the outer product that builds rotary angles.
+Handles and module totals put that right; eager attention is needed because both miss the fused
+kernel on CPU.
 """
 
 from collections import Counter
@@ -16,11 +18,12 @@ import lm_references as tiny
 from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
-from ragauge.engines import Limits, ShapeLM
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.protocol import Limits
+from ragauge.engines.shape_lm import ShapeLM
 from ragauge.measure.counting import fvcore_macs
-from ragauge.methods import make
-from ragauge.prompts import Prompt
+from ragauge.methods.base.making import make
+from ragauge.methods.prompts import Prompt
 
 FAMILIES = {  # a model, and its configuration's key for the number of layers
     "llama": ("llama_linear", "num_hidden_layers"),
@@ -38,15 +41,21 @@ def _made(family, folder):
 
 
 class _Step(torch.nn.Module):
-    """A forward pass of `model` behind `past` cached tokens, which keeps `keep` positions' logits (0: all)."""
+    """A forward pass of `model` behind `past` cached tokens, which keeps `keep` positions' logits
+    (0: all).
+    """
 
     def __init__(self, model, past: int, keep: int) -> None:
         super().__init__()
-        self.model, self.past, self.keep = model.eval(), past, keep
+        self.model = model.eval()
+        self.past = past
+        self.keep = keep
 
     @torch.no_grad()
     def forward(self, ids):
-        return self.model(ids, past_key_values=self.cache, logits_to_keep=self.keep, use_cache=True).logits
+        return self.model(
+            ids, past_key_values=self.cache, logits_to_keep=self.keep, use_cache=True
+        ).logits
 
     @torch.no_grad()
     def fill(self):
@@ -68,7 +77,11 @@ def _nothing(inputs, outputs):
 
 def _fvcore_macs(step, ids):
     step.fill()
-    analysis = FlopCountAnalysis(step, ids).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    analysis = (
+        FlopCountAnalysis(step, ids)
+        .unsupported_ops_warnings(False)
+        .uncalled_modules_warnings(False)
+    )
     analysis.set_op_handle("aten::layer_norm", _nothing, "aten::baddbmm", _baddbmm_macs)
     return analysis.total() - analysis.by_module()["model.model.rotary_emb"]
 
@@ -85,7 +98,8 @@ def _torch_flop(step, ids):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_counters_agree_exactly(family, new, past, keep, tmp_path):
     model, shape = _made(family, tmp_path)
-    step, ids = _Step(model, past, keep), torch.ones(1, new, dtype=torch.long)
+    step = _Step(model, past, keep)
+    ids = torch.ones(1, new, dtype=torch.long)
     call = Call("prompt", (new,), (past,), logits=(keep or new,))
     assert _fvcore_macs(step, ids) == call_macs(call, shape)
     assert _torch_flop(step, ids) == flop([call], shape)
@@ -104,20 +118,23 @@ def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers, tmp_pat
     for index, layer in enumerate(model.model.layers):
         layer.self_attn.layer_idx = index
     model.config.num_hidden_layers = layers[1] - layers[0]
-    step, ids = _Step(model, 9, 1), torch.ones(1, 5, dtype=torch.long)
+    step = _Step(model, 9, 1)
+    ids = torch.ones(1, 5, dtype=torch.long)
     call = Call("prompt", (5,), (9,), logits=(1,), layers=layers)
     assert _fvcore_macs(step, ids) == call_macs(call, shape)
     assert _torch_flop(step, ids) == flop([call], shape)
 
 
 @pytest.mark.parametrize(
-    ("method", "family"), [*(("superposition", family) for family in FAMILIES), ("attention_sort", "llama")]
+    ("method", "family"),
+    [*(("superposition", family) for family in FAMILIES), ("attention_sort", "llama")],
 )
 def test_a_methods_trace_counts_the_same_under_fvcore(family, method, tmp_path):
     """`ragauge cost --counter fvcore`: the calls run on our decoder, whatever its family."""
     shape = _made(family, tmp_path)[1]
     prompt = Prompt(**random_segments(TokenCounts(5, (7, 9), 4, 3), shape.vocab))
-    engine, made = ShapeLM(shape), make(method)
+    engine = ShapeLM(shape)
+    made = make(method)
     with engine.tracing() as trace:
         made.answer(engine, made.prepare(engine, prompt), prompt, Limits(2, ignore_stop=True))
     assert fvcore_macs(trace, shape) == trace_macs(trace, shape) > 0

@@ -1,6 +1,8 @@
-"""A rehearsal of CUDA: what runs on a GPU runs on a pretended one and gives what it gives on the CPU.
+"""A rehearsal of CUDA: what runs on a GPU runs on a pretended one and gives what it gives on the
+CPU.
 
-A tensor that is left on the host raises there (`pretended_cuda`). Where torch finds a GPU, that is used.
+A tensor that is left on the host raises there (`pretended_cuda`). Where torch finds a GPU, that is
+used.
 """
 
 import json
@@ -20,20 +22,26 @@ from torch import Tensor
 import tiny_models
 from house_article import ARTICLE, long_lm, prompt_of
 from pretended_cuda import host, pretended
-from ragauge import methods, registry
-from ragauge.cli import main
+from ragauge import registry
+from ragauge.cli._main import main
 from ragauge.cost import machine
-from ragauge.engines import LM, Decoder, Limits, Row, Span, load_lm, random_lm, steps
+from ragauge.engines import steps
 from ragauge.engines.batching import BatchScheduler, max_batch_size
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm, random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
-from ragauge.generation.evaluation import EvaluationStretch
-from ragauge.generation.modes import Checkpoint, _retro
-from ragauge.generation.modes._cross_attention import _mapped
-from ragauge.generation.modes._joint import Adapters
-from ragauge.generation.pipeline import Pipeline
-from ragauge.methods import Answer
-from ragauge.prompts import unit_steps
-from ragauge.retrieval.embed import EncoderChoice
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer
+from ragauge.methods.prompts import unit_steps
+from ragauge.pipelines.database.embed import EncoderChoice
+from ragauge.pipelines.evaluation import EvaluationStretch
+from ragauge.pipelines.modes import Checkpoint, _retro
+from ragauge.pipelines.modes._cross_attention import _mapped
+from ragauge.pipelines.modes._joint import Adapters
+from ragauge.pipelines.pipeline import Pipeline
 from ragauge.testing import write_questions
 from ragauge.training import finetuning, fit
 from ragauge.training.settings import RetrofitSettings
@@ -52,14 +60,28 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {  # of methods, in two families; def
     "prophet_kv": [{"score": "mean"}, {"score": "last_layer"}],
     "compressed": [
         *({"compressor": name} for name in registry.names("compressor")),
-        *({"inner": inner, "compressor": "kvzip"} for inner in ("superposition", "naive_reuse", "full_article")),
+        *(
+            {"inner": inner, "compressor": "kvzip"}
+            for inner in ("superposition", "naive_reuse", "full_article")
+        ),
         *({"compressor": "keydiff", "budget": budget} for budget in ("layer", "all")),
     ],
-    "cfic": [{}, {"search": "exhaustive"}, {"search": "first_token"}, {"prefix": False}, {"skip": False, "d": 24}],
+    "cfic": [
+        {},
+        {"search": "exhaustive"},
+        {"search": "first_token"},
+        {"prefix": False},
+        {"skip": False, "d": 24},
+    ],
 }
 BM25: dict[str, Any] = {"ranker": "bm25"}
-NEEDED: dict[str, dict[str, Any]] = {"chunks": BM25, "sentence_pruning": BM25, "kv_link": tiny_models.LINKS}
-DIFFERENT = ("naive", "superposition", "compressed", "cfic", "prefix_tree")  # of families that are much like another
+NEEDED: dict[str, dict[str, Any]] = {
+    "chunks": BM25,
+    "sentence_pruning": BM25,
+    "kv_link": tiny_models.LINKS,
+}
+# of families that are much like another
+DIFFERENT = ("naive", "superposition", "compressed", "cfic", "prefix_tree")
 READ_TEXT = {"cfic", "chunks", "free_extraction", "long_llmlingua", "sentence_pruning"}
 
 
@@ -71,7 +93,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def on_gpu(lm: LM) -> LM:
-    return LM(Decoder(lm.shape, _mapped(lm.decoder.weights, lambda _, tensor: tensor.to("cuda"))), lm.tokenizer)
+    return LM(
+        Decoder(lm.shape, _mapped(lm.decoder.weights, lambda _, tensor: tensor.to("cuda"))),
+        lm.tokenizer,
+    )
 
 
 # --- the rules of a GPU, and mistakes that are made on purpose
@@ -98,7 +123,8 @@ def test_cuda_refuses_other_tensors_of_the_host(mistake: Callable[[Tensor], Any]
 
 
 def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, right = on_gpu(tiny_models.tiny_lm()), Decoder.embed
+    lm = on_gpu(tiny_models.tiny_lm())
+    right = Decoder.embed
     monkeypatch.setattr(Decoder, "embed", lambda self, ids: right(self, ids[: 1 + int(ids.max())]))
     assert answer(lm, "naive", {}) == answer(tiny_models.tiny_lm(), "naive", {})
     assert lm.steps.fallback
@@ -106,7 +132,9 @@ def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch: pytest.M
 
 def test_another_thread_may_read_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the one that reads a pipeline's next neighbours does."""
-    lm, right, seen = on_gpu(tiny_models.tiny_lm()), Decoder.embed, list[Tensor]()
+    lm = on_gpu(tiny_models.tiny_lm())
+    right = Decoder.embed
+    seen = list[Tensor]()
 
     def embed(self: Decoder, ids: Tensor) -> Tensor:
         thread = threading.Thread(target=lambda: seen.append(torch.ones(3, device="cuda")))
@@ -120,8 +148,13 @@ def test_another_thread_may_read_while_a_graph_is_captured(monkeypatch: pytest.M
     assert len(seen) == 1 + steps.WARM_UP + 1  # the prompt, and the steps before and in the capture
 
 
-def test_a_thread_that_waits_for_the_device_waits_for_a_capture_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, right, threads, failed = on_gpu(tiny_models.tiny_lm()), Decoder.embed, list[threading.Thread](), list[str]()
+def test_a_thread_that_waits_for_the_device_waits_for_a_capture_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lm = on_gpu(tiny_models.tiny_lm())
+    right = Decoder.embed
+    threads = list[threading.Thread]()
+    failed = list[str]()
 
     def wait() -> None:
         try:
@@ -149,7 +182,7 @@ def test_a_thread_that_waits_for_the_device_waits_for_a_capture_first(monkeypatc
 def answer(engine: Any, name: str, options: dict[str, Any]) -> Answer:
     """What a method answers."""
     prompt = prompt_of(("", ARTICLE[:240])) if name in READ_TEXT else tiny_models.tiny_prompt()
-    method = methods.make(name, **options | NEEDED.get(name, {}))
+    method = making.make(name, **options | NEEDED.get(name, {}))
     assert method.refusal(engine) is None
     return method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
 
@@ -157,7 +190,11 @@ def answer(engine: Any, name: str, options: dict[str, Any]) -> Answer:
 def assert_alike(found: Answer, lm: LM, name: str, options: dict[str, Any]) -> None:
     with host():
         expected = answer(lm, name, options)
-    assert (found.ids, found.kept, found.evidence) == (expected.ids, expected.kept, expected.evidence), name
+    assert (found.ids, found.kept, found.evidence) == (
+        expected.ids,
+        expected.kept,
+        expected.evidence,
+    ), name
     assert found.saliency == pytest.approx(expected.saliency, abs=1e-4), name
 
 
@@ -165,17 +202,28 @@ def assert_alike(found: Answer, lm: LM, name: str, options: dict[str, Any]) -> N
 def variants(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[str, Any]]]:
     """Every method, under some options."""
     encoder = {"encoder": f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"}
-    return [(n, o) for n in registry.names("method") for o in ([encoder] if n == "dense" else OPTIONS.get(n, [{}]))]
+    return [
+        (n, o)
+        for n in registry.names("method")
+        for o in ([encoder] if n == "dense" else OPTIONS.get(n, [{}]))
+    ]
 
 
 @pytest.mark.parametrize("family", sorted(tiny_models.FAMILIES))
-def test_every_method_answers_as_on_the_cpu(family: str, variants: list[tuple[str, dict[str, Any]]]) -> None:
+def test_every_method_answers_as_on_the_cpu(
+    family: str, variants: list[tuple[str, dict[str, Any]]]
+) -> None:
     shape = tiny_models.FAMILIES[family]
-    third = {name: (*getattr(shape, name), getattr(shape, name)[0]) for name in ("heads", "kv_heads", "ffn")}
+    third = {
+        name: (*getattr(shape, name), getattr(shape, name)[0])
+        for name in ("heads", "kv_heads", "ffn")
+    }
     lm = long_lm(replace(shape, **third))  # a third layer: cache_blend reads it apart
     there = on_gpu(lm)
     # Positions are told in two ways, which compressors tell apart, as options do not.
-    one_of_each = [(name, options) for name, options in dict(variants).items() if name != "compressed"]
+    one_of_each = [
+        (name, options) for name, options in dict(variants).items() if name != "compressed"
+    ]
     compressed = [(name, options) for name, options in variants if name == "compressed"]
     chosen = {"llama": variants, "bloom": one_of_each + compressed}
     for name, options in chosen.get(family, [(name, {}) for name in DIFFERENT]):
@@ -217,7 +265,11 @@ def moved(lm: LM) -> list[Tensor]:
     for one in (cache, by_head, joined):
         row = Row(tokens(3, 9), unit_steps(40, 3), (Span(0, one.length),))
         read = lm.extend(one, [row], stage="query", last_logits=True)
-        contents += [read.last_logits, one.positions[: one.length], *(t[:, : one.length] for t in (*one.k, *one.v))]
+        contents += [
+            read.last_logits,
+            one.positions[: one.length],
+            *(t[:, : one.length] for t in (*one.k, *one.v)),
+        ]
     return [tensor.cpu() for tensor in contents]
 
 
@@ -249,9 +301,27 @@ def test_times_are_measured(
 ) -> None:
     monkeypatch.setattr(machine, "CUDA_READ_BYTES", 1 << 20)
     monkeypatch.setattr(machine, "CUDA_MATMUL_SIDE", 64)
-    question = ["--dataset", "nq_open", "--data", str(write_questions(tmp_path / "nq.jsonl")), "--model", str(model)]
-    timed = ["--methods", "naive,superposition", "--trials", "1", "--allow-load", "--new-tokens", "3"]
-    assert main(["time", *question, "--device", "cuda", *timed, "--out", str(tmp_path / "time.json")]) == 0
+    question = [
+        "--dataset",
+        "nq_open",
+        "--data",
+        str(write_questions(tmp_path / "nq.jsonl")),
+        "--model",
+        str(model),
+    ]
+    timed = [
+        "--methods",
+        "naive,superposition",
+        "--trials",
+        "1",
+        "--allow-load",
+        "--new-tokens",
+        "3",
+    ]
+    assert (
+        main(["time", *question, "--device", "cuda", *timed, "--out", str(tmp_path / "time.json")])
+        == 0
+    )
     protocol = json.loads((tmp_path / "time.json").read_bytes())["protocol"]
     assert (protocol["device"], protocol["cuda_graphs"]) == ("cuda", "on")
 
@@ -259,7 +329,8 @@ def test_times_are_measured(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_texts_are_embedded_as_on_the_cpu(dtype: Any, tmp_path: Path) -> None:
     name = f"path:{tiny_models.encoder(tmp_path)}"
-    texts = ["", "House 3 has 8 cats.", "Nobody counts them! " * 9, "é" * 700]  # of several batches' lengths
+    # of several batches' lengths
+    texts = ["", "House 3 has 8 cats.", "Nobody counts them! " * 9, "é" * 700]
     expected = EncoderChoice(name, "torch", dtype=dtype).load().encode(texts)
     there = EncoderChoice(name, "torch", dtype=dtype, device="cuda").load()
     found = there.encode(texts)
@@ -280,14 +351,23 @@ def test_texts_are_embedded_as_on_the_cpu(dtype: Any, tmp_path: Path) -> None:
     ],
 )
 def test_pipelines_generate_and_score_as_on_the_cpu(
-    mode: str, schedule: str, family: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str,
+    schedule: str,
+    family: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_retro, "PAPER", TINY)
-    lm, path = tiny_models.tiny_lm(tiny_models.FAMILIES[family]), tmp_path / "adapters.safetensors"
-    monkeypatch.setattr(Checkpoint, "decoder", lambda self: lm if self.device == "cpu" else on_gpu(lm))
+    lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
+    path = tmp_path / "adapters.safetensors"
+    monkeypatch.setattr(
+        Checkpoint, "decoder", lambda self: lm if self.device == "cpu" else on_gpu(lm)
+    )
     (Adapters(lm.decoder.weights) if mode == "joint" else cross_weights(lm)).save(path)
     trained = {} if mode == "retro" else {"retrofit_minutes": 1.0}
-    interval, text = 64 if schedule == "retro" else 32, EvaluationStretch("0", 0, tuple(tokens(150, 10)))
+    interval = 64 if schedule == "retro" else 32
+    text = EvaluationStretch("0", 0, tuple(tokens(150, 10)))
     records = []
     for device in ("cpu", "cuda"):
         for task in ("generate", "perplexity"):
@@ -297,7 +377,10 @@ def test_pipelines_generate_and_score_as_on_the_cpu(
                 made: Any = chosen.mode.load(Checkpoint(device=device, adapters=path))
                 records.append(Pipeline(made, chosen, searcher, searcher).record(text))
             assert records[-1].status == "ok", records[-1].reason
-    assert (records[2].generated, records[2].neighbours) == (records[0].generated, records[0].neighbours)
+    assert (records[2].generated, records[2].neighbours) == (
+        records[0].generated,
+        records[0].neighbours,
+    )
     assert records[3].nll == pytest.approx(records[1].nll, abs=1e-4)
 
 
@@ -305,24 +388,31 @@ def test_pipelines_generate_and_score_as_on_the_cpu(
 
 
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
-def test_retrofit_has_the_losses_of_the_cpu(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retrofit_has_the_losses_of_the_cpu(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fit, "MOST_STEPS", 2)
     searcher = ExactRetriever([tokens(64 * 4, seed) for seed in range(20, 31)])
     given: dict[str, Any] = {"mode": mode, "minutes": 1e6, "batch": 2, "held_out": 2}
     material = fit.RetrofitMaterial(searcher, searcher, RetrofitSettings(**given))
-    lm, losses = tiny_models.tiny_lm(), []
+    lm = tiny_models.tiny_lm()
+    losses = []
     for one in (lm, on_gpu(lm)):
         training = fit.RetroFit(one, material, tmp_path / one.device.type, {})
         losses.append([point["loss"] for point in training.run() if "loss" in point])
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
-def test_fine_tuning_has_the_losses_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fine_tuning_has_the_losses_of_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where activations are computed again, too."""
     built(tmp_path, monkeypatch)
     losses = []
     for device in ("cpu", "cuda"):
         chosen = settings(tmp_path, device=device, steps=2, gradient_checkpointing=device == "cuda")
-        written = finetuning.train(chosen, tmp_path / "data", tmp_path / f"{device}-steps", tmp_path / device)
+        written = finetuning.train(
+            chosen, tmp_path / "data", tmp_path / f"{device}-steps", tmp_path / device
+        )
         losses.append([point["loss"] for point in json.loads(written.read_bytes())["curve"]])
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)

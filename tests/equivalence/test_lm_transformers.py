@@ -1,8 +1,8 @@
 """The decoder gives transformers' logits on tiny random checkpoints of every family that both have.
 
-In fp32 the largest difference of any logit stays below 1e-4 (the logits' standard deviation is about 1; measured: at
-most 7e-6). In half precision it stays below a share of that standard deviation, HALF, about twice what was measured,
-which is what transformers itself differs by.
+In fp32 the largest difference of any logit stays below 1e-4 (the logits' standard deviation is
+about 1; measured: at most 7e-6). In half precision it stays below a share of that standard
+deviation, HALF, about twice what was measured, which is what transformers itself differs by.
 """
 
 from pathlib import Path
@@ -14,14 +14,17 @@ import transformers
 from torch import Tensor
 
 import lm_references as tiny
-from ragauge import assets
+from ragauge.assets import gguf_weights, resolver
 from ragauge.cost.shapes import alibi_slopes
-from ragauge.engines import LM, Limits, load_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 
 EXACT = 1e-4
 HALF = {torch.bfloat16: 0.2, torch.float16: 0.025}  # of the logits' standard deviation
-GEMMA_HALF = HALF | {torch.float16: 0.04}  # transformers itself differs by 0.028: embeddings are scaled, norms are four
+# transformers itself differs by 0.028: embeddings are scaled, norms are four
+GEMMA_HALF = HALF | {torch.float16: 0.04}
 IDS = tiny.tokens(37)
 
 
@@ -30,7 +33,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Pa
     """Every tiny model, and the folder that transformers saved it in."""
     made = {}
     for name in tiny.CONFIGS:
-        model, folder = tiny.build(name), tmp_path_factory.mktemp(name)
+        model = tiny.build(name)
+        folder = tmp_path_factory.mktemp(name)
         model.save_pretrained(folder)
         made[name] = model, folder
     return made
@@ -56,16 +60,21 @@ def test_logits_with_and_without_a_cache(pair: tuple[Any, LM]) -> None:
 
 
 def test_rows_of_different_lengths_share_past_spans(pair: tuple[Any, LM]) -> None:
-    """Three paths behind one preamble, the second behind another segment too, equal three plain prompts."""
+    """Three paths behind one preamble, the second behind another segment too, equal three plain
+    prompts.
+    """
     model, lm = pair
-    shared, extra = tiny.tokens(6, 1), tiny.tokens(4, 2)
+    shared = tiny.tokens(6, 1)
+    extra = tiny.tokens(4, 2)
     rows = [tiny.tokens(n, 3 + n) for n in (5, 1, 9)]
     cache = lm.new_cache(64)
     [a] = lm.extend(cache, [tiny.row(shared)], stage="preamble").spans
     [b] = lm.extend(cache, [tiny.row(extra, 6, [a])], stage="documents").spans
     with torch.inference_mode():
         packed = tiny.hidden(
-            lm, cache, [tiny.row(rows[0], 6, [a]), tiny.row(rows[1], 10, [a, b]), tiny.row(rows[2], 6, [a])]
+            lm,
+            cache,
+            [tiny.row(rows[0], 6, [a]), tiny.row(rows[1], 10, [a, b]), tiny.row(rows[2], 6, [a])],
         )
         ours = lm.decoder.logits(packed).split([5, 1, 9])
     for row, before, logits in zip(rows, [shared, shared + extra, shared], ours, strict=True):
@@ -116,9 +125,13 @@ def test_half_precision_is_close(name: str, folders: dict[str, tuple[Any, Path]]
 
 @pytest.mark.parametrize("factor", [1.5, 2.0, 3.7])
 def test_fractional_positions_are_linear_rope_scaling(factor: float, tmp_path: Path) -> None:
-    """Position p under scaling by f is position p / f without it; given by the caller or by config.json."""
+    """Position p under scaling by f is position p / f without it; given by the caller or by
+    config.json.
+    """
     plain = {"rope_type": "default", "rope_theta": 10000.0}
-    model = tiny.build("llama_linear", rope_parameters=plain | {"rope_type": "linear", "factor": factor})
+    model = tiny.build(
+        "llama_linear", rope_parameters=plain | {"rope_type": "linear", "factor": factor}
+    )
     model.save_pretrained(tmp_path)
     expected = tiny.reference_logits(model, IDS)
     assert_close(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
@@ -128,20 +141,27 @@ def test_fractional_positions_are_linear_rope_scaling(factor: float, tmp_path: P
     unscaled = tiny.read(tmp_path)
     assert unscaled.shape.rope_scale == 1.0
     for chunk in (10**9, 5):
-        assert_close(tiny.all_logits(unscaled, IDS, [i / factor for i in range(37)], chunk), expected)
+        assert_close(
+            tiny.all_logits(unscaled, IDS, [i / factor for i in range(37)], chunk), expected
+        )
 
 
 @pytest.mark.parametrize("name", ["bloom_4_heads", "bloom_6_heads"])
 def test_alibi_at_fractional_positions(
     name: str, folders: dict[str, tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """BLOOM's bias is slope * position of the key, so handed such a bias its own code does real positions."""
+    """BLOOM's bias is slope * position of the key, so handed such a bias its own code does real
+    positions.
+    """
     model, folder = folders[name]
-    lm, positions = tiny.read(folder), [0.7 * i for i in range(37)]
+    lm = tiny.read(folder)
+    positions = [0.7 * i for i in range(37)]
     bias = torch.tensor(lm.shape.alibi_slopes)[:, None, None] * torch.tensor(positions)
     monkeypatch.setattr(model.transformer, "build_alibi_tensor", lambda *_, **__: bias)
     with torch.no_grad():
-        expected = model(torch.tensor([IDS]), attention_mask=torch.ones(1, 37), use_cache=False).logits[0]
+        expected = model(
+            torch.tensor([IDS]), attention_mask=torch.ones(1, 37), use_cache=False
+        ).logits[0]
     for chunk in (10**9, 5, 1):
         assert_close(tiny.all_logits(lm, IDS, positions, chunk), expected)
 
@@ -149,7 +169,9 @@ def test_alibi_at_fractional_positions(
 def test_alibi_slopes() -> None:
     """One formula is both BLOOM's and MPT's, whatever the number of heads."""
     for heads in (*range(1, 21), 32, 48, 71, 112):
-        bloom = transformers.models.bloom.modeling_bloom._get_alibi_slopes(heads, torch.device("cpu"))
+        bloom = transformers.models.bloom.modeling_bloom._get_alibi_slopes(
+            heads, torch.device("cpu")
+        )
         mpt = -transformers.models.mpt.modeling_mpt.build_mpt_alibi_tensor(heads, 2)[:, 0, 0]
         ours = torch.tensor(alibi_slopes(heads))
         torch.testing.assert_close(ours, bloom, rtol=1e-5, atol=0)
@@ -157,40 +179,52 @@ def test_alibi_slopes() -> None:
 
 
 def test_mpt_with_another_largest_bias(tmp_path: Path) -> None:
-    """MosaicML's own code heeds `alibi_bias_max`, as ours does; transformers' port takes 8 whatever the config says."""
+    """MosaicML's own code heeds `alibi_bias_max`, as ours does; transformers' port takes 8 whatever
+    the config says.
+    """
     model = tiny.build("mpt_6_heads")
     model.config.attn_config.alibi_bias_max = 16
     model.save_pretrained(tmp_path)
     build = transformers.models.mpt.modeling_mpt.build_mpt_alibi_tensor
-    model.transformer.build_mpt_alibi_tensor = lambda heads, length, device=None: build(heads, length, 16, device)
+    model.transformer.build_mpt_alibi_tensor = lambda heads, length, device=None: build(
+        heads, length, 16, device
+    )
     assert_close(tiny.all_logits(tiny.read(tmp_path), IDS), tiny.reference_logits(model, IDS))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
 @pytest.mark.parametrize("name", ["bloom_6_heads", "mpt_4_heads"])
-def test_alibi_far_from_the_start(name: str, dtype: torch.dtype, folders: dict[str, tuple[Any, Path]]) -> None:
-    """Around position 1,900, where bf16 positions would err by up to 4, half precision is as close as at 0."""
+def test_alibi_far_from_the_start(
+    name: str, dtype: torch.dtype, folders: dict[str, tuple[Any, Path]]
+) -> None:
+    """Around position 1,900, where bf16 positions would err by up to 4, half precision is as close
+    as at 0.
+    """
     _, folder = folders[name]
-    far = [*range(8), *(1900.3 + 0.9 * i for i in range(29))]  # keys at the start, and a path far from it
+    # keys at the start, and a path far from it
+    far = [*range(8), *(1900.3 + 0.9 * i for i in range(29))]
     expected = tiny.all_logits(tiny.read(folder), IDS, far)
     lm = tiny.read(folder, dtype)
     tolerance = HALF.get(dtype, EXACT) * expected.std()
     for chunk in (10**9, 8, 1):
         assert_close(tiny.all_logits(lm, IDS, far, chunk), expected, tolerance)
     moved = [1900.0 + i for i in range(37)]
-    assert torch.equal(tiny.all_logits(lm, IDS, moved), tiny.all_logits(lm, IDS))  # distances alone matter
+    # distances alone matter
+    assert torch.equal(tiny.all_logits(lm, IDS, moved), tiny.all_logits(lm, IDS))
 
 
 @pytest.mark.network
 def test_smollm2() -> None:
     """Real weights, whole and in chunks."""
     try:
-        folder = assets.float_checkpoint(assets.resolve("smollm2-135m-instruct"))
+        folder = gguf_weights.float_checkpoint(resolver.resolve("smollm2-135m-instruct"))
     except (UserError, OSError) as error:
         pytest.skip(f"needs SmolLM2's weights: {error}")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     lm = load_lm("smollm2-135m-instruct")
-    ids = lm.tokenizer("Rain falls mainly on the western slopes. Its highest peak was climbed in 1913 by").input_ids
+    ids = lm.tokenizer(
+        "Rain falls mainly on the western slopes. Its highest peak was climbed in 1913 by"
+    ).input_ids
     expected = tiny.reference_logits(model, ids)
     for chunk in (10**9, 7):
         assert_close(tiny.all_logits(lm, ids, chunk=chunk), expected)

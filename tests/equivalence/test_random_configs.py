@@ -1,4 +1,6 @@
-"""For random configurations of the families the logits are transformers', or the checkpoint is refused in one line."""
+"""For random configurations of the families the logits are transformers', or the checkpoint is
+refused in one line.
+"""
 
 import tempfile
 from pathlib import Path
@@ -15,7 +17,8 @@ from ragauge.errors import UserError
 
 IDS = tiny.tokens(48)
 Draw = st.DrawFn
-# Chosen from lists: numbers that hypothesis draws itself depend on what else the process has imported.
+# Chosen from lists: numbers that hypothesis draws itself depend on what else the process has
+# imported.
 FACTORS = st.sampled_from([1.0, 1.3, 2.7, 8.9])
 THETAS = st.sampled_from([300.0, 10000.0, 1e6])
 
@@ -23,21 +26,37 @@ THETAS = st.sampled_from([300.0, 10000.0, 1e6])
 @st.composite
 def positions(draw: Draw, rotary: int) -> dict[str, Any]:
     """The parameters of one rope type, some of them left out or of no value."""
-    kind = draw(st.sampled_from(["default", "linear", "dynamic", "llama3", "yarn", "longrope", "ntk"]))
-    lists = {name: [draw(FACTORS) for _ in range(rotary // 2)] for name in ("short_factor", "long_factor")}
-    needed: dict[str, Any] = {"factor": draw(st.sampled_from([1.0, 2.5, 8.0]))} if kind != "default" else {}
+    kind = draw(
+        st.sampled_from(["default", "linear", "dynamic", "llama3", "yarn", "longrope", "ntk"])
+    )
+    lists = {
+        name: [draw(FACTORS) for _ in range(rotary // 2)]
+        for name in ("short_factor", "long_factor")
+    }
+    needed: dict[str, Any] = (
+        {"factor": draw(st.sampled_from([1.0, 2.5, 8.0]))} if kind != "default" else {}
+    )
     needed |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if kind == "llama3" else {}
     needed |= lists if kind == "longrope" else {}
-    others = {"attention_factor": 0.8, "beta_fast": 12.0, "mscale": 0.7, "mscale_all_dim": 0.4, "truncate": False}
+    others = {
+        "attention_factor": 0.8,
+        "beta_fast": 12.0,
+        "mscale": 0.7,
+        "mscale_all_dim": 0.4,
+        "truncate": False,
+    }
     others = {key: value for key, value in others.items() if kind == "yarn" and draw(st.booleans())}
     others |= {"rope_theta": draw(THETAS)} if draw(st.booleans()) else {}
     scaled = kind in ("llama3", "yarn", "longrope")
-    original = {"original_max_position_embeddings": draw(st.sampled_from([16, 64, 128]))} if scaled else {}
+    original = (
+        {"original_max_position_embeddings": draw(st.sampled_from([16, 64, 128]))} if scaled else {}
+    )
     return {draw(st.sampled_from(["type", "rope_type"])): kind} | needed | others | original
 
 
 RARE = st.sampled_from([False, False, False, True])
-OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {  # keys of config.json by family, and of all families
+# keys of config.json by family, and of all families
+OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "": {
         "rope_theta": THETAS, "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
         "original_max_position_embeddings": st.just(32), "sliding_window": st.sampled_from([None, 24, 512]),
@@ -61,14 +80,27 @@ OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {  # keys of config.json
 
 @st.composite
 def rotaries(draw: Draw, family: str) -> tuple[Any, dict[str, Any]]:
-    """A configuration of a family with rotary positions, and keys of its config.json that replace others."""
+    """A configuration of a family with rotary positions, and keys of its config.json that replace
+    others.
+    """
     kv_heads, group, dim = (draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 2], [8, 16]))
     heads = kv_heads * group
-    width = 8 * heads if family not in ("Phi3", "Olmo2") else dim * heads  # without a key for the size of a head
-    shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": dim, "hidden_size": width}
-    tied = {key: draw(st.booleans()) for key in ("tie_word_embeddings", "attention_bias", "mlp_bias")}
+    # without a key for the size of a head
+    width = 8 * heads if family not in ("Phi3", "Olmo2") else dim * heads
+    shape = {
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": dim,
+        "hidden_size": width,
+    }
+    tied = {
+        key: draw(st.booleans()) for key in ("tie_word_embeddings", "attention_bias", "mlp_bias")
+    }
     options = tiny.ROPE | {"intermediate_size": 40, "pad_token_id": 0} | shape | tied
-    stated: dict[str, Any] = {"rope_parameters": None, "max_position_embeddings": draw(st.sampled_from([48, 64, 512]))}
+    stated: dict[str, Any] = {
+        "rope_parameters": None,
+        "max_position_embeddings": draw(st.sampled_from([48, 64, 512])),
+    }
     for key in ("rope_parameters", "rope_scaling"):
         if draw(RARE if key == "rope_parameters" else st.booleans()):
             stated[key] = draw(positions(dim))
@@ -81,18 +113,26 @@ def rotaries(draw: Draw, family: str) -> tuple[Any, dict[str, Any]]:
 @st.composite
 def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
     """A configuration of BLOOM or MPT."""
-    heads, tie = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7])), {"tie_word_embeddings": not draw(RARE)}
+    heads = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7]))
+    tie = {"tie_word_embeddings": not draw(RARE)}
     if draw(st.booleans()):
         late = {"apply_residual_connection_post_layernorm": draw(RARE)}
-        return transformers.BloomConfig(**tiny.BLOOM | {"hidden_size": 8 * heads}, n_head=heads), late | tie
+        return transformers.BloomConfig(
+            **tiny.BLOOM | {"hidden_size": 8 * heads}, n_head=heads
+        ), late | tie
     options = {"clip_qkv": 0.4, "softmax_scale": 0.3, "qk_ln": True, "alibi_bias_max": 8}
     chosen = {key: value for key, value in options.items() if draw(RARE)}
     config = transformers.MptConfig(**tiny.MPT | {"d_model": 8 * heads}, n_heads=heads)
-    return config, {"attn_config": config.attn_config.to_dict() | chosen, "logit_scale": 0.5 if draw(RARE) else None}
+    return config, {
+        "attn_config": config.attn_config.to_dict() | chosen,
+        "logit_scale": 0.5 if draw(RARE) else None,
+    }
 
 
 def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
-    """Write the model, change its config.json, and compare both libraries' logits; False if it is refused."""
+    """Write the model, change its config.json, and compare both libraries' logits; False if it is
+    refused.
+    """
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
@@ -106,7 +146,9 @@ def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
         return False
     ours = tiny.all_logits(lm, IDS[: lm.max_context])
     try:
-        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, attn_implementation="eager"
+        ).eval()
         expected = tiny.reference_logits(theirs, IDS[: len(ours)])
     except Exception:  # a configuration that transformers cannot follow itself
         return False

@@ -1,4 +1,6 @@
-"""Every `rope_type` that is read gives transformers' logits, wherever a config states it; keys move under each."""
+"""Every `rope_type` that is read gives transformers' logits, wherever a config states it; keys move
+under each.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,36 @@ LLAMA3 = tiny.LLAMA3 | {"rope_theta": 5000.0}
 STATED: dict[str, dict[str, Any]] = {  # keys of config.json
     "theta": {"rope_theta": 777.0},
     "theta in the parameters goes first": {"rope_parameters": PLAIN, "rope_theta": 10000.0},
-    "scaling goes first": {"rope_parameters": PLAIN, "rope_scaling": {"type": "linear", "factor": 4.0}},
-    "scaling, with a theta of its own": {"rope_parameters": PLAIN, "rope_theta": 300.0, "rope_scaling": tiny.LINEAR},
+    "scaling goes first": {
+        "rope_parameters": PLAIN,
+        "rope_scaling": {"type": "linear", "factor": 4.0},
+    },
+    "scaling, with a theta of its own": {
+        "rope_parameters": PLAIN,
+        "rope_theta": 300.0,
+        "rope_scaling": tiny.LINEAR,
+    },
     "mrope of text": {"rope_parameters": PLAIN | {"type": "mrope", "mrope_section": [2, 1, 1]}},
-    "llama3": {"rope_theta": 5000.0, "rope_scaling": {k: v for k, v in LLAMA3.items() if k != "rope_theta"}},
-    "llama3, original length at the top": {"rope_parameters": LLAMA3, "original_max_position_embeddings": 256},
+    "llama3": {
+        "rope_theta": 5000.0,
+        "rope_scaling": {k: v for k, v in LLAMA3.items() if k != "rope_theta"},
+    },
+    "llama3, original length at the top": {
+        "rope_parameters": LLAMA3,
+        "original_max_position_embeddings": 256,
+    },
     "dynamic": {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_theta": 500.0},
     "yarn": {"rope_parameters": YARN},
-    "yarn, no original length": {"rope_parameters": {"rope_type": "yarn", "factor": 8.0, "rope_theta": 777.0}},
+    "yarn, no original length": {
+        "rope_parameters": {"rope_type": "yarn", "factor": 8.0, "rope_theta": 777.0}
+    },
     "yarn, its factor of attention": {"rope_parameters": YARN | {"attention_factor": 0.7}},
-    "yarn, magnitudes": {"rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0.9, "beta_fast": 8}},
-    "yarn, not truncated": {"rope_parameters": YARN | {"truncate": False, "beta_slow": 2, "beta_fast": 16}},
+    "yarn, magnitudes": {
+        "rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0.9, "beta_fast": 8}
+    },
+    "yarn, not truncated": {
+        "rope_parameters": YARN | {"truncate": False, "beta_slow": 2, "beta_fast": 16}
+    },
     "longrope": {"rope_parameters": LONGROPE},
     "longrope, its factor": {"rope_scaling": LONGROPE | {"factor": 8.0}},
     "longrope, its factor of attention": {"rope_scaling": LONGROPE | {"attention_factor": 1.4}},
@@ -38,7 +59,9 @@ STATED: dict[str, dict[str, Any]] = {  # keys of config.json
 
 
 def checkpoint(folder: Path, **stated: Any) -> Any:
-    """Write a Llama whose config.json states its positions in this way; return transformers' model of it."""
+    """Write a Llama whose config.json states its positions in this way; return transformers' model
+    of it.
+    """
     tiny.build("llama").save_pretrained(folder)
     tiny.edit(folder / "config.json", **{"rope_parameters": None} | stated)
     return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
@@ -46,18 +69,26 @@ def checkpoint(folder: Path, **stated: Any) -> Any:
 
 @pytest.mark.parametrize("stated", STATED.values(), ids=STATED)
 def test_logits(stated: dict[str, Any], tmp_path: Path) -> None:
-    model, ids = checkpoint(tmp_path, **stated), tiny.tokens(60)
-    expected, lm = tiny.reference_logits(model, ids), tiny.read(tmp_path)
+    model = checkpoint(tmp_path, **stated)
+    ids = tiny.tokens(60)
+    expected = tiny.reference_logits(model, ids)
+    lm = tiny.read(tmp_path)
     for chunk in (10**9, 7):
-        torch.testing.assert_close(tiny.all_logits(lm, ids, chunk=chunk), expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            tiny.all_logits(lm, ids, chunk=chunk), expected, atol=1e-4, rtol=0
+        )
 
 
 @pytest.mark.parametrize("name", ["llama3", "yarn, its factor of attention", "longrope"])
 def test_keys_that_move(name: str, tmp_path: Path) -> None:
-    """A document that was read from position 0 and moved behind another is as if it had been read there."""
+    """A document that was read from position 0 and moved behind another is as if it had been read
+    there.
+    """
     checkpoint(tmp_path, **STATED[name])
-    lm, ids = tiny.read(tmp_path), tiny.tokens(20)
-    moved, there = lm.new_cache(20), lm.new_cache(20)
+    lm = tiny.read(tmp_path)
+    ids = tiny.tokens(20)
+    moved = lm.new_cache(20)
+    there = lm.new_cache(20)
     [span] = lm.extend(moved, [tiny.row(ids)], stage="documents").spans
     moved.move(span, [30.5 + 1.5 * i for i in range(20)])
     lm.extend(there, [tiny.row(ids, 30.5, step=1.5)], stage="documents")
@@ -66,26 +97,43 @@ def test_keys_that_move(name: str, tmp_path: Path) -> None:
 
 
 def test_longrope_beyond_its_original_length(tmp_path: Path) -> None:
-    """The long factors are taken for a context that is asked for; without one the model ends where they begin."""
-    model, ids = checkpoint(tmp_path, rope_parameters=LONGROPE), tiny.tokens(100)
+    """The long factors are taken for a context that is asked for; without one the model ends where
+    they begin.
+    """
+    model = checkpoint(tmp_path, rope_parameters=LONGROPE)
+    ids = tiny.tokens(100)
     short = tiny.read(tmp_path)
     assert short.shape.max_context == 64
     with pytest.raises(UserError, match="the model's context is 64"):
         short.extend(short.new_cache(100), [tiny.row(ids)], stage="prompt")
     lm = tiny.read(tmp_path, max_context=128)
     assert lm.shape.max_context == 128
-    torch.testing.assert_close(tiny.all_logits(lm, ids), tiny.reference_logits(model, ids), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        tiny.all_logits(lm, ids), tiny.reference_logits(model, ids), atol=1e-4, rtol=0
+    )
 
 
 @pytest.mark.parametrize(
     ("stated", "says"),
     [
-        ({"rope_scaling": {"type": "ntk", "factor": 2.0}}, "rope type 'ntk' is not supported; supported: default, lin"),
-        ({"rope_scaling": {"type": "linear", "faktor": 2.0}}, "unknown key of rope type linear 'faktor'; did you mean"),
+        (
+            {"rope_scaling": {"type": "ntk", "factor": 2.0}},
+            "rope type 'ntk' is not supported; supported: default, lin",
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "faktor": 2.0}},
+            "unknown key of rope type linear 'faktor'; did you mean",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "the key 'factor' is missing"),
-        ({"rope_parameters": PLAIN | {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: 0.5 is not supported"),
+        (
+            {"rope_parameters": PLAIN | {"partial_rotary_factor": 0.5}},
+            "partial_rotary_factor: 0.5 is not supported",
+        ),
         ({"partial_rotary_factor": 0.25}, "partial_rotary_factor: 0.25 is not supported for llama"),
-        ({"rope_interleaved": True}, "rope_interleaved: True is not supported; read are rope_theta, rope_scaling"),
+        (
+            {"rope_interleaved": True},
+            "rope_interleaved: True is not supported; read are rope_theta, rope_scaling",
+        ),
         ({"rotary_pct": 0.25}, "rotary_pct: 0.25 is not supported"),
         ({"rope_scaling": LONGROPE | {"short_factor": [1.0]}}, "short_factor: must have 4 numbers"),
     ],
@@ -100,5 +148,7 @@ def test_positions_that_cannot_be_read(stated: dict[str, Any], says: str, tmp_pa
 
 def test_dynamic_scaling_ends_at_the_trained_length(tmp_path: Path) -> None:
     checkpoint(tmp_path, **STATED["dynamic"])
-    with pytest.raises(UserError, match="max_context 4096: frequencies of type dynamic change with the length"):
+    with pytest.raises(
+        UserError, match="max_context 4096: frequencies of type dynamic change with the length"
+    ):
         read_shape(tmp_path, 4096)

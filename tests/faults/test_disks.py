@@ -1,6 +1,7 @@
 """Full and read-only disks: small file systems in memory, mounted for the test.
 
-The error is one line, no half-written file is taken for complete, and a rerun with room ends as an undisturbed run.
+The error is one line, no half-written file is taken for complete, and a rerun with room ends as an
+undisturbed run.
 """
 
 import shutil
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import workflow_folder
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.errors import UserError
 from ragauge.testing import write_questions
 
@@ -42,13 +43,25 @@ def remount(disk: Path, how: str) -> None:
 
 def run_arguments(model: Path, questions: Path, out: Path) -> list[str]:
     return [
-        *("run", "--method", "superposition", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)),
+        *(
+            "run",
+            "--method",
+            "superposition",
+            "--dataset",
+            "nq_open",
+            "--data",
+            str(questions),
+            "--model",
+            str(model),
+        ),
         *("--threads", "1", "--max-new-tokens", "5", "--out", str(out)),
     ]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(model: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def undisturbed(
+    model: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("undisturbed") / "x.jsonl"
     assert main(run_arguments(model, questions, out)) == 0
     return workflow_folder.records(out)
@@ -71,10 +84,12 @@ def test_databases_and_indexes(disk: Path, target: str, tmp_path: Path) -> None:
     """Each stage of an index's making, with no room for what it writes."""
     pytest.importorskip("faiss")
     import tiny_database as tiny
-    from ragauge.retrieval import chunking, embed, index
+    from ragauge.pipelines.database import chunking, embed
+    from ragauge.pipelines.retrieval import index
 
     folder = disk / "db"
-    corpus, tokenizer = tiny.write_corpus(tmp_path / "c.jsonl"), tiny.write_tokenizer(tmp_path / "tokenizer")
+    corpus = tiny.write_corpus(tmp_path / "c.jsonl")
+    tokenizer = tiny.write_tokenizer(tmp_path / "tokenizer")
     recipe = tiny.recipe(corpus, tokenizer)
     tiny.build(folder, recipe)
     whole = {path.name: path.read_bytes() for path in (folder / target).iterdir()}
@@ -98,7 +113,11 @@ def test_databases_and_indexes(disk: Path, target: str, tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_of_results(
-    disk: Path, model: Path, questions: Path, undisturbed: list[Any], capsys: pytest.CaptureFixture[str]
+    disk: Path,
+    model: Path,
+    questions: Path,
+    undisturbed: list[Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = disk / "results" / "x.jsonl"
     remount(disk, "ro")

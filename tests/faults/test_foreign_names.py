@@ -1,4 +1,6 @@
-"""Names and values from files and configurations that nothing can be called by: one line, wherever they turn up."""
+"""Names and values from files and configurations that nothing can be called by: one line, wherever
+they turn up.
+"""
 
 import json
 from pathlib import Path
@@ -11,15 +13,17 @@ from ragauge.config import loading
 from ragauge.engines import tuning
 from ragauge.engines.kernels import Operation
 from ragauge.errors import UserError
-from ragauge.evidence.chat import RecordedChat
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.measure import inputs
+from ragauge.methods.evidence.chat import RecordedChat
 from ragauge.testing import write_checkpoint
 from scripted_chat import ScriptedChat
 from sft_material import DAMAGED_REPLIES
 
-LONG, NUL, HALF = "x" * 5000, "a\0b", "\ud800"
+LONG = "x" * 5000
+NUL = "a\0b"
+HALF = "\ud800"
 NOBODY = "~no-such-user/model"
 EXPERIMENT: dict[str, Any] = {
     "run": "small",
@@ -35,7 +39,10 @@ EXPERIMENT: dict[str, Any] = {
     "sections",
     [
         lambda name: {"models": {"m": {"source": name}}},
-        lambda name: {"models": {"m": {"source": f"path:{name}"}}, "pipelines": {"p": {"task": "perplexity"}}},
+        lambda name: {
+            "models": {"m": {"source": f"path:{name}"}},
+            "pipelines": {"p": {"task": "perplexity"}},
+        },
         lambda name: {"datasets": {"nq_open": {"data": name}}},
         lambda name: {"models": {name: {"source": "smollm2-135m-instruct"}}},
         lambda name: {"databases": {"d": {"corpus": name}}},
@@ -66,7 +73,9 @@ def test_a_manifest(name: str, tmp_path: Path) -> None:
 def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "url" / "a"
     folder.mkdir(parents=True)
-    (folder / store.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 1, "sha256": "0" * 64}}}))
+    (folder / store.MANIFEST).write_text(
+        json.dumps({"files": {name: {"bytes": 1, "sha256": "0" * 64}}})
+    )
     assert not store.Store(tmp_path).is_complete(folder)
     assert "is missing" in store.damage(folder, verify=True)
 
@@ -74,12 +83,17 @@ def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", DAMAGED_REPLIES)
 def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
     """Those of a study; those of a training's data are in `training/test_data.py`."""
-    path, chat = tmp_path / "replies", ScriptedChat(lambda request: f"reply to {request}")
+    path = tmp_path / "replies"
+    chat = ScriptedChat(lambda request: f"reply to {request}")
     assert RecordedChat(chat, path).replies(["Who?"], 9) == ["reply to Who?"]
     [key] = [json.loads(kept)[0] for kept in path.read_bytes().split(b"\n") if kept]
-    line = line.replace('"key"', json.dumps(key))  # of the same request, for which it does not stand
+    # of the same request, for which it does not stand
+    line = line.replace('"key"', json.dumps(key))
     path.write_bytes(f"{line}\n".encode() + path.read_bytes() + f"\n{line}".encode())
-    assert RecordedChat(chat, path).replies(["Who?", "Why?"], 9) == ["reply to Who?", "reply to Why?"]
+    assert RecordedChat(chat, path).replies(["Who?", "Why?"], 9) == [
+        "reply to Who?",
+        "reply to Why?",
+    ]
     assert chat.requests == ["Who?", "Why?"]
 
 

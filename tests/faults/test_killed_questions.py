@@ -8,23 +8,44 @@ from typing import Any
 import pytest
 
 from killed_processes import in_child
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.io import records
 from ragauge.measure import runner
 from ragauge.testing import write_questions
 
-QUESTIONS, FATAL = 4, 1
+QUESTIONS = 4
+FATAL = 1
 
 
 @pytest.fixture
 def arguments(model: Path, tmp_path: Path) -> list[str]:
     data = write_questions(tmp_path / "nq.jsonl", QUESTIONS)
-    question = ["--method", "naive", "--dataset", "nq_open", "--data", str(data), "--model", str(model)]
-    return ["run", *question, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
+    question = [
+        "--method",
+        "naive",
+        "--dataset",
+        "nq_open",
+        "--data",
+        str(data),
+        "--model",
+        str(model),
+    ]
+    return [
+        "run",
+        *question,
+        "--threads",
+        "1",
+        "--max-new-tokens",
+        "2",
+        "--out",
+        str(tmp_path / "x.jsonl"),
+    ]
 
 
 def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> int:
-    """How a process ends that gets this signal at the fatal question: its exit code, or minus the signal."""
+    """How a process ends that gets this signal at the fatal question: its exit code, or minus the
+    signal.
+    """
     ask = runner.ask
 
     def dying(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
@@ -49,15 +70,21 @@ def keys(arguments: list[str], out: Path) -> list[str]:
 def test_the_third_time_it_is_recorded_as_failed_and_the_run_goes_on(
     arguments: list[str], tmp_path: Path, batch: str
 ) -> None:
-    """Side by side, nobody knows which one it was: those that were under way are asked alone, after the others."""
-    all_keys, out = keys(arguments, tmp_path / "all.jsonl"), tmp_path / "x.jsonl"
+    """Side by side, nobody knows which one it was: those that were under way are asked alone, after
+    the others.
+    """
+    all_keys = keys(arguments, tmp_path / "all.jsonl")
+    out = tmp_path / "x.jsonl"
     command = [*arguments, "--batch", batch]
     assert [end_of(command, all_keys[FATAL]) for _ in range(2)] == [-signal.SIGKILL] * 2
     assert end_of(command, all_keys[FATAL]) == 3
     answers = records.read(out)
     assert [record.key for record in answers] == all_keys
     assert [record.status for record in answers] == ["ok", "failed", "ok", "ok"]
-    assert answers[FATAL].reason == "2 processes were killed while they answered it, most likely for want of memory"
+    assert (
+        answers[FATAL].reason
+        == "2 processes were killed while they answered it, most likely for want of memory"
+    )
     assert main([*command, "--retry-failed"]) == 0  # where there is more memory
     assert [record.status for record in records.read(out)] == ["ok"] * QUESTIONS
 

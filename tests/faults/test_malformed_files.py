@@ -1,7 +1,7 @@
 """Hundreds of malformed files, over the readers of files from others or from crashes.
 
-A reader accepts a file or refuses it in one line that names it (`UserError`); it does not hang, take memory for sizes
-that a header makes up, or leave part of a folder as if it were complete.
+A reader accepts a file or refuses it in one line that names it (`UserError`); it does not hang,
+take memory for sizes that a header makes up, or leave part of a folder as if it were complete.
 """
 
 import bz2
@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 import damage
 from archives import tarred, zipped
 from damage import Damage, Reader, damaged, damaged_document, damaged_lines, survives
-from ragauge import datasets
 from ragauge.assets import archive, store
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
-from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.documents import Share
+from ragauge.pipelines.database.corpus import Corpus
+from ragauge.pipelines.database.documents import Share
 from ragauge.testing import write_checkpoint, write_questions
 from written_records import KEYS, answered, run
 
@@ -101,28 +102,28 @@ LINES = {"musique": MUSIQUE, "longbench_hotpotqa": LONGBENCH, "wiki_single": WIK
 @reader
 def nq_open(folder: Path) -> Reader:
     path = write_questions(folder / "nq.jsonl")
-    return Reader(path, partial(datasets.load, "nq_open", data=path, gold_position=1), damaged_lines)
+    return Reader(path, partial(loader.load, "nq_open", data=path, gold_position=1), damaged_lines)
 
 
 @reader
 def nq_open_gzipped(folder: Path) -> Reader:
     path = folder / "nq.jsonl.gz"
     path.write_bytes(gzip.compress(write_questions(folder / "nq.jsonl").read_bytes()))
-    return Reader(path, partial(datasets.load, "nq_open", data=path), files=60)
+    return Reader(path, partial(loader.load, "nq_open", data=path), files=60)
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_data_sets(name: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text(f"{json.dumps(LINES[name])}\n")
-    survives(Reader(path, partial(datasets.load, name, data=path), damaged_lines))
+    survives(Reader(path, partial(loader.load, name, data=path), damaged_lines))
 
 
 @reader
 def written_questions(folder: Path) -> Reader:
     path = folder / "written.jsonl"
-    datasets.write_examples(path, datasets.load("nq_open", data=write_questions(folder / "nq.jsonl")))
-    return Reader(path, partial(datasets.read_examples, path), damaged_lines, files=60)
+    write_examples(path, loader.load("nq_open", data=write_questions(folder / "nq.jsonl")))
+    return Reader(path, partial(read_examples, path), damaged_lines, files=60)
 
 
 EXPORT = (
@@ -152,14 +153,17 @@ def test_corpora(name: str, tmp_path: Path) -> None:
 
 WEIGHTS = bytes(range(256)) * 4
 ARCHIVES = {
-    "a.zip": zipped({"model/config.json": '{"model_type": "llama"}' * 9, "model/weights.bin": WEIGHTS}),
+    "a.zip": zipped(
+        {"model/config.json": '{"model_type": "llama"}' * 9, "model/weights.bin": WEIGHTS}
+    ),
     "a.tar.gz": tarred("model/weights.bin", WEIGHTS),
 }
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
-    path, target = tmp_path / name, tmp_path / "home" / "unpacked"
+    path = tmp_path / name
+    target = tmp_path / "home" / "unpacked"
     path.write_bytes(ARCHIVES[name])
 
     def make(folder: Path) -> dict[str, Any]:
@@ -207,7 +211,7 @@ CHECKPOINT = {
 
 @pytest.mark.parametrize("name", CHECKPOINT)
 def test_checkpoints(name: str, tmp_path: Path) -> None:
-    from ragauge.engines import load_lm
+    from ragauge.engines.loading import load_lm
 
     folder = write_checkpoint(tmp_path / "checkpoint")
     read = partial(load_lm, str(folder))

@@ -1,4 +1,6 @@
-"""Malformed folders and messages: databases and indexes, requests, replies of endpoints, runs that a report is of."""
+"""Malformed folders and messages: databases and indexes, requests, replies of endpoints, runs that
+a report is of.
+"""
 
 import json
 import shutil
@@ -16,15 +18,15 @@ import service_parts
 from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged_lines, survives
 from endpoints import Reply, says, served
 from ragauge import registry
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config import loading, schema
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint
-from ragauge.report import page
+from ragauge.methods.evidence.chat import Endpoint
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service import wire
+from ragauge.pipelines.service.server import Server
+from ragauge.report.page import page
 from ragauge.results.runs import Runs
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import wire
-from ragauge.retrieval.service.server import Server
 from synthetic_run import MODEL, write_latency, write_variant
 
 # --- databases ---
@@ -42,16 +44,21 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_database import build, recipe, write_corpus, write_tokenizer
 
     folder = tmp_path_factory.mktemp("built")
-    build(folder / "db", recipe(write_corpus(folder / "c.jsonl"), write_tokenizer(folder / "tokenizer")))
+    build(
+        folder / "db",
+        recipe(write_corpus(folder / "c.jsonl"), write_tokenizer(folder / "tokenizer")),
+    )
     return folder / "db"
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_databases(built: Path, part: str, tmp_path: Path) -> None:
-    """A damaged part is refused, or gives answers where it has its size still and only `index verify` would tell."""
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.embed import Embeddings
-    from ragauge.retrieval.index import Index
+    """A damaged part is refused, or gives answers where it has its size still and only `index
+    verify` would tell.
+    """
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.database.embed import Embeddings
+    from ragauge.pipelines.retrieval.index import Index
 
     folder = shutil.copytree(built, tmp_path / "db")
 
@@ -81,15 +88,24 @@ def test_databases(built: Path, part: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with service_parts.server(service_parts.Toy(), service_parts.ABOUT, detokenize=service_parts.spelled) as running:
+    with service_parts.server(
+        service_parts.Toy(), service_parts.ABOUT, detokenize=service_parts.spelled
+    ) as running:
         yield running
 
 
 def test_requests(server: Server) -> None:
-    """Whatever bytes are sent: an answer, or a refusal that is the sender's fault; never a defect, never silence."""
-    whole = wire.search_request([Query(text="a", k=3), Query(tokens=[5, 6], nprobe=2)]).SerializeToString()
+    """Whatever bytes are sent: an answer, or a refusal that is the sender's fault; never a defect,
+    never silence.
+    """
+    whole = wire.search_request(
+        [Query(text="a", k=3), Query(tokens=[5, 6], nprobe=2)]
+    ).SerializeToString()
     with grpc.insecure_channel(server.address) as channel:
-        calls = [channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in ("Search", "Detokenize", "Describe")]
+        calls = [
+            channel.unary_unary(f"/{wire.SERVICE}/{name}")
+            for name in ("Search", "Detokenize", "Describe")
+        ]
 
         @settings(max_examples=150, **SETTINGS)
         @given(damaged(whole))
@@ -137,8 +153,16 @@ FILES = {
 
 
 def experiment() -> schema.Config:
-    data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": [ITEM]}
-    return loading.parse({**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml")
+    data = {
+        "run": "small",
+        "models": {MODEL: {}},
+        "datasets": {"nq_open": {}},
+        "methods": METHODS,
+        "items": [ITEM],
+    }
+    return loading.parse(
+        {**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml"
+    )
 
 
 @pytest.fixture
@@ -148,7 +172,12 @@ def run_folder(tmp_path: Path) -> Path:
     write_variant(folder, "bm25_k1", "bm25", [True, True, False], params={"top_k": 1})
     write_latency(folder, {"naive": [2.0, 2.2], "bm25_k1": [0.5, 0.4]})
     (folder / "data").mkdir()
-    example = {"key": "q0", "question": "Which?", "documents": [{"title": "A", "text": "x"}], "answers": ["x"]}
+    example = {
+        "key": "q0",
+        "question": "Which?",
+        "documents": [{"title": "A", "text": "x"}],
+        "answers": ["x"],
+    }
     example["gold"] = [0]
     (folder / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
     row = {"item": ITEM, "model": "MPT-7B-Instruct", "keys": {"method": "naive", "top_k": ""}}
@@ -159,14 +188,20 @@ def run_folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_report_is_made_or_the_file_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
-    settled, out = experiment(), tmp_path / "out"
-    survives(Reader(run_folder / name, lambda: page.write(Runs(run_folder, settled), out), FILES[name], 15))
+    settled = experiment()
+    out = tmp_path / "out"
+    survives(
+        Reader(
+            run_folder / name, lambda: page.write(Runs(run_folder, settled), out), FILES[name], 15
+        )
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_an_item_is_made_or_the_file_is_named(name: str, run_folder: Path) -> None:
     """The figure is not drawn here: it is made of the table alone, and takes a second."""
-    settled, path = experiment(), run_folder / name
+    settled = experiment()
+    path = run_folder / name
     table = registry.module("item", ITEM).table
     survives(Reader(path, lambda: table(Runs(run_folder, settled)), FILES[name], 30))
 
@@ -176,7 +211,11 @@ def machine(tmp_path: Path) -> Path:
     rate = {"median": 1e9, "low": 1e9, "high": 2e9, "n": 5}
     rates = {"bandwidth_bytes_per_s": rate}
     path = tmp_path / "machine.json"
-    path.write_text(json.dumps({**rates, "matmul_flop_per_s": {"float32": rate}, "threads": 1, "load_share": 0.0}))
+    path.write_text(
+        json.dumps(
+            {**rates, "matmul_flop_per_s": {"float32": rate}, "threads": 1, "load_share": 0.0}
+        )
+    )
     return path
 
 
@@ -185,7 +224,27 @@ def test_machine_files(machine: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
     survives(Reader(machine, partial(measured.read, machine), damaged_document, 60))
     machine.write_text("{}")
-    command = ["time", "--methods", "naive", "--dataset", "nq_open", "--model", "smollm2-135m-instruct"]
-    assert main([*command, "--random-weights", "--machine", str(machine), "--out", str(tmp_path / "x.json")]) == 2
+    command = [
+        "time",
+        "--methods",
+        "naive",
+        "--dataset",
+        "nq_open",
+        "--model",
+        "smollm2-135m-instruct",
+    ]
+    assert (
+        main(
+            [
+                *command,
+                "--random-weights",
+                "--machine",
+                str(machine),
+                "--out",
+                str(tmp_path / "x.json"),
+            ]
+        )
+        == 2
+    )
     assert "machine.json: bandwidth_bytes_per_s" in capsys.readouterr().err
     assert not (tmp_path / "x.json").exists()

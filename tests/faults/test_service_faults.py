@@ -1,4 +1,6 @@
-"""What becomes of a retrieval: servers that are killed, hang or were never there, garbage, wrong certificates."""
+"""What becomes of a retrieval: servers that are killed, hang or were never there, garbage, wrong
+certificates.
+"""
 
 import os
 import re
@@ -16,13 +18,13 @@ import pytest
 
 import service_parts as parts
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import wire
-from ragauge.retrieval.service.client import Client, RetrievalError
-from ragauge.retrieval.service.credentials import server_credentials
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.process import Running, running_command
-from ragauge.retrieval.service.server import Server
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service import wire
+from ragauge.pipelines.service.client import Client, RetrievalError
+from ragauge.pipelines.service.credentials import server_credentials
+from ragauge.pipelines.service.fanout import Fanout
+from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.server import Server
 
 SLOW = Query(text=parts.SLEEP)  # half a second
 PLAIN = Query(text="a")
@@ -69,7 +71,8 @@ def test_nobody_listens() -> None:
 
 
 def test_the_server_is_killed_during_a_call() -> None:
-    lost = r"^retrieval server .*, search of 1 query: .* was lost.*; it was killed by SIGKILL: "  # as its starter knows
+    # as its starter knows
+    lost = r"^retrieval server .*, search of 1 query: .* was lost.*; it was killed by SIGKILL: "
     with pytest.raises(RetrievalError, match=lost):
         search_a_server_that_is_killed()
 
@@ -85,7 +88,10 @@ def search_a_server_that_is_killed() -> None:
 
 def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
     port = free_port()
-    with parts.process("--port", str(port)) as first, Client(first.address, deadline_s=15, retries=4) as client:
+    with (
+        parts.process("--port", str(port)) as first,
+        Client(first.address, deadline_s=15, retries=4) as client,
+    ):
         pending = client.start([SLOW])
         client.describe()
         first.process.kill()
@@ -101,7 +107,10 @@ def test_a_server_that_hangs(server: Running) -> None:
         os.waitpid(server.process.pid, os.WUNTRACED)  # until each of its threads has stopped
         with ends_within(0.5):
             assert "no answer within 0.5 s" in error_of(client)
-        with ends_within(0.3), pytest.raises(RetrievalError, match=r"health: no answer within 0\.3 s"):
+        with (
+            ends_within(0.3),
+            pytest.raises(RetrievalError, match=r"health: no answer within 0\.3 s"),
+        ):
             client.wait_until_ready(0.3)
         os.kill(server.process.pid, signal.SIGCONT)
         assert len(client.search([PLAIN])) == 1
@@ -118,7 +127,10 @@ def test_a_part_that_hangs_is_an_error_or_a_labelled_answer() -> None:
         parts.assert_same(whole, parts.Toy().search(parts.queries(4)))
         os.kill(hung.process.pid, signal.SIGSTOP)
         os.waitpid(hung.process.pid, os.WUNTRACED)
-        with ends_within(0.5), pytest.raises(RetrievalError, match=f"retrieval server {hung.address}, search"):
+        with (
+            ends_within(0.5),
+            pytest.raises(RetrievalError, match=f"retrieval server {hung.address}, search"),
+        ):
             Fanout([one, other]).search(parts.queries(4))
         with ends_within(0.5):
             found = Fanout([one, other], partial=True).search(parts.queries(4))
@@ -158,7 +170,7 @@ def test_a_search_that_does_not_end_is_given_up_after_the_grace() -> None:
 
 def test_a_server_ends_with_the_job_that_started_it() -> None:
     code = (
-        "import sys, time; from ragauge.retrieval.service import process\n"
+        "import sys, time; from ragauge.pipelines.service import process\n"
         "command = process.running_command([sys.executable, sys.argv[1], '--while-stdin-open'])\n"
         "with command as server: print(server.process.pid, flush=True); time.sleep(60)"
     )
@@ -184,7 +196,10 @@ def _is_gone(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("raise SystemExit('index.faiss: no such file')", "ended with exit code 1: index.faiss: no such file"),
+        (
+            "raise SystemExit('index.faiss: no such file')",
+            "ended with exit code 1: index.faiss: no such file",
+        ),
         ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL: it wrote no message"),
         ("import time; time.sleep(60)", "did not start to serve within 0.5 s; it was killed"),
     ],
@@ -231,7 +246,9 @@ def resident_bytes(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of 127.0.0.1 (server) and example.org (elsewhere) of one authority, and another authority."""
+    """Certificates of 127.0.0.1 (server) and example.org (elsewhere) of one authority, and another
+    authority.
+    """
     trustme = pytest.importorskip("trustme", reason="needs trustme")
     folder: Path = tmp_path_factory.mktemp("certificates")
     authority = trustme.CA()
@@ -239,7 +256,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")
     stranger = trustme.CA()
     of = {"server": authority, "elsewhere": authority, "client": authority, "stranger": stranger}
-    hosts = {"server": "127.0.0.1", "elsewhere": "example.org", "client": "client.test", "stranger": "client.test"}
+    hosts = {
+        "server": "127.0.0.1",
+        "elsewhere": "example.org",
+        "client": "client.test",
+        "stranger": "client.test",
+    }
     for name, host in hosts.items():
         issued = of[name].issue_cert(host)
         issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
@@ -263,8 +285,12 @@ def test_with_the_right_certificates_answers_are_the_same(certificates: Path) ->
             parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
 
 
-@pytest.mark.parametrize(("name", "authority"), [("server", "other-ca.pem"), ("elsewhere", "ca.pem"), ("server", None)])
-def test_a_wrong_certificate_or_none_is_an_error(certificates: Path, name: str, authority: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "authority"), [("server", "other-ca.pem"), ("elsewhere", "ca.pem"), ("server", None)]
+)
+def test_a_wrong_certificate_or_none_is_an_error(
+    certificates: Path, name: str, authority: str | None
+) -> None:
     with tls_server(certificates, name) as server:
         tls_ca = certificates / authority if authority else None
         with Client(server.address, deadline_s=3, tls_ca=tls_ca) as client, ends_within(3):
@@ -272,8 +298,14 @@ def test_a_wrong_certificate_or_none_is_an_error(certificates: Path, name: str, 
 
 
 @pytest.mark.parametrize("name", ["stranger", None])
-def test_a_client_of_another_authority_or_of_none_is_kept_out(certificates: Path, name: str | None) -> None:
-    shown = {"tls_cert": certificates / f"{name}.pem", "tls_key": certificates / f"{name}.key"} if name else {}
+def test_a_client_of_another_authority_or_of_none_is_kept_out(
+    certificates: Path, name: str | None
+) -> None:
+    shown = (
+        {"tls_cert": certificates / f"{name}.pem", "tls_key": certificates / f"{name}.key"}
+        if name
+        else {}
+    )
     with tls_server(certificates, "server", certificates / "ca.pem") as server:
         client = Client(server.address, deadline_s=3, tls_ca=certificates / "ca.pem", **shown)
         with client, ends_within(3):
@@ -297,8 +329,13 @@ def test_credentials_of_a_client_that_cannot_be_used_are_told(
 
 
 @pytest.mark.parametrize(
-    ("certificate", "key"), [("none.pem", "server.key"), ("ca.pem", "server.key"), ("server.key", "server.pem")]
+    ("certificate", "key"),
+    [("none.pem", "server.key"), ("ca.pem", "server.key"), ("server.key", "server.pem")],
 )
-def test_certificates_that_cannot_be_used_are_told(certificates: Path, certificate: str, key: str) -> None:
+def test_certificates_that_cannot_be_used_are_told(
+    certificates: Path, certificate: str, key: str
+) -> None:
     with pytest.raises(UserError, match=rf"TLS: .*{certificate} and .*{key} cannot be used: "):
-        parts.server(parts.Toy(), tls=server_credentials(certificates / certificate, certificates / key))
+        parts.server(
+            parts.Toy(), tls=server_credentials(certificates / certificate, certificates / key)
+        )

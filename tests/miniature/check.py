@@ -1,5 +1,6 @@
-"""What a run of the miniature must not have: a failed question, a text that is cut where the paper cuts none, an empty
-cell whose inputs are planned, a cell that shows another quantity than the one that was planned.
+"""What a run of the miniature must not have: a failed question, a text that is cut where the paper
+cuts none, an empty cell whose inputs are planned, a cell that shows another quantity than the one
+that was planned.
 
 Nothing is excused for a busy machine: the overlay allows other load, so that every time is there.
 """
@@ -13,9 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge.config.plan import Paths, Plan
+from ragauge.config.plan.part import Paths
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Answers, Config
-from ragauge.generation.settings import PipelineSettings
+from ragauge.pipelines.settings import PipelineSettings
 from ragauge.results.cells import Status
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
@@ -86,7 +88,9 @@ def _behind_a_server(run: Run, row: Row) -> bool:
 
 
 def _measured_once(run: Run, row: Row) -> bool:
-    """Whether no pipeline does the other task of a row's pipeline: those that are only scored, or only timed."""
+    """Whether no pipeline does the other task of a row's pipeline: those that are only scored, or
+    only timed.
+    """
     entry = run.config.pipelines.get(row["variant"])
     if entry is None:
         return False
@@ -103,7 +107,11 @@ def _system(entry: PipelineSettings, but: set[str]) -> dict[str, Any]:
 
 def _apart(run: Run, row: Row) -> bool:
     """Whether no pipelines of a row's model and index are both scored and timed."""
-    entries = [e for e in run.config.pipelines.values() if (e.model, e.index) == (row["model"], row["index"])]
+    entries = [
+        e
+        for e in run.config.pipelines.values()
+        if (e.model, e.index) == (row["model"], row["index"])
+    ]
     return len({entry.task for entry in entries}) < 2
 
 
@@ -123,15 +131,43 @@ EMPTY = (
     Empty("piperag_*", "not run: no baseline and PipeRAG", APART, _apart),
     Empty("piperag_*", f"{NO_PIPELINE} latency", UNTIMED_SYSTEM, _measured_once),
     Empty("piperag_*", f"{NO_PIPELINE} perplexity", UNSCORED_SYSTEM, _measured_once),
-    Empty("piperag_figure_10", "not run: one of the two was not scored", UNSCORED_SYSTEM, _measured_once),
-    Empty("piperag_*", "no PipeRAG is at once", "a claim that random models need not bear out", by_chance=True),
-    *(Empty(item, "not timed", "a latency protocol times part of the methods", _untimed) for item in FRONTIERS),
-    Empty("frontier", "the shape of", "the shapes of served models are not known", _behind_a_server),
-    Empty("frontier", "the configuration has no price", "prices of served models are the user's", _behind_a_server),
     Empty(
-        "superposition_table_5", "the gold document was never kept", "random models keep it by chance", by_chance=True
+        "piperag_figure_10",
+        "not run: one of the two was not scored",
+        UNSCORED_SYSTEM,
+        _measured_once,
     ),
-    Empty("documents_reuse", "not timed: the latency protocol ran without", "documents are ready, never cold", _ready),
+    Empty(
+        "piperag_*",
+        "no PipeRAG is at once",
+        "a claim that random models need not bear out",
+        by_chance=True,
+    ),
+    *(
+        Empty(item, "not timed", "a latency protocol times part of the methods", _untimed)
+        for item in FRONTIERS
+    ),
+    Empty(
+        "frontier", "the shape of", "the shapes of served models are not known", _behind_a_server
+    ),
+    Empty(
+        "frontier",
+        "the configuration has no price",
+        "prices of served models are the user's",
+        _behind_a_server,
+    ),
+    Empty(
+        "superposition_table_5",
+        "the gold document was never kept",
+        "random models keep it by chance",
+        by_chance=True,
+    ),
+    Empty(
+        "documents_reuse",
+        "not timed: the latency protocol ran without",
+        "documents are ready, never cold",
+        _ready,
+    ),
 )
 
 
@@ -142,14 +178,24 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
         part: only what the items of `config` read was made.
     """
     run = Run(config, folder, part)
-    pipelines = (Paths(config.run).pipeline.format(pipeline=label) + ".jsonl" for label in config.pipelines)
-    return [*_answer_faults(run), *(fault for one in pipelines for fault in _failed(run, one)), *_item_faults(run)]
+    pipelines = (
+        Paths(config.run).pipeline.format(pipeline=label) + ".jsonl" for label in config.pipelines
+    )
+    return [
+        *_answer_faults(run),
+        *(fault for one in pipelines for fault in _failed(run, one)),
+        *_item_faults(run),
+    ]
 
 
 def empty(config: Config, folder: Path) -> dict[Empty, int]:
-    """How many cells of the run of `config` stay empty in the papers' own experiment as well, by why they do."""
+    """How many cells of the run of `config` stay empty in the papers' own experiment as well, by
+    why they do.
+    """
     run = Run(config, folder)
-    excused = [_excuse(run, item, row) for item in config.item_names() for row in run.rows(item) or ()]
+    excused = [
+        _excuse(run, item, row) for item in config.item_names() for row in run.rows(item) or ()
+    ]
     return {one: excused.count(one) for one in EMPTY}
 
 
@@ -157,7 +203,8 @@ def _answer_faults(run: Run) -> Iterator[str]:
     pattern = Paths(run.config.run).answers
     for job in run.config.answers():
         place = pattern.format(dataset=job.dataset, model=job.model, variant=job.variant) + ".jsonl"
-        whole = "max_length" not in run.config.datasets[job.dataset].options  # else LongBench's own protocol cuts it
+        # else LongBench's own protocol cuts it
+        whole = "max_length" not in run.config.datasets[job.dataset].options
         yield from _failed(run, place)
         for record in run.records(place) if whole else ():
             if record and record["status"] == "ok" and record.get("truncated"):
@@ -184,17 +231,27 @@ def _problem(run: Run, item: str, row: Row) -> str:
     """What is wrong with a cell; nothing of one that is empty for a reason of the papers' own plan."""
     lost = row["status"] == Status.COULD_NOT_RUN and not _excuse(run, item, row)
     replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
-    keys = ", ".join(row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key))
+    keys = ", ".join(
+        row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key)
+    )
     return f"{keys}: {row['note'] or 'empty'}" if lost or replaced else ""
 
 
 def _has_protocol(run: Run, item: str, row: Row) -> bool:
-    """Whether the latency protocol has the time of a cell: off the frontiers, where it times all that are compared."""
+    """Whether the latency protocol has the time of a cell: off the frontiers, where it times all
+    that are compared.
+    """
     protocol = run.config.protocol(row["dataset"])
-    if protocol is None or (row["dataset"], row["model"]) not in run.timed or row["quantity"] in RECORDED:
+    if (
+        protocol is None
+        or (row["dataset"], row["model"]) not in run.timed
+        or row["quantity"] in RECORDED
+    ):
         return False
     place = row["dataset"], row["model"]
-    compared = {one["variant"] for one in run.rows(item) or () if (one["dataset"], one["model"]) == place}
+    compared = {
+        one["variant"] for one in run.rows(item) or () if (one["dataset"], one["model"]) == place
+    }
     return item in FRONTIERS or compared <= set(protocol.methods)
 
 

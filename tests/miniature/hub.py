@@ -1,9 +1,10 @@
 """Every model and encoder of configs/papers/paper.yaml as its hub has it, but small and random.
 
-Same configuration class and its keys of sizes and kinds, same names and number types of tensors, same files
-(safetensors, or shards of `pytorch_model.bin`), tokenizers of the same class with the same special tokens. Thinned are
-layers, widths, heads, and the vocabularies of BLOOM, MPT and SmolLM2; Llama's has its 32,000 rows, LongLoRA's one more.
-They stand in the cache of `huggingface_hub`, from which the program takes them without a network (`HF_HUB_OFFLINE`).
+Same configuration class and its keys of sizes and kinds, same names and number types of tensors,
+same files (safetensors, or shards of `pytorch_model.bin`), tokenizers of the same class with the
+same special tokens. Thinned are layers, widths, heads, and the vocabularies of BLOOM, MPT and
+SmolLM2; Llama's has its 32,000 rows, LongLoRA's one more. They stand in the cache of
+`huggingface_hub`, from which the program takes them without a network (`HF_HUB_OFFLINE`).
 """
 
 import hashlib
@@ -19,17 +20,26 @@ from miniature.vocabularies import LLAMA_ROWS
 from retro_released import SETTINGS, write_released
 
 CONFIGS = yaml.safe_load((Path(__file__).parent / "models.yaml").read_text(encoding="utf-8"))
-WIDTH, HEADS, LAYERS = 64, 4, 2
+WIDTH = 64
+HEADS = 4
+LAYERS = 2
 END_OF_TEXT = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 Shapes = dict[str, tuple[int, ...]]
 
 
 def write_all(home: Path, hub: Path) -> None:
-    """Fill the cache of the hub (`$HF_HUB_CACHE`), and `$RAGAUGE_HOME` with the one encoder that a wheel has."""
+    """Fill the cache of the hub (`$HF_HUB_CACHE`), and `$RAGAUGE_HOME` with the one encoder that a
+    wheel has.
+    """
     llama = {"max_position_embeddings": 4096}
     _llama(hub, "meta-llama/Llama-2-7b-hf", llama, fast=True)
     _llama(hub, "meta-llama/Llama-2-7b-chat-hf", llama, fast=True, template=True)
-    long = {**llama, "max_sequence_length": 16384, "pad_token_id": 0, "rope_scaling": {"factor": 4.0, "type": "linear"}}
+    long = {
+        **llama,
+        "max_sequence_length": 16384,
+        "pad_token_id": 0,
+        "rope_scaling": {"factor": 4.0, "type": "linear"},
+    }
     _llama(hub, "lmsys/vicuna-7b-v1.5-16k", long, shards=2)
     _llama(
         hub,
@@ -37,7 +47,11 @@ def write_all(home: Path, hub: Path) -> None:
         {**llama, "pad_token_id": 0, "rope_scaling": {"factor": 8.0, "type": "linear"}},
         shards=2,
     )
-    alpaca = {**llama, "vocab_size": LLAMA_ROWS + 1, "rope_scaling": {"factor": 8.0, "type": "linear"}}
+    alpaca = {
+        **llama,
+        "vocab_size": LLAMA_ROWS + 1,
+        "rope_scaling": {"factor": 8.0, "type": "linear"},
+    }
     _llama(hub, "Yukang/LongAlpaca-7B", alpaca, shards=2, pad=True)
     for number, name in enumerate(("bloomz-3b", "bloomz-7b1")):
         _bloom(hub, f"bigscience/{name}", seed=number)
@@ -61,9 +75,12 @@ def snapshot(hub: Path, repository: str) -> Path:
     return root / "snapshots" / commit
 
 
-def _llama(hub: Path, repository: str, changes: dict[str, Any], shards: int = 0, **tokenizer: bool) -> None:
+def _llama(
+    hub: Path, repository: str, changes: dict[str, Any], shards: int = 0, **tokenizer: bool
+) -> None:
     """Llama 2 and its kin; `shards` of pytorch_model.bin, or safetensors."""
-    folder, config = snapshot(hub, repository), CONFIGS["llama"] | changes
+    folder = snapshot(hub, repository)
+    config = CONFIGS["llama"] | changes
     _write(folder, config, _shapes(config), "float16", repository, shards)
     vocabularies.write_llama(folder, **tokenizer)
 
@@ -76,13 +93,17 @@ def _shapes(config: Mapping[str, Any]) -> Shapes:
     given = dict(config)
     chosen = AutoConfig.for_model(given.pop("model_type"), **given)
     with torch.device("meta"):
-        model = (AutoModel if chosen.model_type == "bert" else AutoModelForCausalLM).from_config(chosen)
+        model = (AutoModel if chosen.model_type == "bert" else AutoModelForCausalLM).from_config(
+            chosen
+        )
     return {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
 
 
 def _smollm2(hub: Path, repository: str) -> None:
     folder = snapshot(hub, repository)
-    vocab = vocabularies.write_bytewise(folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
+    vocab = vocabularies.write_bytewise(
+        folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False
+    )
     config = CONFIGS["llama"] | {
         "bos_token_id": 0,
         "eos_token_id": 0,
@@ -97,14 +118,20 @@ def _smollm2(hub: Path, repository: str) -> None:
 def _bloom(hub: Path, repository: str, seed: int) -> None:
     folder = snapshot(hub, repository)
     special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    vocab = vocabularies.write_bytewise(folder, special, "BloomTokenizerFast", add_prefix_space=False) + 200
+    vocab = (
+        vocabularies.write_bytewise(folder, special, "BloomTokenizerFast", add_prefix_space=False)
+        + 200
+    )
     config = CONFIGS["bloom"] | {"n_layer": LAYERS + seed, "vocab_size": vocab}
     _write(folder, config, _shapes(config), "float16", repository)
 
 
 def _mpt(hub: Path, repository: str) -> None:
     folder = snapshot(hub, repository)
-    vocab = vocabularies.write_bytewise(folder, END_OF_TEXT, "GPTNeoXTokenizer", add_prefix_space=False) + 100
+    vocab = (
+        vocabularies.write_bytewise(folder, END_OF_TEXT, "GPTNeoXTokenizer", add_prefix_space=False)
+        + 100
+    )
     config = CONFIGS["mpt"] | {"vocab_size": vocab}
     _write(folder, config, _shapes(config), "bfloat16", repository, shards=2)
 
@@ -113,31 +140,47 @@ def _openelm(hub: Path, repository: str) -> None:
     """No tokenizer: it is Llama 2's."""
     config = CONFIGS["openelm"]
     per_layer = ("num_query_heads", "num_kv_heads", "ffn_multipliers")
-    head_dim, layers = config["head_dim"], zip(*(config[key] for key in per_layer), strict=True)
-    shapes: Shapes = {"transformer.token_embeddings.weight": (LLAMA_ROWS, WIDTH), "transformer.norm.weight": (WIDTH,)}
+    head_dim = config["head_dim"]
+    layers = zip(*(config[key] for key in per_layer), strict=True)
+    shapes: Shapes = {
+        "transformer.token_embeddings.weight": (LLAMA_ROWS, WIDTH),
+        "transformer.norm.weight": (WIDTH,),
+    }
     for i, (queries, kv, multiplier) in enumerate(layers):
-        at, inner = f"transformer.layers.{i}", int(multiplier * WIDTH)
+        at = f"transformer.layers.{i}"
+        inner = int(multiplier * WIDTH)
         shapes |= {f"{at}.{name}_norm.weight": (WIDTH,) for name in ("attn", "ffn")}
         shapes |= {f"{at}.attn.{name}_norm.weight": (head_dim,) for name in "qk"}
         shapes |= {f"{at}.attn.qkv_proj.weight": ((queries + 2 * kv) * head_dim, WIDTH)}
         shapes |= {f"{at}.attn.out_proj.weight": (WIDTH, queries * head_dim)}
-        shapes |= {f"{at}.ffn.proj_1.weight": (2 * inner, WIDTH), f"{at}.ffn.proj_2.weight": (WIDTH, inner)}
+        shapes |= {
+            f"{at}.ffn.proj_1.weight": (2 * inner, WIDTH),
+            f"{at}.ffn.proj_2.weight": (WIDTH, inner),
+        }
     _write(snapshot(hub, repository), config, shapes, "bfloat16", repository)
 
 
 def write_small_retro(folder: Path) -> None:
-    """A converted RETRO that reads SmolLM2's tokens: for the pipelines of RETRO's sizes over SmolLM2's database."""
+    """A converted RETRO that reads SmolLM2's tokens: for the pipelines of RETRO's sizes over
+    SmolLM2's database.
+    """
     from ragauge.assets import retro
 
     released = folder.with_name("retro-released")
     for place in (released, folder):
         place.mkdir(parents=True, exist_ok=True)
-    vocab = vocabularies.write_bytewise(released, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
-    retro.convert(write_released(released, SETTINGS | {"num_embeddings": vocab}) / "model.ckpt", folder)
+    vocab = vocabularies.write_bytewise(
+        released, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False
+    )
+    retro.convert(
+        write_released(released, SETTINGS | {"num_embeddings": vocab}) / "model.ckpt", folder
+    )
     vocabularies.write_bytewise(folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
 
 
-def _encoder(folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False) -> None:
+def _encoder(
+    folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False
+) -> None:
     """A BERT; `normalised` None is a checkpoint of transformers, which says nothing of its pooling."""
     vocab = vocabularies.write_wordpiece(folder)
     config = CONFIGS["bert"] | {"vocab_size": vocab}
@@ -150,19 +193,35 @@ def _modules(folder: Path, pooling: str, normalised: bool) -> None:
     """What sentence-transformers keeps beside a BERT."""
     parts = ["Transformer", "Pooling", *(["Normalize"] if normalised else [])]
     modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{part}" if i else "", "type": f"sentence_transformers.models.{part}"}
+        {
+            "idx": i,
+            "name": str(i),
+            "path": f"{i}_{part}" if i else "",
+            "type": f"sentence_transformers.models.{part}",
+        }
         for i, part in enumerate(parts)
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 512, "do_lower_case": False}))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": 512, "do_lower_case": False})
+    )
     (folder / "1_Pooling").mkdir(exist_ok=True)
-    modes = {f"pooling_mode_{mode}": mode.startswith(pooling) for mode in ("cls_token", "mean_tokens", "max_tokens")}
-    settings = {"word_embedding_dimension": WIDTH, **modes, "pooling_mode_mean_sqrt_len_tokens": False}
+    modes = {
+        f"pooling_mode_{mode}": mode.startswith(pooling)
+        for mode in ("cls_token", "mean_tokens", "max_tokens")
+    }
+    settings = {
+        "word_embedding_dimension": WIDTH,
+        **modes,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+    }
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
 
 
 def _unpacked(home: Path, hub: Path) -> None:
-    """all-MiniLM-L6-v2 and PipeRAG's RETRO where their archives would be unpacked to, and T5's tokenizer for RETRO."""
+    """all-MiniLM-L6-v2 and PipeRAG's RETRO where their archives would be unpacked to, and T5's
+    tokenizer for RETRO.
+    """
     from ragauge.assets.catalog import entries
     from ragauge.assets.store import Store
 
@@ -176,24 +235,38 @@ def _unpacked(home: Path, hub: Path) -> None:
         write_released(folder, SETTINGS | {"num_embeddings": vocab + 28})
         return {"source": retro.source}
 
-    store, wheel, retro = Store(home), entries()["minilm"], entries()["retro"]
-    requirement, name = wheel.source.removeprefix("pypi:"), retro.source.rpartition("/")[2]
+    store = Store(home)
+    wheel = entries()["minilm"]
+    retro = entries()["retro"]
+    requirement = wheel.source.removeprefix("pypi:")
+    name = retro.source.rpartition("/")[2]
     store.build(store.folder("pypi", requirement, wheel.sha256, list(wheel.members)), minilm)
-    store.build(store.folder("url", name, retro.source, retro.sha256, list(retro.members)), released)
+    store.build(
+        store.folder("url", name, retro.source, retro.sha256, list(retro.members)), released
+    )
 
 
-def _write(folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, seed: str, shards: int = 0) -> None:
-    """`config.json` and random weights: one safetensors file, or `shards` files of torch's own kind."""
+def _write(
+    folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, seed: str, shards: int = 0
+) -> None:
+    """`config.json` and random weights: one safetensors file, or `shards` files of torch's own
+    kind.
+    """
     import torch
     from safetensors.torch import save_file
 
     (folder / "config.json").write_text(json.dumps(config, indent=2))
-    generator = torch.Generator().manual_seed(int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16))
+    generator = torch.Generator().manual_seed(
+        int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16)
+    )
     tensors = {}
     for name, shape in shapes.items():
         drawn = torch.randn(shape, generator=generator)
-        if not name.endswith("ln_f.weight"):  # BLOOM's, which reads its embeddings again, else only repeats a token
-            drawn = drawn * (0.1 if len(shape) > 1 else 0.02) + (len(shape) == 1 and name.endswith("weight"))
+        # BLOOM's, which reads its embeddings again, else only repeats a token
+        if not name.endswith("ln_f.weight"):
+            drawn = drawn * (0.1 if len(shape) > 1 else 0.02) + (
+                len(shape) == 1 and name.endswith("weight")
+            )
         tensors[name] = drawn.to(getattr(torch, dtype))
     if not shards:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -201,7 +274,8 @@ def _write(folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, 
     if shards == 1:
         torch.save(tensors, folder / "pytorch_model.bin")
         return
-    names, places = sorted(tensors), {}
+    names = sorted(tensors)
+    places = {}
     for number in range(shards):
         file = f"pytorch_model-{number + 1:05d}-of-{shards:05d}.bin"
         part = {name: tensors[name] for name in names[number::shards]}

@@ -14,7 +14,9 @@ Kind = tuple[Any, ...]
 
 
 def laid_over(files: Sequence[Path]) -> dict[str, Any]:
-    """Configurations one over the other as Snakemake merges them: mappings by their keys, all else as a whole."""
+    """Configurations one over the other as Snakemake merges them: mappings by their keys, all else
+    as a whole.
+    """
     from snakemake.utils import update_config
 
     merged: dict[str, Any] = {}
@@ -31,24 +33,37 @@ def planned(*files: Path) -> Config:
 
 def kinds(config: Config) -> set[Kind]:
     """Every kind of cell, the sections of the configuration first."""
-    return {*_answers(config), *_timed(config), *_trained(config), *_retrieved(config), *_pipelines(config)} | {
-        ("item", name) for name in config.item_names()
-    }
+    return {
+        *_answers(config),
+        *_timed(config),
+        *_trained(config),
+        *_retrieved(config),
+        *_pipelines(config),
+    } | {("item", name) for name in config.item_names()}
 
 
 def _answers(config: Config) -> Iterator[Kind]:
     judged = set(config.judged())
     for job in config.answers():
-        variant, model = config.methods[job.variant], config.models[job.model]
+        variant = config.methods[job.variant]
+        model = config.models[job.model]
         source = model.training or model.source  # that of a trained model is a folder of the run
         yield "answers", job.model, model.finder, source, job.dataset, _method(variant)
         if job in judged:
-            yield "judged", job.model, job.dataset, _method(variant), config.judge and config.judge.of
+            yield (
+                "judged",
+                job.model,
+                job.dataset,
+                _method(variant),
+                config.judge and config.judge.of,
+            )
 
 
 def _method(variant: VariantEntry) -> Kind:
     """A method and its options; of those that are swept as numbers, that they are set."""
-    options = {key: None if type(value) in (int, float) else value for key, value in variant.params.items()}
+    options = {
+        key: None if type(value) in (int, float) else value for key, value in variant.params.items()
+    }
     return variant.method, *sorted((key, str(value)) for key, value in options.items())
 
 
@@ -56,24 +71,51 @@ def _timed(config: Config) -> Iterator[Kind]:
     for dataset, model in config.measured("latency"):
         protocol = config.protocol(dataset)
         for name in protocol.methods if protocol else ():
-            yield "timed", dataset, model, _method(config.methods[name]), protocol and protocol.evidence_batch is None
+            yield (
+                "timed",
+                dataset,
+                model,
+                _method(config.methods[name]),
+                protocol and protocol.evidence_batch is None,
+            )
 
 
 def _trained(config: Config) -> Iterator[Kind]:
     for label, training in config.training.items():
-        yield "training", label, training.model, training.writer, training.engine, training.processes > 1
+        yield (
+            "training",
+            label,
+            training.model,
+            training.writer,
+            training.engine,
+            training.processes > 1,
+        )
 
 
 def _retrieved(config: Config) -> Iterator[Kind]:
     for label, database in config.databases.items():
-        yield "database", label, database.encoder, database.engine, database.tokenizer, database.evaluation
+        yield (
+            "database",
+            label,
+            database.encoder,
+            database.engine,
+            database.tokenizer,
+            database.evaluation,
+        )
         for name, chosen in database.evaluation_sets.items():
             yield "evaluation set", label, name, chosen.part
         for name, index in database.indexes.items():
             yield "index", label, name, index.type, index.near_duplicates, index.shards is None
     for label, staleness in config.staleness.items():
         searched = staleness.database, staleness.index, staleness.nprobe is not None
-        yield "staleness", label, staleness.evaluation, *searched, staleness.encoder, staleness.engine
+        yield (
+            "staleness",
+            label,
+            staleness.evaluation,
+            *searched,
+            staleness.encoder,
+            staleness.engine,
+        )
 
 
 def _pipelines(config: Config) -> Iterator[Kind]:
@@ -81,5 +123,18 @@ def _pipelines(config: Config) -> Iterator[Kind]:
         nprobe = "hide" if pipeline.chooses_nprobe else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index
         yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, nprobe
-        reading = pipeline.mode, pipeline.engine, pipeline.exclude, pipeline.retrofit_minutes is not None
-        yield "pipeline", *database, pipeline.task, pipeline.schedule, nprobe, pipeline.interval < 64, *reading
+        reading = (
+            pipeline.mode,
+            pipeline.engine,
+            pipeline.exclude,
+            pipeline.retrofit_minutes is not None,
+        )
+        yield (
+            "pipeline",
+            *database,
+            pipeline.task,
+            pipeline.schedule,
+            nprobe,
+            pipeline.interval < 64,
+            *reading,
+        )

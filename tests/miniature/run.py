@@ -2,11 +2,12 @@
 
     python -m miniature.run [--part superposition|cfic|piperag|servers] [arguments of Snakemake]
 
-Writes small copies of the papers' models and data, runs the workflow on them with configs/ci/miniature.yaml laid over
-configs/papers/paper.yaml, and checks the results. Everything it reads and writes is in resources/miniature, so it
-shares no file with other runs of the checkout. No network is needed. `--part` makes the items of one paper and what
-they read; `--part servers` makes pipelines of two databases with configs/papers/servers.yaml, each on a port of its
-own, over TLS. Arguments are handed to Snakemake; where they name targets, what came of it is not checked.
+Writes small copies of the papers' models and data, runs the workflow on them with
+configs/ci/miniature.yaml laid over configs/papers/paper.yaml, and checks the results. Everything it
+reads and writes is in resources/miniature, so it shares no file with other runs of the checkout. No
+network is needed. `--part` makes the items of one paper and what they read; `--part servers` makes
+pipelines of two databases with configs/papers/servers.yaml, each on a port of its own, over TLS.
+Arguments are handed to Snakemake; where they name targets, what came of it is not checked.
 """
 
 import argparse
@@ -28,13 +29,25 @@ from ragauge.config.schema import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "resources" / "miniature"
-SERVERS = [ROOT / f"configs/{name}.yaml" for name in ("papers/paper", "ci/miniature", "papers/servers", "ci/servers")]
+SERVERS = [
+    ROOT / f"configs/{name}.yaml"
+    for name in ("papers/paper", "ci/miniature", "papers/servers", "ci/servers")
+]
 CONFIGURATIONS = [ROOT / "configs/papers/paper.yaml", ROOT / "configs/ci/miniature.yaml"]
 PARTS = ("superposition", "cfic", "piperag")  # what the names of a paper's items begin with
-SERVED = ("scored_wikipedia_retro_p64", "own_c4_t5_retro_p64")  # of two databases, so that two servers run
-# Numbers that mean nothing need no machine of their own: what is timed runs beside other jobs, as a fork, on a thread.
-# The greedy scheduler: the other one solves a linear program for every job that ends.
-BESIDE = ("--set-threads", "pipeline=1", "index_training=1", "index_recall=1", "--scheduler", "greedy")
+# of two databases, so that two servers run
+SERVED = ("scored_wikipedia_retro_p64", "own_c4_t5_retro_p64")
+# Numbers that mean nothing need no machine of their own: what is timed runs beside other jobs, as a
+# fork, on a thread. The greedy scheduler: the other one solves a linear program for every job that
+# ends.
+BESIDE = (
+    "--set-threads",
+    "pipeline=1",
+    "index_training=1",
+    "index_recall=1",
+    "--scheduler",
+    "greedy",
+)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -62,7 +75,9 @@ def write_local(folder: Path) -> None:
 
 
 def reply(request: str) -> Reply:
-    """What the endpoint says: to the judge's questions a label, to a span a question about a word of its own."""
+    """What the endpoint says: to the judge's questions a label, to a span a question about a word
+    of its own.
+    """
     if "supported" in request:
         return says("fully supported")
     if request.endswith("faithful or unfaithful"):
@@ -74,7 +89,13 @@ def reply(request: str) -> Reply:
 
 def write_text(_: str) -> Reply:
     """What served models write, as evidence or as an answer."""
-    return streams("It is ", "so.", prompt_tokens=30, completion_tokens=2, prompt_tokens_details={"cached_tokens": 12})
+    return streams(
+        "It is ",
+        "so.",
+        prompt_tokens=30,
+        completion_tokens=2,
+        prompt_tokens_details={"cached_tokens": 12},
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -101,11 +122,23 @@ def serve_two(options: Sequence[str]) -> int:
     shutil.rmtree(FOLDER / "results/miniature-servers/served", ignore_errors=True)
     code = workflow([*targets, *(options or ["--cores", "3"])], SERVERS, "run=miniature-servers")
     logs = sorted((FOLDER / "logs/miniature-servers/servers").glob("*/ivf.log"))
-    ports = {port for log in logs for port in re.findall(r"^serving \S+:(\d+)$", log.read_text(), re.MULTILINE)}
+    ports = {
+        port
+        for log in logs
+        for port in re.findall(r"^serving \S+:(\d+)$", log.read_text(), re.MULTILINE)
+    }
     records = [
-        json.loads(line) for path in map(Path, targets) if path.is_file() for line in path.read_text().splitlines()
+        json.loads(line)
+        for path in map(Path, targets)
+        if path.is_file()
+        for line in path.read_text().splitlines()
     ]
-    if code or len(ports) != len(SERVED) or not records or any(one["status"] != "ok" for one in records):
+    if (
+        code
+        or len(ports) != len(SERVED)
+        or not records
+        or any(one["status"] != "ok" for one in records)
+    ):
         print(f"{len(ports)} ports, {len(records)} records; exit code {code}", file=sys.stderr)
         return code or 1
     return 0
@@ -113,19 +146,38 @@ def serve_two(options: Sequence[str]) -> int:
 
 def of_part(config: Config, part: str) -> Config:
     """The experiment with the items of one paper alone."""
-    return config.model_copy(update={"items": [name for name in config.item_names() if name.startswith(part)]})
+    return config.model_copy(
+        update={"items": [name for name in config.item_names() if name.startswith(part)]}
+    )
 
 
 def workflow(options: Sequence[str], files: Sequence[Path] = CONFIGURATIONS, *changes: str) -> int:
-    """Run Snakemake in the miniature's folder, beside endpoints that write, judge and answer; its exit code."""
+    """Run Snakemake in the miniature's folder, beside endpoints that write, judge and answer; its
+    exit code.
+    """
     with served(reply) as endpoint, served(write_text) as models:
         names = {"RAGAUGE_WRITER": endpoint.url, "RAGAUGE_JUDGE": endpoint.url}
-        urls = {f"{name}_{key}": value for name, url in names.items() for key, value in (("URL", url), ("MODEL", "m"))}
+        urls = {
+            f"{name}_{key}": value
+            for name, url in names.items()
+            for key, value in (("URL", url), ("MODEL", "m"))
+        }
         urls["OPENAI_BASE_URL"] = models.url
         place = ["--snakefile", str(ROOT / "workflow" / "Snakefile"), "--directory", str(FOLDER)]
-        command = [sys.executable, "-m", "snakemake", *options, *BESIDE, *place, "--configfile", *files]
+        command = [
+            sys.executable,
+            "-m",
+            "snakemake",
+            *options,
+            *BESIDE,
+            *place,
+            "--configfile",
+            *files,
+        ]
         command += ["--config", *changes] if changes else []
-        return subprocess.run(command, cwd=ROOT, env=os.environ | environment(FOLDER) | urls, check=False).returncode
+        return subprocess.run(
+            command, cwd=ROOT, env=os.environ | environment(FOLDER) | urls, check=False
+        ).returncode
 
 
 def _is_whole(arguments: Sequence[str]) -> bool:
@@ -136,7 +188,10 @@ def _is_whole(arguments: Sequence[str]) -> bool:
 def failed(config: Config, part: str | None = None) -> bool:
     """Whether the run has faults; prints them, and what stays empty without being one."""
     found = [*check.faults(config, Path(), part is not None), *stale(config)]
-    print("\n".join([*empty_cells(config), *(found or [f"every kind of {part or 'all'} was run"])]), file=sys.stderr)
+    print(
+        "\n".join([*empty_cells(config), *(found or [f"every kind of {part or 'all'} was run"])]),
+        file=sys.stderr,
+    )
     return bool(found)
 
 

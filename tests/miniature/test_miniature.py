@@ -1,4 +1,6 @@
-"""The miniature leaves out no kind of the papers' plan, its models stand as on their hubs, and its check can fail."""
+"""The miniature leaves out no kind of the papers' plan, its models stand as on their hubs, and its
+check can fail.
+"""
 
 import json
 from collections.abc import Iterator
@@ -12,11 +14,12 @@ from miniature import check, hub, run
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.config.loading import parse
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-PAPER, OVERLAY = CONFIGS / "papers/paper.yaml", CONFIGS / "ci/miniature.yaml"
+PAPER = CONFIGS / "papers/paper.yaml"
+OVERLAY = CONFIGS / "ci/miniature.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +33,8 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def test_the_overlay_leaves_out_no_kind() -> None:
-    full, thinned = kinds(planned(PAPER)), kinds(planned(PAPER, OVERLAY))
+    full = kinds(planned(PAPER))
+    thinned = kinds(planned(PAPER, OVERLAY))
     assert not full - thinned
     assert len(list(planned(PAPER, OVERLAY).pipelines)) < len(list(planned(PAPER).pipelines)) / 2
 
@@ -53,27 +57,42 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_model_of_the_papers_is_fetched_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragauge import assets
+def test_every_model_of_the_papers_is_fetched_from_the_cache(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ragauge.assets import resolver
 
     for name, value in run.environment(cache).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache / "hub"))
     config = planned(PAPER)
-    sources = {model.source for model in config.models.values() if not (model.training or model.served)}
-    assert all((assets.resolve(source) / "config.json").is_file() for source in sources)
+    sources = {
+        model.source for model in config.models.values() if not (model.training or model.served)
+    }
+    assert all((resolver.resolve(source) / "config.json").is_file() for source in sources)
 
 
 def test_a_sentencepiece_model_alone_is_a_tokenizer(cache: Path) -> None:
-    """Vicuna, LongChat and LongAlpaca ship no tokenizer.json; Llama 2 ships both files, which agree."""
-    pytest.importorskip("sentencepiece", reason="this environment is older than pyproject.toml: make setup")
+    """Vicuna, LongChat and LongAlpaca ship no tokenizer.json; Llama 2 ships both files, which
+    agree.
+    """
+    pytest.importorskip(
+        "sentencepiece", reason="this environment is older than pyproject.toml: make setup"
+    )
     found = {}
-    for repository in ("meta-llama/Llama-2-7b-chat-hf", "lmsys/vicuna-7b-v1.5-16k", "Yukang/LongAlpaca-7B"):
+    for repository in (
+        "meta-llama/Llama-2-7b-chat-hf",
+        "lmsys/vicuna-7b-v1.5-16k",
+        "Yukang/LongAlpaca-7B",
+    ):
         found[repository] = load_tokenizer(hub.snapshot(cache / "hub", repository))
     texts = ("[INST] What is the question?", "é\n\nA chat ", "USER: of which ASSISTANT:")
     both, alone, padded = (tokenizer for tokenizer in found.values())
-    assert all(both(text)["input_ids"] == alone(text)["input_ids"] == padded(text)["input_ids"] for text in texts)
+    assert all(
+        both(text)["input_ids"] == alone(text)["input_ids"] == padded(text)["input_ids"]
+        for text in texts
+    )
     assert alone("of")["input_ids"][0] == alone.bos_token_id == 1
     assert len(padded) == 32_001
     assert padded.convert_tokens_to_ids("[PAD]") == 32_000
@@ -83,7 +102,10 @@ def small(**changes: Any) -> Config:
     config: dict[str, Any] = {
         "run": "t",
         "models": {"m": {"source": "smollm2-360m"}},
-        "datasets": {"nq_open": {}, "cut": {"dataset": "longbench_qasper", "options": {"max_length": 9}}},
+        "datasets": {
+            "nq_open": {},
+            "cut": {"dataset": "longbench_qasper", "options": {"max_length": 9}},
+        },
         "methods": {"naive": {}},
         "items": ["superposition_table_1", "frontier"],
         "latency": {"methods": ["naive"], "dataset": "nq_open"},
@@ -91,16 +113,23 @@ def small(**changes: Any) -> Config:
     return parse(config | changes, "t.yaml")
 
 
-def a_run(folder: Path, status: str = "ok", truncated: int = 0, cell: str = "measured", **row: str) -> Path:
+def a_run(
+    folder: Path, status: str = "ok", truncated: int = 0, cell: str = "measured", **row: str
+) -> Path:
     for dataset, cut in (("nq_open", truncated), ("cut", 7)):
         path = folder / f"results/t/answers/{dataset}/m/naive.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"key": "k", "status": status, "reason": "no memory", "truncated": cut}) + "\n")
+        path.write_text(
+            json.dumps({"key": "k", "status": status, "reason": "no memory", "truncated": cut})
+            + "\n"
+        )
     reports = folder / "reports" / "t"
     reports.mkdir(parents=True, exist_ok=True)
     for item in ("superposition_table_1", "frontier"):
         line = f"m,nq_open,naive,{row.get('variant', 'naive')},time,{cell},{row.get('note', '')}"
-        (reports / f"{item}.csv").write_text(f"model,dataset,method,variant,quantity,status,note\n{line}\n")
+        (reports / f"{item}.csv").write_text(
+            f"model,dataset,method,variant,quantity,status,note\n{line}\n"
+        )
     return folder
 
 
@@ -117,7 +146,10 @@ def a_run(folder: Path, status: str = "ok", truncated: int = 0, cell: str = "mea
             {"note": "latency of the answering run"},
             "frontier: m, nq_open, naive, naive, time: latency of the answering run",
         ),
-        ({"cell": "could_not_run", "note": "not timed"}, "frontier: m, nq_open, naive, naive, time: not timed"),
+        (
+            {"cell": "could_not_run", "note": "not timed"},
+            "frontier: m, nq_open, naive, naive, time: not timed",
+        ),
     ],
 )
 def test_every_kind_of_fault_is_found(tmp_path: Path, fault: dict[str, Any], said: str) -> None:
@@ -130,12 +162,17 @@ def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "reports/t/frontier.csv").unlink()
     (tmp_path / "results/t/answers/nq_open/m/naive.jsonl").unlink()
     found = check.faults(small(), tmp_path)
-    assert found == ["results/t/answers/nq_open/m/naive.jsonl: no record", "frontier: was not rendered"]
+    assert found == [
+        "results/t/answers/nq_open/m/naive.jsonl: no record",
+        "frontier: was not rendered",
+    ]
 
 
 def test_a_cell_may_stay_empty_where_the_plan_has_nothing_for_it(tmp_path: Path) -> None:
     folder = a_run(tmp_path, cell="could_not_run", note="not timed", variant="oracle")
-    assert check.faults(small(), folder) == ["superposition_table_1: m, nq_open, naive, oracle, time: not timed"]
+    assert check.faults(small(), folder) == [
+        "superposition_table_1: m, nq_open, naive, oracle, time: not timed"
+    ]
     excused = {(one.item, count) for one, count in check.empty(small(), folder).items() if count}
     assert excused == {("frontier", 1)}
 
@@ -152,8 +189,14 @@ def test_the_parts_are_the_papers_items_and_read_all_pipelines_and_trainings() -
 
 
 def test_times_are_never_refused_and_a_refused_one_would_be_a_fault(tmp_path: Path) -> None:
-    """A check that let busy machines off could not fail on one: the overlay allows other load instead."""
+    """A check that let busy machines off could not fail on one: the overlay allows other load
+    instead.
+    """
     assert all(protocol.allow_load for protocol in planned(PAPER, OVERLAY).protocols)
     assert not any(protocol.allow_load for protocol in planned(PAPER).protocols)
-    folder = a_run(tmp_path, cell="could_not_run", note="timing refused: other processes disturbed 2 of 8 trials")
+    folder = a_run(
+        tmp_path,
+        cell="could_not_run",
+        note="timing refused: other processes disturbed 2 of 8 trials",
+    )
     assert len(check.faults(small(), folder)) == 2

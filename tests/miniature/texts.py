@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LETTERS, VOWELS = "bcdfglmnprstv", "aeiou"
+LETTERS = "bcdfglmnprstv"
+VOWELS = "aeiou"
 LONGBENCH = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "musique")
 ARTICLE = 5200  # words of a LongBench article: more than what Llama 2 is given of it
 
 
 def _words() -> list[str]:
-    draw, found = random.Random(0), dict.fromkeys(("the", "of", "and", "which", "what", "question", "answer"))
+    draw = random.Random(0)
+    found = dict.fromkeys(("the", "of", "and", "which", "what", "question", "answer"))
     while len(found) < 900:
-        found["".join(draw.choice(LETTERS) + draw.choice(VOWELS) for _ in range(draw.choice((1, 2, 2, 3))))] = None
+        found[
+            "".join(
+                draw.choice(LETTERS) + draw.choice(VOWELS) for _ in range(draw.choice((1, 2, 2, 3)))
+            )
+        ] = None
     return list(found)
 
 
@@ -39,7 +45,9 @@ def prose(draw: random.Random, words: int, paragraph: int = 90) -> str:
 
 
 def write_all(folder: Path) -> None:
-    """The data sets that configs/papers/paper.yaml names, and the corpora of its databases and its training."""
+    """The data sets that configs/papers/paper.yaml names, and the corpora of its databases and its
+    training.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     _lines(folder / "nq_open.jsonl.gz", _nq_open(3))
     _lines(folder / "musique.jsonl", _musique(3))
@@ -48,8 +56,13 @@ def write_all(folder: Path) -> None:
         _lines(folder / f"{name}.jsonl", _longbench(task, 2))
     for number, corpus in enumerate(("wikipedia", "c4-realnewslike", "c4-en")):
         _lines(folder / f"{corpus}.jsonl", _documents(corpus, 400, 800, seed=number))
-    people = (f"longbench_qasper,cfic-7b,cfic,qasper0,{person},supported,yes\n" for person in ("ann", "bob"))
-    (folder / "people.csv").write_text("".join(["dataset,model,variant,key,person,label,faithful\n", *people]))
+    people = (
+        f"longbench_qasper,cfic-7b,cfic,qasper0,{person},supported,yes\n"
+        for person in ("ann", "bob")
+    )
+    (folder / "people.csv").write_text(
+        "".join(["dataset,model,variant,key,person,label,faithful\n", *people])
+    )
     _lines(folder / "articles.jsonl", _documents("articles", 8, 5600, seed=9))
 
 
@@ -58,7 +71,12 @@ def _nq_open(count: int) -> Iterator[dict[str, Any]]:
     for _ in range(count):
         answer = draw.choice(WORDS).capitalize()
         contexts = [
-            {"id": str(number), "title": sentence(draw)[:20], "text": prose(draw, 16), "hasanswer": number == 0}
+            {
+                "id": str(number),
+                "title": sentence(draw)[:20],
+                "text": prose(draw, 16),
+                "hasanswer": number == 0,
+            }
             | {"isgold": number == 0}
             for number in range(20)
         ]
@@ -71,7 +89,12 @@ def _musique(count: int) -> Iterator[dict[str, Any]]:
     for number in range(count):
         answer = draw.choice(WORDS).capitalize()
         paragraphs = [
-            {"idx": i, "title": sentence(draw)[:20], "paragraph_text": prose(draw, 16), "is_supporting": i < 2}
+            {
+                "idx": i,
+                "title": sentence(draw)[:20],
+                "paragraph_text": prose(draw, 16),
+                "is_supporting": i < 2,
+            }
             for i in range(20)
         ]
         paragraphs[1]["paragraph_text"] += f" It is {answer}."
@@ -115,5 +138,9 @@ def _documents(corpus: str, count: int, words: int, seed: int) -> Iterator[dict[
 
 
 def _lines(path: Path, records: Iterator[dict[str, Any]]) -> None:
-    with gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8") as file:
+    with (
+        gzip.open(path, "wt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open("w", encoding="utf-8") as file
+    ):
         file.writelines(json.dumps(record) + "\n" for record in records)

@@ -17,14 +17,17 @@ def zipped(files: Mapping[str, bytes | str]) -> bytes:
 
 def tarred(name: str, body: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
     """One member in a gzipped archive."""
-    packed, info = io.BytesIO(), tarfile.TarInfo(name)
+    packed = io.BytesIO()
+    info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, link, len(body) if kind == tarfile.REGTYPE else 0
     with tarfile.open(fileobj=packed, mode="w:gz") as file:
         file.addfile(info, io.BytesIO(body))
     return packed.getvalue()
 
 
-def write_wheel(folder: Path, package: str, files: Mapping[str, bytes | str], tag: str = "py3-none-any") -> Path:
+def write_wheel(
+    folder: Path, package: str, files: Mapping[str, bytes | str], tag: str = "py3-none-any"
+) -> Path:
     """Version 1.0 of a package."""
     name = package.replace("-", "_")
     metadata = {

@@ -1,7 +1,9 @@
-"""Chooses the hard distractors of our own questions: the nearest passages that do not hold the answer.
+"""Chooses the hard distractors of our own questions: the nearest passages that do not hold the
+answer.
 
-Embedding all passages takes minutes, and another machine's rounding could choose other passages. So the choice is
-made once and stored beside the questions, as numbers of passages, with a digest of questions and passages:
+Embedding all passages takes minutes, and another machine's rounding could choose other passages. So
+the choice is made once and stored beside the questions, as numbers of passages, with a digest of
+questions and passages:
 
     PYTHONPATH=src python tests/support/choose_distractors.py
 """
@@ -11,12 +13,20 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ragauge import assets
-from ragauge.datasets._wiki import DOCUMENTS, QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, digest, read_questions
-from ragauge.io import wikipedia
-from ragauge.metrics import normalise
-from ragauge.rankers.bm25 import CorpusBM25
-from ragauge.rankers.dense import load_encoder
+from ragauge.assets import resolver
+from ragauge.datasets._wiki import (
+    DOCUMENTS,
+    QUESTIONS,
+    SAMPLE,
+    WikiCorpus,
+    WikiQuestion,
+    digest,
+    read_questions,
+)
+from ragauge.datasets.base import wikipedia
+from ragauge.methods.rankers.bm25 import CorpusBM25
+from ragauge.methods.rankers.dense import load_encoder
+from ragauge.metrics.base import normalise
 
 ENCODER = "minilm"  # its name in the catalog of assets
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> (text, dim) float32, of length 1
@@ -25,28 +35,36 @@ Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> (text, dim) float32, 
 def choose(
     questions: Sequence[WikiQuestion], corpus: WikiCorpus, embeddings: np.ndarray, encode: Encode
 ) -> dict[str, list[int]]:
-    """Choose for each question's id the neighbours of the question and, for two hops, of the bridge.
+    """Choose for each question's id the neighbours of the question and, for two hops, of the
+    bridge.
 
-    Passages are ordered nearest first, by BM25 where a word agrees, and by the cosine of their `embeddings`
-    (passage, dim) float32, of length 1. Ties keep the order of the text; cosines are rounded, for one order whatever
-    library sums the products.
+    Passages are ordered nearest first, by BM25 where a word agrees, and by the cosine of their
+    `embeddings` (passage, dim) float32, of length 1. Ties keep the order of the text; cosines are
+    rounded, for one order whatever library sums the products.
     """
     lexical = CorpusBM25([f"{passage.title} {passage.text}" for passage in corpus.passages])
-    texts, chosen = [normalise(passage.text) for passage in corpus.passages], {}
+    texts = [normalise(passage.text) for passage in corpus.passages]
+    chosen = {}
     for question in questions:
-        gold, queries, orders = corpus.gold(question), [question.question, *question.bridge[:1]], list[list[int]]()
+        gold = corpus.gold(question)
+        queries = [question.question, *question.bridge[:1]]
+        orders = list[list[int]]()
         for scores, embedding in zip(lexical.scores(queries), encode(queries), strict=True):
             cosines = np.round(embeddings @ embedding, 4)
             orders += [_descending(scores)[: np.count_nonzero(scores)], _descending(cosines)]
         answers = [normalise(answer) for answer in question.answers]
-        excluded = {i for i, text in enumerate(texts) if any(answer in text for answer in answers)} | set(gold)
+        excluded = {
+            i for i, text in enumerate(texts) if any(answer in text for answer in answers)
+        } | set(gold)
         chosen[question.id] = in_turns(orders, excluded, DOCUMENTS - len(gold))
     return chosen
 
 
 def in_turns(orders: Iterable[Sequence[int]], excluded: set[int], count: int) -> list[int]:
     """The first `count` different passages of the orders, taken in turns, that are not excluded."""
-    turns = (i for turn in zip_longest(*orders) for i in turn if i is not None and i not in excluded)
+    turns = (
+        i for turn in zip_longest(*orders) for i in turn if i is not None and i not in excluded
+    )
     return list(dict.fromkeys(turns))[:count]
 
 
@@ -57,13 +75,24 @@ def _descending(scores: np.ndarray) -> list[int]:
 
 def main() -> None:
     """Choose the distractors of all questions of the package and store them in it."""
-    corpus, encode = WikiCorpus(wikipedia.read_passages(assets.resolve(SAMPLE))), load_encoder(ENCODER).encode
+    corpus = WikiCorpus(wikipedia.read_passages(resolver.resolve(SAMPLE)))
+    encode = load_encoder(ENCODER).encode
     embeddings = encode([f"{passage.title}\n{passage.text}" for passage in corpus.passages])
     for path in sorted(QUESTIONS.glob("*.jsonl")):
         questions = read_questions(path)
-        rows = [f'    "{key}": {rows}' for key, rows in choose(questions, corpus, embeddings, encode).items()]
+        rows = [
+            f'    "{key}": {rows}'
+            for key, rows in choose(questions, corpus, embeddings, encode).items()
+        ]
         made_from = digest(questions, corpus.passages)
-        lines = ["{", f'  "made_from": "{made_from}",', '  "distractors": {', ",\n".join(rows), "  }", "}"]
+        lines = [
+            "{",
+            f'  "made_from": "{made_from}",',
+            '  "distractors": {',
+            ",\n".join(rows),
+            "  }",
+            "}",
+        ]
         path.with_suffix(".distractors.json").write_text("\n".join(lines) + "\n")
 
 

@@ -18,20 +18,66 @@ from ragauge.errors import UserError
 
 LONGEST_S = 20  # that a reader may take over a file of some kilobytes
 MOST_BYTES = 2 << 30  # of address space that it may take for one
-STRAYS = (b"", b"\x00", b"\xff" * 8, b"\xff\xff\xff\x7f", b"\xff" * 7 + b"\x7f", b'"', b"{", b"}", b"\n", b"\xe2\x80")
+STRAYS = (
+    b"",
+    b"\x00",
+    b"\xff" * 8,
+    b"\xff\xff\xff\x7f",
+    b"\xff" * 7 + b"\x7f",
+    b'"',
+    b"{",
+    b"}",
+    b"\n",
+    b"\xe2\x80",
+)
 FOREIGN = (
-    *(b"", b"\n\n", b"null", b"[]", b"{}", b"[" * 100_000, b'{"a":' * 20_000, b"\x1f\x8b", b"PK\x03\x04", b"GGUF"),
-    *(b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", b"<html>502 Bad Gateway</html>", b"version https://git-lfs", b"1e999"),
+    *(
+        b"",
+        b"\n\n",
+        b"null",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"a":' * 20_000,
+        b"\x1f\x8b",
+        b"PK\x03\x04",
+        b"GGUF",
+    ),
+    *(
+        b"\xff\xfe{\x00}\x00",
+        b"\xef\xbb\xbf{}",
+        b"<html>502 Bad Gateway</html>",
+        b"version https://git-lfs",
+        b"1e999",
+    ),
 )
 VALUES: tuple[Any, ...] = (
-    *(None, True, 0, -1, 1 << 31, 1 << 63, 10**30, 0.5, float("nan"), float("inf"), "", " ", "x", "\ud800", "\x00"),
+    *(
+        None,
+        True,
+        0,
+        -1,
+        1 << 31,
+        1 << 63,
+        10**30,
+        0.5,
+        float("nan"),
+        float("inf"),
+        "",
+        " ",
+        "x",
+        "\ud800",
+        "\x00",
+    ),
     *([], {}, [None], [[]], {"a": {}}, "9" * 5000, [0] * 50),
 )
 
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
-    """Bytes that differ from `whole` in one to three places, or end early, or are another file altogether."""
+    """Bytes that differ from `whole` in one to three places, or end early, or are another file
+    altogether.
+    """
     if draw(st.integers(0, 9)) == 0:
         return draw(st.sampled_from(FOREIGN) | st.binary(max_size=64))
     found = whole
@@ -42,7 +88,9 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
 
 @st.composite
 def damaged_json(draw: st.DrawFn, value: Any) -> Any:
-    """A JSON value in which one or two places hold something else, are missing, or are there as well."""
+    """A JSON value in which one or two places hold something else, are missing, or are there as
+    well.
+    """
     found = copy.deepcopy(value)
     for _ in range(draw(st.integers(1, 2))):
         holders = list(_holders(found))
@@ -74,7 +122,9 @@ def damaged_lines(whole: bytes) -> st.SearchStrategy[bytes]:
 
 
 def damaged_document(whole: bytes) -> st.SearchStrategy[bytes]:
-    return damaged(whole) | damaged_json(json.loads(whole)).map(lambda value: json.dumps(value).encode())
+    return damaged(whole) | damaged_json(json.loads(whole)).map(
+        lambda value: json.dumps(value).encode()
+    )
 
 
 @contextmanager
@@ -84,7 +134,8 @@ def bounded() -> Iterator[None]:
     def late(*_: Any) -> None:
         raise TimeoutError(f"still reading after {LONGEST_S} s")
 
-    before, limit = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, late)
+    limit = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MOST_BYTES, limit[1]))
     signal.alarm(LONGEST_S)
@@ -98,7 +149,13 @@ def bounded() -> Iterator[None]:
 
 def _holders(value: Any) -> Iterator[tuple[Any, Any]]:
     """(container, key or index) of every value inside a JSON value."""
-    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    places = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in places:
         yield value, key
         yield from _holders(inner)
@@ -131,7 +188,9 @@ def _overwritten(draw: st.DrawFn, whole: bytes) -> bytes:
 
 
 class Repeatable(providers.HypothesisProvider):
-    """Draws the same whatever else is imported: hypothesis itself mixes in constants of the modules loaded so far."""
+    """Draws the same whatever else is imported: hypothesis itself mixes in constants of the modules
+    loaded so far.
+    """
 
     def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:
         return None
@@ -163,7 +222,9 @@ class Reader:
 
 
 def survives(made: Reader) -> None:
-    """Read a file in as many malformed states as its reader says: accepted, or refused in a line that names it."""
+    """Read a file in as many malformed states as its reader says: accepted, or refused in a line
+    that names it.
+    """
     whole = made.path.read_bytes()
 
     @settings(max_examples=made.files, **SETTINGS)

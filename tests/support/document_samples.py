@@ -1,4 +1,6 @@
-"""Small documents of the kinds that are often read badly, with what must and must not be read from each."""
+"""Small documents of the kinds that are often read badly, with what must and must not be read from
+each.
+"""
 
 from typing import NamedTuple
 
@@ -18,7 +20,9 @@ def column(x: float, lines: list[str], top: float = 700) -> list[Placed]:
 
 
 def by_rows(*columns: list[Placed]) -> list[Placed]:
-    return sorted((one for each in columns for one in each), key=lambda placed: (-placed[1], placed[0]))
+    return sorted(
+        (one for each in columns for one in each), key=lambda placed: (-placed[1], placed[0])
+    )
 
 
 LEFT = [
@@ -35,14 +39,27 @@ RIGHT = [
     "the bridge in the north is the only way",
     "to reach the island.",
 ]
-LEFT_TEXT, RIGHT_TEXT = " ".join(LEFT), " ".join(RIGHT)
-PUMPS = [("Pump", "Pressure", "Price"), ("P7", "12 bar", "90"), ("P9 large", "16 bar", "140"), ("P12", "25 bar", "210")]
+LEFT_TEXT = " ".join(LEFT)
+RIGHT_TEXT = " ".join(RIGHT)
+PUMPS = [
+    ("Pump", "Pressure", "Price"),
+    ("P7", "12 bar", "90"),
+    ("P9 large", "16 bar", "140"),
+    ("P12", "25 bar", "210"),
+]
 ROWS = "\n".join(f"| {' | '.join(cells)} |" for cells in PUMPS)
-TABLE = [(60 + 150 * i, 700 - 14 * j, cell) for j, cells in enumerate(PUMPS) for i, cell in enumerate(cells)]
+TABLE = [
+    (60 + 150 * i, 700 - 14 * j, cell)
+    for j, cells in enumerate(PUMPS)
+    for i, cell in enumerate(cells)
+]
 WRAPPED = [(60, 644, "P14"), (210, 644, "30 bar, only"), (360, 644, "300"), (210, 632, "in summer")]
-YEARS = [[f"Part {n} tells of year 18{n}4.", f"It rained in {20 - n} of its weeks."] for n in range(1, 5)]
+YEARS = [
+    [f"Part {n} tells of year 18{n}4.", f"It rained in {20 - n} of its weeks."] for n in range(1, 5)
+]
 BOOK = [
-    [(60, 800, "Port Amsel Gazette"), (500, 800, f"Page {n}"), *column(60, lines)] for n, lines in enumerate(YEARS, 1)
+    [(60, 800, "Port Amsel Gazette"), (500, 800, f"Page {n}"), *column(60, lines)]
+    for n, lines in enumerate(YEARS, 1)
 ]
 FAULTS = [
     ("The pump makes a loud noise when", "Open the valve and let out the"),
@@ -52,11 +69,20 @@ FAULTS = [
     ("The door of the lid cannot be", "Turn the key twice and press"),
     ("opened with the key", "the handle down"),
 ]
-STEPS = [*column(60, ["1.", "2.", "3."]), *column(90, ["Close the valve.", "Open the lid.", "Wait an hour."])]
+STEPS = [
+    *column(60, ["1.", "2.", "3."]),
+    *column(90, ["Close the valve.", "Open the lid.", "Wait an hour."]),
+]
 GLUED = ["Thelighthousestandsonthecliffabovetheharbour", "andwasbuiltbythetownlongago."]
-PROSE = "The harbour of Port Amsel is the oldest of the coast and its master lives in the tower by the gate. " * 6
+PROSE = (
+    "The harbour of Port Amsel is the oldest of the coast and its master lives in the tower by the gate. "
+    * 6
+)
 MENU = "".join(f"<li><a href='/{i}'>Entry {i}</a></li>" for i in range(9))
-LINKS = "".join(f"<li><a href='/{i}'>Entry {i} of a long list of links to other pages</a></li>" for i in range(200))
+LINKS = "".join(
+    f"<li><a href='/{i}'>Entry {i} of a long list of links to other pages</a></li>"
+    for i in range(200)
+)
 PAGE = f"""<html><head><title>Harbour rules</title></head><body><nav><ul>{MENU}</ul></nav><main><h1>Rules</h1>
 <p>{PROSE}</p><h2>Pressure</h2><aside class="admonition warning"><p class="admonition-title">Warning</p>
 <p>Never exceed 12 bar.</p></aside><ul><li>Close the valve.<ul><li>Slowly.</li></ul></li><li>Wait.</li></ul>
@@ -97,18 +123,28 @@ SAMPLES = {
         placed_pdf([(60, 740, "Prices of the pumps."), *TABLE, (60, 600, "All prices in crowns.")]),
         (f"Prices of the pumps.\n\n{ROWS}\n\nAll prices in crowns.",),
     ),
-    "wrapped-table.pdf": Sample(placed_pdf([*TABLE, *WRAPPED]), ("| P14 | 30 bar, only in summer | 300 |",)),
-    "running-heads.pdf": Sample(placed_pdf(*BOOK), tuple(map(" ".join, YEARS)), ("Gazette", "Page")),
+    "wrapped-table.pdf": Sample(
+        placed_pdf([*TABLE, *WRAPPED]), ("| P14 | 30 bar, only in summer | 300 |",)
+    ),
+    "running-heads.pdf": Sample(
+        placed_pdf(*BOOK), tuple(map(" ".join, YEARS)), ("Gazette", "Page")
+    ),
     "columns-by-row.pdf": Sample(
         placed_pdf([(60, 740, "Port Amsel"), *by_rows(column(60, LEFT), column(330, RIGHT))]),
         (f"Port Amsel\n\n{LEFT_TEXT}\n\n{RIGHT_TEXT}",),
     ),
     "columns-and-table.pdf": Sample(
-        placed_pdf([*by_rows(column(60, LEFT), column(330, RIGHT)), *((x / 2, y - 90, cell) for x, y, cell in TABLE)]),
+        placed_pdf(
+            [
+                *by_rows(column(60, LEFT), column(330, RIGHT)),
+                *((x / 2, y - 90, cell) for x, y, cell in TABLE),
+            ]
+        ),
         (f"{LEFT_TEXT}\n\n{RIGHT_TEXT}\n\n{ROWS}",),
     ),
     "short-columns.pdf": Sample(
-        placed_pdf(by_rows(column(60, LEFT[:3]), column(275, RIGHT[:3]))), (" ".join(LEFT[:3]), " ".join(RIGHT[:3]))
+        placed_pdf(by_rows(column(60, LEFT[:3]), column(275, RIGHT[:3]))),
+        (" ".join(LEFT[:3]), " ".join(RIGHT[:3])),
     ),
     "table-of-sentences.pdf": Sample(
         placed_pdf(
@@ -118,20 +154,32 @@ SAMPLES = {
                 for j, cell in enumerate(row)
             ]
         ),
-        ("| The pump makes a loud noise when it is switched on | Open the valve and let out the air, then close it |",),
+        (
+            "| The pump makes a loud noise when it is switched on | Open the valve and let out the air, then close it |",
+        ),
     ),
     "columns-in-order.pdf": Sample(
         placed_pdf([*column(60, LEFT), *column(330, RIGHT[:-1])]), (LEFT_TEXT, " ".join(RIGHT[:-1]))
     ),
-    "steps.pdf": Sample(placed_pdf(by_rows(STEPS)), ("1. Close the valve. 2. Open the lid. 3. Wait an hour.",), ("|",)),
-    "glued.pdf": Sample(pdf(GLUED), ("harbour",), warning="1 of 1 pages hold words run together, the first is page 1"),
+    "steps.pdf": Sample(
+        placed_pdf(by_rows(STEPS)),
+        ("1. Close the valve. 2. Open the lid. 3. Wait an hour.",),
+        ("|",),
+    ),
+    "glued.pdf": Sample(
+        pdf(GLUED),
+        ("harbour",),
+        warning="1 of 1 pages hold words run together, the first is page 1",
+    ),
     "stamp.pdf": Sample(
         pdf([LEFT_TEXT], ["Scan 12"], image=2),
         (LEFT_TEXT,),
         warning="1 of 2 pages hold almost no text, the first is page 2",
     ),
     "outlines.pdf": Sample(
-        pdf([LEFT_TEXT] * 9, ["x"]), (LEFT_TEXT,), warning="1 of 2 pages hold almost no text, the first is page 2"
+        pdf([LEFT_TEXT] * 9, ["x"]),
+        (LEFT_TEXT,),
+        warning="1 of 2 pages hold almost no text, the first is page 2",
     ),
     "table-and-form.pdf": Sample(
         placed_pdf(TABLE, form=LEFT_TEXT),
@@ -182,7 +230,10 @@ SAMPLES = {
         "of the page's text was recognised as content",
     ),
     "notes.md": Sample(
-        NOTES.encode(), ("Intro text.\n\n# Opening *hours*\n\nAt six.",), ("tags", "---"), title="The bakery"
+        NOTES.encode(),
+        ("Intro text.\n\n# Opening *hours*\n\nAt six.",),
+        ("tags", "---"),
+        title="The bakery",
     ),
     "unicode.txt": Sample(FORMS.encode(), ("Das Café der office, 43 m, Leuchtturm.",)),
 }

@@ -22,7 +22,9 @@ class Reply:
 
 def says(text: Any) -> Reply:
     """A chat completion with this content."""
-    return Reply(json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode())
+    return Reply(
+        json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
+    )
 
 
 def streams(*pieces: str, done: bool = True, **usage: Any) -> Reply:
@@ -38,7 +40,10 @@ def streams(*pieces: str, done: bool = True, **usage: Any) -> Reply:
 
 def sse(*events: Any, done: bool = True) -> Reply:
     """A stream of these events as they are."""
-    return Reply("".join(f"data: {json.dumps(event)}\n\n" for event in events).encode() + b"data: [DONE]\n\n" * done)
+    return Reply(
+        "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+        + b"data: [DONE]\n\n" * done
+    )
 
 
 def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
@@ -60,7 +65,8 @@ def served(
     whole: Callable[[dict[str, Any]], Reply] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Served]:
-    """Serve the replies in turn, the last one for ever, or what a function of the last message or the prompt says.
+    """Serve the replies in turn, the last one for ever, or what a function of the last message or
+    the prompt says.
 
     `whole` is a function of the request's body.
 
@@ -75,7 +81,9 @@ def served(
             if whole:
                 reply = whole(body)
             elif callable(replies):
-                reply = replies(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
+                reply = replies(
+                    body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+                )
             else:
                 reply = left.pop(0) if len(left) > 1 else left[0]
             if reply.status == 0:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-D, FFN = 32, 64
+D = 32
+FFN = 64
 BYTES = [chr(b) for b in range(33, 127)]  # those that byte-level BPE writes as themselves
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "Ġ", "Ċ", "ĊĊ", "ll", "hell"]
 MERGES = ["Ċ Ċ", "l l"]
@@ -27,27 +28,36 @@ def write_gguf(
     split: int = 0,
     **keys: Any,
 ) -> dict[str, Any]:
-    """A random decoder of one layer with a tokenizer of single bytes and few merges; returns its tensors.
+    """A random decoder of one layer with a tokenizer of single bytes and few merges; returns its
+    tensors.
 
-    Args:
-        types: ggml's type of a tensor by the last word of its name but one; random blocks are its bytes.
-        tensors: others besides, None: one that is left out.
-        split: tensors of a file, where there are several.
-        keys: values of `<architecture>.<key>`, `__` for a dot.
+    Args: types: ggml's type of a tensor by the last word of its name but one; random blocks are its
+        bytes. tensors: others besides, None: one that is left out. split: tensors of a file, where
+        there are several. keys: values of `<architecture>.<key>`, `__` for a dot.
     """
     gguf = pytest.importorskip("gguf")
     np = pytest.importorskip("numpy")
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
-    sizes = {"context_length": 64, "embedding_length": d, "block_count": 1, "feed_forward_length": ffn}
+    sizes = {
+        "context_length": 64,
+        "embedding_length": d,
+        "block_count": 1,
+        "feed_forward_length": ffn,
+    }
     sizes |= {"attention.head_count": 2, "attention.head_count_kv": 1}
     for key, value in (sizes | {k.replace("__", "."): v for k, v in keys.items()}).items():
-        add = {str: writer.add_string, float: writer.add_float32}.get(type(value), writer.add_uint32)
+        add = {str: writer.add_string, float: writer.add_float32}.get(
+            type(value), writer.add_uint32
+        )
         add(f"{architecture}.{key}", value)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(5000.0)
     write_tokenizer(writer, pre)
-    rng, values = np.random.default_rng(0), {}
-    for name, size in (tensor_sizes(architecture, d, ffn) | {"output.weight": (len(TOKENS), d)}).items():
+    rng = np.random.default_rng(0)
+    values = {}
+    for name, size in (
+        tensor_sizes(architecture, d, ffn) | {"output.weight": (len(TOKENS), d)}
+    ).items():
         kind = gguf.GGMLQuantizationType[type_of(name, types or {})]
         if name not in (tensors or {}):
             values[name] = blocks(rng, size, kind)
@@ -89,20 +99,32 @@ def write_sentencepiece(writer: Any) -> None:
     writer.add_tokenizer_model("llama")
     writer.add_token_list([*tokens, *(f"<pad{i}>" for i in range(len(TOKENS) - len(tokens)))])
     writer.add_token_scores([float(-i) for i in range(len(TOKENS))])
-    writer.add_token_types([2, 3, 3, *[6] * len(bytewise), *[1] * (len(TOKENS) - 3 - len(bytewise))])
+    writer.add_token_types(
+        [2, 3, 3, *[6] * len(bytewise), *[1] * (len(TOKENS) - 3 - len(bytewise))]
+    )
 
 
 def tensor_sizes(architecture: str, d: int, ffn: int) -> dict[str, tuple[int, ...]]:
     block = {"attn_q": (d, d), "attn_k": (d // 2, d), "attn_v": (d // 2, d), "attn_output": (d, d)}
     block |= {"ffn_gate": (ffn, d), "ffn_up": (ffn, d), "ffn_down": (d, ffn)}
-    sizes: dict[str, tuple[int, ...]] = {f"blk.0.{name}.weight": size for name, size in block.items()}
+    sizes: dict[str, tuple[int, ...]] = {
+        f"blk.0.{name}.weight": size for name, size in block.items()
+    }
     sizes |= {f"blk.0.{name}.weight": (d,) for name in ("attn_norm", "ffn_norm")}
     if architecture == "qwen2":
         sizes |= {f"blk.0.{name}.bias": block[name][:1] for name in ("attn_q", "attn_k", "attn_v")}
     return sizes | {"token_embd.weight": (len(TOKENS), d), "output_norm.weight": (d,)}
 
 
-HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+HALVES = {
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q8_0": (0,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+}
 
 
 def blocks(rng: Any, size: tuple[int, ...], kind: Any) -> Any:
@@ -126,5 +148,11 @@ def blocks(rng: Any, size: tuple[int, ...], kind: Any) -> Any:
     return raw.reshape(*size[:-1], -1)
 
 
-TYPES = {"attn_q": "Q4_K", "attn_k": "Q5_K", "attn_v": "Q6_K", "attn_output": "Q8_0", "ffn_gate": "Q4_0"}
+TYPES = {
+    "attn_q": "Q4_K",
+    "attn_k": "Q5_K",
+    "attn_v": "Q6_K",
+    "attn_output": "Q8_0",
+    "ffn_gate": "Q4_0",
+}
 TYPES |= {"ffn_up": "Q4_1", "ffn_down": "F16", "token_embd": "Q5_0", "output": "BF16"}

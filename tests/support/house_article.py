@@ -1,18 +1,24 @@
-"""An article of short sentences, its prompt, a decoder with room for it, and checks of the evidence found in it."""
+"""An article of short sentences, its prompt, a decoder with room for it, and checks of the evidence
+found in it.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import tiny_models
-from ragauge import methods
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Limits
-from ragauge.prompts import Prompt, build_prompt
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base import making, method
+from ragauge.methods.prompts import Prompt, build_prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
-ARTICLE = "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30)) + "\n\nNotes\n\nThe end."
+ARTICLE = (
+    "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30))
+    + "\n\nNotes\n\nThe end."
+)
 
 
 def long_lm(shape: Shape = tiny_models.LLAMA, context: int = 4096) -> LM:
@@ -20,21 +26,27 @@ def long_lm(shape: Shape = tiny_models.LLAMA, context: int = 4096) -> LM:
 
 
 def prompt_of(
-    *documents: tuple[str, str], question: str = "Where is house 7?", instruction: str = INSTRUCTION, **more: Any
+    *documents: tuple[str, str],
+    question: str = "Where is house 7?",
+    instruction: str = INSTRUCTION,
+    **more: Any,
 ) -> Prompt:
     """The prompt of some (title, text), or of the article alone."""
     tokenizer = more.pop("tokenizer", None) or tiny_models.byte_tokenizer()
     documents = documents or (("", ARTICLE),)
-    return build_prompt(question, documents, instruction=instruction, template="chat", tokenizer=tokenizer, **more)
+    return build_prompt(
+        question, documents, instruction=instruction, template="chat", tokenizer=tokenizer, **more
+    )
 
 
-def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> methods.Answer:
-    method, lm = methods.make(name, **options), lm or long_lm()
+def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> method.Answer:
+    method = making.make(name, **options)
+    lm = lm or long_lm()
     assert method.refusal(lm) is None
     return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
 
 
-def check_verbatim(answer: methods.Answer, prompt: Prompt) -> None:
+def check_verbatim(answer: method.Answer, prompt: Prompt) -> None:
     """Evidence is text of the documents, stripped, in their order and without overlaps."""
     assert answer.evidence
     for piece in answer.evidence:

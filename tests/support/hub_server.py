@@ -25,7 +25,8 @@ MODEL = {
 }
 OLD = {"config.json": b"{}", "pytorch_model.bin": b"pickle" * 10, "vocab.txt": b"a"}
 BARE = {"config.json": b"{}", "model.safetensors": b"safe" * 10}
-LARGE = (".safetensors", ".bin")  # kept by the hub in large-file storage, so that their sha256 is known
+# kept by the hub in large-file storage, so that their sha256 is known
+LARGE = (".safetensors", ".bin")
 
 
 class Hub(ThreadingHTTPServer):
@@ -34,7 +35,12 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.commit = COMMIT  # of every repository; no other is known
-        self.repositories = {"org/model": MODEL, "org/old": OLD, "org/bare": BARE, "org/empty": {"config.json": b"{}"}}
+        self.repositories = {
+            "org/model": MODEL,
+            "org/old": OLD,
+            "org/bare": BARE,
+            "org/empty": {"config.json": b"{}"},
+        }
         self.gated: set[str] = set()
         self.lies = False  # about the hashes of large files
         self.sent: list[str] = []
@@ -64,16 +70,29 @@ class Handler(Quiet, BaseHTTPRequestHandler):
             self._reply(404, b"{}", {"X-Error-Code": "RepoNotFound"})
         elif repository in self.server.gated:
             self._reply(403, b"{}", {"X-Error-Code": "GatedRepo"})
-        elif (asked := re.search(r"/(?:revision|tree)/(\w+)", path)) and asked[1] not in ("main", self.server.commit):
+        elif (asked := re.search(r"/(?:revision|tree)/(\w+)", path)) and asked[1] not in (
+            "main",
+            self.server.commit,
+        ):
             self._reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif "/tree/" in path:
             self._reply(200, json.dumps([self._entry(n, b) for n, b in files.items()]).encode())
         else:
             siblings = [{"rfilename": name} for name in files]
-            self._reply(200, json.dumps({"id": repository, "sha": self.server.commit, "siblings": siblings}).encode())
+            self._reply(
+                200,
+                json.dumps(
+                    {"id": repository, "sha": self.server.commit, "siblings": siblings}
+                ).encode(),
+            )
 
     def _entry(self, name: str, body: bytes) -> dict[str, object]:
-        entry: dict[str, object] = {"type": "file", "path": name, "size": len(body), "oid": self._oid(body)}
+        entry: dict[str, object] = {
+            "type": "file",
+            "path": name,
+            "size": len(body),
+            "oid": self._oid(body),
+        }
         if name.endswith(LARGE):
             entry["lfs"] = {"oid": self.server.sha256(body), "size": len(body), "pointerSize": 100}
         return entry

@@ -7,8 +7,8 @@ from matplotlib.text import Text
 
 from ragauge import registry
 from ragauge.config.loading import parse
-from ragauge.results import Runs, Table
-from ragauge.results.runs import unconfigured
+from ragauge.results.cells import Table
+from ragauge.results.runs import Runs, unconfigured
 
 
 def table(item: str, folder: Path, config: dict[str, Any] | None = None) -> Table:
@@ -27,7 +27,9 @@ def line(frame: Table, **keys: Any) -> dict[Any, Any]:
 
 
 def shown(item: str, frame: Table) -> str:
-    """Everything that is written in an item's figure of a table, which is laid out as it is for a file."""
+    """Everything that is written in an item's figure of a table, which is laid out as it is for a
+    file.
+    """
     figure = registry.module("item", item).draw(frame)
     figure.draw_without_rendering()
     return "\n".join(text.get_text() for text in figure.findobj(match=Text))

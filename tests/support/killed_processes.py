@@ -9,7 +9,9 @@ from ragauge.errors import UserError
 
 
 def in_child(work: Callable[[], Any]) -> int:
-    """Do the work in a forked process; return its exit code (2: a UserError) or minus the signal that killed it."""
+    """Do the work in a forked process; return its exit code (2: a UserError) or minus the signal
+    that killed it.
+    """
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -26,7 +28,9 @@ def in_child(work: Callable[[], Any]) -> int:
 
 
 def die_at(operation: int, calls: Iterable[tuple[Any, str]], after: bool = False) -> None:
-    """From now on the given one of these calls (owner, name) of this process, counted from 0, is its last."""
+    """From now on the given one of these calls (owner, name) of this process, counted from 0, is
+    its last.
+    """
     left = iter(range(operation, -1, -1))
 
     def dying(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,6 @@
-"""Tiny random checkpoints of every family that transformers has too, and how tests read them with either library."""
+"""Tiny random checkpoints of every family that transformers has too, and how tests read them with
+either library.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,9 +12,11 @@ import transformers
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ragauge.engines import LM, Decoder, Row, Span
 from ragauge.engines.checkpoint import read_shape, read_weights
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
 from ragauge.engines.passes import CallOptions, Reading
+from ragauge.engines.spans import Row, Span
 
 VOCAB = 97
 CONTEXT = 2048
@@ -25,10 +29,26 @@ ROPE: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-BLOOM: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "n_layer": 2, "bos_token_id": 1, "eos_token_id": 2}
-MPT: dict[str, Any] = {"vocab_size": VOCAB, "d_model": 48, "n_layers": 2, "max_seq_len": CONTEXT, "eos_token_id": 2}
+BLOOM: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 48,
+    "n_layer": 2,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+MPT: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "d_model": 48,
+    "n_layers": 2,
+    "max_seq_len": CONTEXT,
+    "eos_token_id": 2,
+}
 
-WIDTH, DIM, HEADS, KV_HEADS, FFN = 24, 8, (4, 6), (2, 3), (32, 64)
+WIDTH = 24
+DIM = 8
+HEADS = (4, 6)
+KV_HEADS = (2, 3)
+FFN = (32, 64)
 OPENELM: dict[str, Any] = {
     "model_type": "openelm",
     "vocab_size": VOCAB,
@@ -72,10 +92,22 @@ GEMMA: dict[str, Any] = {
     "num_hidden_layers": 3, "sliding_window_pattern": 2, "sliding_window": 8, "head_dim": 16,
     "query_pre_attn_scalar": 24,
 }  # fmt: skip
-GEMMA_ROPE = {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+GEMMA_ROPE = {
+    "full_attention": LINEAR,
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+}
 ORIGINAL = {"original_max_position_embeddings": 512}
-LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.5, 2.5], "long_factor": [2.0, 5.0, 9.0]}
-GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 2.5}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.5, 2.5],
+    "long_factor": [2.0, 5.0, 9.0],
+}
+GRANITE = {
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.5,
+}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": rope("Llama", 4),
     "llama_gqa_tied": rope("Llama", 2, tie_word_embeddings=True),
@@ -89,19 +121,31 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "qwen2_window": rope("Qwen2", 2, sliding_window=6, layer_types=LAYER_TYPES, **WINDOW),
     "qwen3_window": rope("Qwen3", 2, sliding_window=9, max_window_layers=1, head_dim=16, **WINDOW),
     "gemma3": rope("Gemma3Text", 2, **GEMMA),
-    "gemma3_linear": rope("Gemma3Text", 1, **GEMMA | {"final_logit_softcapping": 4.0, "rope_parameters": GEMMA_ROPE}),
+    "gemma3_linear": rope(
+        "Gemma3Text", 1, **GEMMA | {"final_logit_softcapping": 4.0, "rope_parameters": GEMMA_ROPE}
+    ),
     "phi3": rope("Phi3", 4, pad_token_id=0),
     "phi3_window": rope("Phi3", 2, pad_token_id=0, sliding_window=11),
-    "phi3_partial": rope("Phi3", 2, pad_token_id=0, partial_rotary_factor=0.75, tie_word_embeddings=True),
-    "phi4_mini": rope("Phi3", 2, pad_token_id=0, partial_rotary_factor=0.75, rope_parameters=LONGROPE, **ORIGINAL),
+    "phi3_partial": rope(
+        "Phi3", 2, pad_token_id=0, partial_rotary_factor=0.75, tie_word_embeddings=True
+    ),
+    "phi4_mini": rope(
+        "Phi3", 2, pad_token_id=0, partial_rotary_factor=0.75, rope_parameters=LONGROPE, **ORIGINAL
+    ),
     "smollm3": rope("SmolLM3", 2, pad_token_id=0, num_hidden_layers=3, no_rope_layer_interval=2),
-    "smollm3_window": rope("SmolLM3", 2, pad_token_id=0, no_rope_layers=[0, 1], sliding_window=7, **WINDOW),
+    "smollm3_window": rope(
+        "SmolLM3", 2, pad_token_id=0, no_rope_layers=[0, 1], sliding_window=7, **WINDOW
+    ),
     "olmo2": rope("Olmo2", 4),
     "olmo2_gqa": rope("Olmo2", 2, tie_word_embeddings=True),
     "granite": rope("Granite", 2, **GRANITE),
-    "granite_biases_tied": rope("Granite", 4, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **GRANITE),
+    "granite_biases_tied": rope(
+        "Granite", 4, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **GRANITE
+    ),
     "qwen3": rope("Qwen3", 2, head_dim=16),
-    "qwen3_tied_biases": rope("Qwen3", 1, head_dim=8, attention_bias=True, tie_word_embeddings=True),
+    "qwen3_tied_biases": rope(
+        "Qwen3", 1, head_dim=8, attention_bias=True, tie_word_embeddings=True
+    ),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
     "bloom_6_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=6),
     "mpt_4_heads": lambda: transformers.MptConfig(**MPT, n_heads=4),
@@ -111,11 +155,15 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 def build(name: str, **changes: Any) -> Any:
-    """A transformers model of the named configuration: random weights, norms and biases as well, fp32, eager."""
+    """A transformers model of the named configuration: random weights, norms and biases as well,
+    fp32, eager.
+    """
     config = CONFIGS[name]()
     for key, value in changes.items():
         setattr(config, key, value)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager"
+    ).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -154,9 +202,17 @@ def write_openelm(folder: Path, tensors: dict[str, Tensor], **changes: Any) -> P
     return folder
 
 
-def read(folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None, max_context: int | None = None) -> LM:
+def read(
+    folder: Path,
+    dtype: torch.dtype = torch.float32,
+    tokenizer: Any = None,
+    max_context: int | None = None,
+) -> LM:
     """Our decoder of a checkpoint folder."""
-    return LM(Decoder(read_shape(folder, max_context), read_weights(folder, dtype, torch.device("cpu"))), tokenizer)
+    return LM(
+        Decoder(read_shape(folder, max_context), read_weights(folder, dtype, torch.device("cpu"))),
+        tokenizer,
+    )
 
 
 def edit(path: Path, **changes: Any) -> None:
@@ -182,12 +238,21 @@ def reference_logits(model: Any, ids: Sequence[int]) -> Tensor:
 
 
 @torch.inference_mode()
-def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = None, chunk: int = 10**9) -> Tensor:
-    """Our logits of every token of a plain prompt that is read `chunk` tokens at a time: (token, vocab)."""
-    cache, parts = lm.new_cache(len(ids)), []
+def all_logits(
+    lm: LM, ids: Sequence[int], positions: Sequence[float] | None = None, chunk: int = 10**9
+) -> Tensor:
+    """Our logits of every token of a plain prompt that is read `chunk` tokens at a time: (token,
+    vocab).
+    """
+    cache = lm.new_cache(len(ids))
+    parts = []
     positions = positions or [float(i) for i in range(len(ids))]
     for start in range(0, len(ids), chunk):
-        piece = Row(ids[start : start + chunk], positions[start : start + chunk], (Span(0, start),) if start else ())
+        piece = Row(
+            ids[start : start + chunk],
+            positions[start : start + chunk],
+            (Span(0, start),) if start else (),
+        )
         parts.append(hidden(lm, cache, [piece]))
     return lm.decoder.logits(torch.cat(parts))
 

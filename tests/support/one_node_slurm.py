@@ -1,8 +1,10 @@
-"""A Slurm cluster of one node on this machine, to try the profile on; all that it writes lies in one folder.
+"""A Slurm cluster of one node on this machine, to try the profile on; all that it writes lies in
+one folder.
 
-python tests/support/one_node_slurm.py start FOLDER    start it; installs Slurm where it is missing (Debian, root)
-. FOLDER/env.sh                                        so that sbatch, squeue and Snakemake's profiles/slurm find it
-python tests/support/one_node_slurm.py stop FOLDER     end its jobs and its three daemons
+python tests/support/one_node_slurm.py start FOLDER    start it; installs Slurm where it is missing
+(Debian, root) . FOLDER/env.sh                                        so that sbatch, squeue and
+Snakemake's profiles/slurm find it python tests/support/one_node_slurm.py stop FOLDER     end its
+jobs and its three daemons
 """
 
 import json
@@ -20,8 +22,9 @@ from pathlib import Path
 DAEMONS = ("munged", "slurmctld", "slurmd")
 WAIT_S = 60
 
-# No accounting (squeue shows jobs for an hour after their end), no cgroups and no systemd, so that it runs in a
-# container. CPUs, memory and two GPUs are what jobs ask for and what the scheduler counts; no job meets a GPU.
+# No accounting (squeue shows jobs for an hour after their end), no cgroups and no systemd, so that
+# it runs in a container. CPUs, memory and two GPUs are what jobs ask for and what the scheduler
+# counts; no job meets a GPU.
 GPUS = "Name=gpu File=/dev/null,/dev/zero\n"
 CONFIGURATION = """\
 ClusterName=one
@@ -58,7 +61,9 @@ PartitionName=spare Nodes={host} MaxTime=INFINITE State=UP OverSubscribe=NO
 def missing() -> str | None:
     """Why no cluster can be started here; None where it can."""
     if not all(shutil.which(daemon) for daemon in DAEMONS) and not shutil.which("apt-get"):
-        return "needs Slurm and munge (slurmctld, slurmd, munged), or Debian's apt-get to install them"
+        return (
+            "needs Slurm and munge (slurmctld, slurmd, munged), or Debian's apt-get to install them"
+        )
     return None if os.geteuid() == 0 else "needs root, to start Slurm's daemons"
 
 
@@ -81,7 +86,11 @@ def start(folder: Path) -> dict[str, str]:
     }
     pids = {name: _daemon(folder / "log" / name, command) for name, command in commands.items()}
     (folder / "pids.json").write_text(json.dumps(pids))
-    if not _wait_until(lambda: _shown(["sinfo", "-h", "-o", "%T"], {**os.environ, **environment}).startswith("idle")):
+    if not _wait_until(
+        lambda: _shown(["sinfo", "-h", "-o", "%T"], {**os.environ, **environment}).startswith(
+            "idle"
+        )
+    ):
         stop(folder)
         raise RuntimeError(f"Slurm's node did not come up in {WAIT_S} s; {folder}/log says why")
     return environment
@@ -107,7 +116,11 @@ def install() -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], env=quiet, check=True)
     packages = ["slurm-wlm", "munge"]
-    subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=quiet, check=True)
+    subprocess.run(
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
+        env=quiet,
+        check=True,
+    )
 
 
 def _write_files(folder: Path) -> dict[str, str]:
@@ -121,18 +134,27 @@ def _write_files(folder: Path) -> dict[str, str]:
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
-    # Snakemake's plugin starts a job's step without SLURM_CONF, which a cluster in /etc/slurm does without.
+    # Snakemake's plugin starts a job's step without SLURM_CONF, which a cluster in /etc/slurm does
+    # without.
     step = folder / "bin" / "srun"
     step.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
     step.chmod(0o755)
-    environment = {"SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}"}
+    environment = {
+        "SLURM_CONF": f"{folder}/slurm.conf",
+        "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}",
+    }
     exports = [f"export SLURM_CONF='{folder}/slurm.conf'", f"export PATH='{folder}/bin':\"$PATH\""]
     (folder / "env.sh").write_text("\n".join(exports) + "\n")
     return environment
 
 
 def _munged(folder: Path) -> list[str]:
-    paths = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "munge.seed"}
+    paths = {
+        "key-file": "munge.key",
+        "socket": "munge.socket",
+        "pid-file": "munged.pid",
+        "seed-file": "munge.seed",
+    }
     options = [f"--{option}={folder / name}" for option, name in paths.items()]
     return ["munged", "--foreground", "--force", *options]
 
@@ -150,7 +172,10 @@ def _free_ports(count: int) -> list[int]:
 def _daemon(log: Path, command: Sequence[str]) -> int:
     """The process id of a daemon that outlives this process, which therefore does not wait for it."""
     append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644)]
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644),
+    ]
     files.append((os.POSIX_SPAWN_DUP2, 1, 2))
     return os.posix_spawnp(command[0], command, os.environ, file_actions=files, setsid=True)
 

@@ -1,4 +1,6 @@
-"""Packages with components, as if they were installed: files and the metadata that an installer writes."""
+"""Packages with components, as if they were installed: files and the metadata that an installer
+writes.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +43,10 @@ def installer(folder: Path) -> Iterator[Install]:
     forget()
 
     def install(
-        package: str, points: Mapping[str, Mapping[str, str]], files: Mapping[str, str], version: str = "1.0"
+        package: str,
+        points: Mapping[str, Mapping[str, str]],
+        files: Mapping[str, str],
+        version: str = "1.0",
     ) -> Path:
         write(folder, package, points, files, version)
         forget()
@@ -58,7 +63,11 @@ def installer(folder: Path) -> Iterator[Install]:
 
 
 def write(
-    folder: Path, package: str, points: Mapping[str, Mapping[str, str]], files: Mapping[str, str], version: str
+    folder: Path,
+    package: str,
+    points: Mapping[str, Mapping[str, str]],
+    files: Mapping[str, str],
+    version: str,
 ) -> None:
     """The files of a package, its metadata and its entry points by group and name."""
     for name, text in files.items():
@@ -71,7 +80,10 @@ def write(
     about = folder / f"{package.replace('-', '_')}-{version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in named.items()) for group, named in points.items()]
+    lines = [
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in named.items())
+        for group, named in points.items()
+    ]
     (about / "entry_points.txt").write_text("\n".join(lines))
 
 

@@ -1,9 +1,9 @@
 """Python, ragauge and snakemake as forks of one process that has imported the heavy libraries.
 
-A command of a workflow takes seconds to import torch, pandas and snakemake, and less than one to do its work on a tiny
-model. `Preloaded` starts a process that has them and writes commands of those names, which have it fork: a fork has the
-caller's arguments, folder, environment and open files, and imports ragauge itself. It ends with the command that asked
-for it, however that ends.
+A command of a workflow takes seconds to import torch, pandas and snakemake, and less than one to do
+its work on a tiny model. `Preloaded` starts a process that has them and writes commands of those
+names, which have it fork: a fork has the caller's arguments, folder, environment and open files,
+and imports ragauge itself. It ends with the command that asked for it, however that ends.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Preloaded:
         address = str(folder / "socket")
         for name, prefix in COMMANDS.items():
             command = folder / name
-            command.write_text(COMMAND.format(python=sys.executable, address=address, prefix=prefix))
+            command.write_text(
+                COMMAND.format(python=sys.executable, address=address, prefix=prefix)
+            )
             command.chmod(0o755)
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         env.pop("PYTHONPATH", None)  # each fork has the caller's
@@ -85,10 +87,16 @@ class Preloaded:
 
     def __enter__(self) -> Preloaded:
         assert self.process.stdout is not None
-        assert "ready\n" in iter(self.process.stdout.readline, "")  # after what libraries may have said
+        # after what libraries may have said
+        assert "ready\n" in iter(self.process.stdout.readline, "")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         left = psutil.Process(self.process.pid).children(recursive=True)
         with self.process:
             self.process.kill()
@@ -101,7 +109,9 @@ class Preloaded:
         path = f"{self.folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **more}
 
-    def run(self, command: str, *arguments: str, folder: Path | None = None, **environment: str) -> str:
+    def run(
+        self, command: str, *arguments: str, folder: Path | None = None, **environment: str
+    ) -> str:
         """What a command prints; it must succeed."""
         done = subprocess.run(
             [str(self.folder / command), *arguments],
@@ -116,7 +126,11 @@ class Preloaded:
         return done.stdout
 
     def working(self, folder: Path) -> list[psutil.Process]:
-        return [fork for fork in psutil.Process(self.process.pid).children() if fork.cwd() == str(folder)]
+        return [
+            fork
+            for fork in psutil.Process(self.process.pid).children()
+            if fork.cwd() == str(folder)
+        ]
 
 
 def serve(address: str, libraries: Sequence[str]) -> None:
@@ -194,13 +208,15 @@ def _status(arguments: list[str]) -> int:
 
 
 def _python(arguments: list[str]) -> None:
-    sys.executable = str(Path(sys.argv[1]).with_name("python"))  # what this process starts is a fork, too
+    # what this process starts is a fork, too
+    sys.executable = str(Path(sys.argv[1]).with_name("python"))
     if arguments[0] in FLAGS:
         del arguments[0]
     first, *rest = arguments
     places = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     if first == "-c":
-        sys.argv, sys.path[:0] = ["-c", *rest[1:]], ["", *places]
+        sys.argv = ["-c", *rest[1:]]
+        sys.path[:0] = ["", *places]
         sys.modules["__main__"] = main = ModuleType("__main__")
         exec(compile(rest[0], "<string>", "exec"), vars(main))
     elif first == "-m":

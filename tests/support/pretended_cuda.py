@@ -1,8 +1,10 @@
-"""A pretended GPU: operators run on the host, with real values, under CUDA's rules of what may meet in one of them.
+"""A pretended GPU: operators run on the host, with real values, under CUDA's rules of what may meet
+in one of them.
 
-An operator refuses host tensors beside those on the GPU, with CUDA's two exceptions: a tensor without dimensions in an
-element-wise operator, and indices of a tensor on the GPU. A captured graph replays the operators of its capture, which
-refuses to wait for the host. Not rehearsed: kernels and their data types, random numbers, memory, streams that overlap.
+An operator refuses host tensors beside those on the GPU, with CUDA's two exceptions: a tensor
+without dimensions in an element-wise operator, and indices of a tensor on the GPU. A captured graph
+replays the operators of its capture, which refuses to wait for the host. Not rehearsed: kernels and
+their data types, random numbers, memory, streams that overlap.
 """
 
 import threading
@@ -18,14 +20,27 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-CUDA, HOST = torch.device("cuda", 0), torch.device("cpu")
-INNER = torch.device("lazy", 0)  # what torch itself takes it for: a device that every build knows and none computes on
+CUDA = torch.device("cuda", 0)
+HOST = torch.device("cpu")
+# what torch itself takes it for: a device that every build knows and none computes on
+INNER = torch.device("lazy", 0)
 aten = torch.ops.aten
 COPIES = (aten.copy_.default, aten._to_copy.default)
-INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
-BY_NUMBER = (aten.fill_.Tensor, aten.masked_fill.Tensor, aten.masked_fill_.Tensor, aten.index_fill_.int_Tensor)
+INDEXING = (
+    aten.index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+    aten._index_put_impl_.default,
+)
+BY_NUMBER = (
+    aten.fill_.Tensor,
+    aten.masked_fill.Tensor,
+    aten.masked_fill_.Tensor,
+    aten.index_fill_.int_Tensor,
+)
 READ_BACK = (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default)
-AT_ONCE = {  # of operators that torch computes by others, those that on the GPU alone can do nothing wrong
+# of operators that torch computes by others, those that on the GPU alone can do nothing wrong
+AT_ONCE = {
     aten.chunk.default, aten.flatten.using_ints, aten.linear.default, aten.matmul.default, aten.narrow.default,
     aten.repeat_interleave.self_int, aten.reshape.default, aten.rms_norm.default, aten.type_as.default,
     aten.scaled_dot_product_attention.default, aten.to.dtype,
@@ -36,13 +51,19 @@ class Pretended(Tensor):
     """A tensor on the pretended GPU."""
 
     values: Tensor  # in host memory
-    device, is_cuda = property(lambda _: CUDA), property(lambda _: True)  # type: ignore[assignment]
+    device = property(lambda _: CUDA)
+    is_cuda = property(lambda _: True)  # type: ignore[assignment]
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, values: Tensor) -> "Pretended":
-        like = {"strides": values.stride(), "storage_offset": values.storage_offset(), "dtype": values.dtype}
-        with torch.inference_mode(False):  # a view of a tensor that was made outside must be one that was
+        like = {
+            "strides": values.stride(),
+            "storage_offset": values.storage_offset(),
+            "dtype": values.dtype,
+        }
+        # a view of a tensor that was made outside must be one that was
+        with torch.inference_mode(False):
             made: Pretended = Tensor._make_wrapper_subclass(cls, values.shape, device=INNER, **like)  # type: ignore[attr-defined]
         made.values = values
         return made
@@ -66,25 +87,35 @@ class Dispatch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else each operator is wrapped, against compilers, which takes longer than it does
+        # else each operator is wrapped, against compilers, which takes longer than it does
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return compute(func, args, kwargs or {})
 
 
 class Indexed(TorchFunctionMode):
-    """Numbers a device that has no number, which torch would ask the driver for; leaves tensors where they are."""
+    """Numbers a device that has no number, which torch would ask the driver for; leaves tensors
+    where they are.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not Tensor.to and (not kwargs or "device" not in kwargs):
             return func(*args, **kwargs or {})
 
         def indexed(value: Any) -> Any:
-            return CUDA if isinstance(value, str | torch.device) and str(value) in ("cuda", "cuda:0") else value
+            return (
+                CUDA
+                if isinstance(value, str | torch.device) and str(value) in ("cuda", "cuda:0")
+                else value
+            )
 
-        first, args, kwargs = args[:1], list(map(indexed, args[1:])), {n: indexed(v) for n, v in (kwargs or {}).items()}
+        first = args[:1]
+        args = list(map(indexed, args[1:]))
+        kwargs = {n: indexed(v) for n, v in (kwargs or {}).items()}
         if func is Tensor.to and isinstance(first[0], Pretended):
-            args, kwargs = [v for v in args if v != CUDA], {n: v for n, v in kwargs.items() if v != CUDA}
+            args = [v for v in args if v != CUDA]
+            kwargs = {n: v for n, v in kwargs.items() if v != CUDA}
             if all(value in (None, True, False) for value in (*args, *kwargs.values())):
                 return first[0]
         return func(*first, *args, **kwargs)
@@ -103,7 +134,9 @@ class Graph:
     def replay(self) -> None:
         with _disable_current_modes():
             for func, args, kwargs, results in self.operators:
-                for old, new in zip(leaves([results]), leaves([func(*args, **kwargs)]), strict=True):
+                for old, new in zip(
+                    leaves([results]), leaves([func(*args, **kwargs)]), strict=True
+                ):
                     if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
@@ -131,17 +164,27 @@ def leaves(values: Iterable[Any]) -> list[Any]:
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    return type(value)([mapped(change, v) for v in value]) if isinstance(value, (list, tuple)) else change(value)
+    return (
+        type(value)([mapped(change, v) for v in value])
+        if isinstance(value, (list, tuple))
+        else change(value)
+    )
 
 
 def compute(func: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operator, on the device that CUDA would have it on; raises where CUDA would."""
-    given = [leaf for leaf in leaves([*args, *kwargs.values()]) if isinstance(leaf, (Tensor, torch.device))]
+    given = [
+        leaf
+        for leaf in leaves([*args, *kwargs.values()])
+        if isinstance(leaf, (Tensor, torch.device))
+    ]
     device = next((leaf.type for leaf in given if isinstance(leaf, torch.device)), None)
     on_gpu = [leaf for leaf in given if isinstance(leaf, Pretended)]
     if not on_gpu and device not in ("cuda", "lazy"):
         return func(*args, **kwargs)
-    on_host = [leaf for leaf in given if isinstance(leaf, Tensor) and not isinstance(leaf, Pretended)]
+    on_host = [
+        leaf for leaf in given if isinstance(leaf, Tensor) and not isinstance(leaf, Pretended)
+    ]
     if is_composite(func) and (on_host or func not in AT_ONCE):
         with Dispatch():
             return func.decompose(*args, **kwargs)
@@ -150,9 +193,16 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
         return 0  # plain operators, which are seen one by one
 
     def to_host(leaf: Any) -> Any:
-        return HOST if isinstance(leaf, torch.device) else leaf.values if isinstance(leaf, Pretended) else leaf
+        return (
+            HOST
+            if isinstance(leaf, torch.device)
+            else leaf.values
+            if isinstance(leaf, Pretended)
+            else leaf
+        )
 
-    args, kwargs = mapped(to_host, args), {name: mapped(to_host, value) for name, value in kwargs.items()}
+    args = mapped(to_host, args)
+    kwargs = {name: mapped(to_host, value) for name, value in kwargs.items()}
     results = func(*args, **kwargs | ({"pin_memory": False} if kwargs.get("pin_memory") else {}))
     if Graph.capturing and Graph.thread == threading.get_ident() and not func.is_view:
         Graph.capturing.operators.append((func, args, kwargs, results))
@@ -167,26 +217,38 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
 
 def synchronize(*_: Any) -> None:
     if Graph.capturing:
-        raise RuntimeError("CUDA error: operation would make the legacy stream depend on a capturing blocking stream")
+        raise RuntimeError(
+            "CUDA error: operation would make the legacy stream depend on a capturing blocking stream"
+        )
 
 
 def check(func: Any, args: Any, on_gpu: list[Pretended], on_host: list[Tensor]) -> None:
-    """Raise what CUDA raises where an operator's tensors may not meet, or while a graph is captured."""
+    """Raise what CUDA raises where an operator's tensors may not meet, or while a graph is
+    captured.
+    """
     waits = func in READ_BACK or (on_host and func in COPIES)
-    if Graph.capturing and (waits if Graph.thread == threading.get_ident() else Graph.guards_others):
+    if Graph.capturing and (
+        waits if Graph.thread == threading.get_ident() else Graph.guards_others
+    ):
         raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing ({func})")
     if func in COPIES or not on_gpu or not on_host:
         return
     if func in INDEXING:
-        is_allowed = isinstance(args[0], Pretended) and all(v.dim() == 0 or v.is_cuda for v in args[2:3])
+        is_allowed = isinstance(args[0], Pretended) and all(
+            v.dim() == 0 or v.is_cuda for v in args[2:3]
+        )
     else:
         elementwise = torch.Tag.pointwise in func.tags or func in BY_NUMBER
         few = len(on_host) == 1 or func is aten.where.self
         written = func._schema.is_mutable and not isinstance(args[0], Pretended)
-        is_allowed = elementwise and few and not written and all(leaf.dim() == 0 for leaf in on_host)
+        is_allowed = (
+            elementwise and few and not written and all(leaf.dim() == 0 for leaf in on_host)
+        )
     if not is_allowed:
         shapes = [tuple(leaf.shape) for leaf in on_host]
-        raise RuntimeError(f"Expected all tensors to be on the same device, but {func} got {shapes} on the host")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but {func} got {shapes} on the host"
+        )
 
 
 @contextmanager
@@ -212,17 +274,21 @@ def pretended() -> Iterator[None]:
         "get_rng_state": lambda *_: torch.zeros(1, dtype=torch.uint8),
         "device_count": lambda: 1,
         "mem_get_info": lambda *_: (1 << 34, 1 << 34),
-        "get_device_properties": lambda *_: SimpleNamespace(name="pretended", total_memory=1 << 34, major=8, minor=0),
+        "get_device_properties": lambda *_: SimpleNamespace(
+            name="pretended", total_memory=1 << 34, major=8, minor=0
+        ),
         "stream": lambda _: nullcontext(),
         "synchronize": synchronize,
         "CUDAGraph": Graph,
         "graph": Graph.capture,
     }
-    run, generator = threading.Thread.run, torch.Generator
+    run = threading.Thread.run
+    generator = torch.Generator
 
     @contextmanager
     def dispatched() -> Iterator[None]:  # of one thread
-        torch._C._set_only_lift_cpu_tensors(True)  # a new tensor is copied to its device by an operator
+        # a new tensor is copied to its device by an operator
+        torch._C._set_only_lift_cpu_tensors(True)
         with Dispatch(), Indexed():
             yield
         torch._C._set_only_lift_cpu_tensors(False)
@@ -232,13 +298,16 @@ def pretended() -> Iterator[None]:
             run(thread)
 
     swaps = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(True)  # a moved parameter stays the same object
+    # a moved parameter stays the same object
+    torch.__future__.set_swap_module_params_on_conversion(True)
     try:
         with pytest.MonkeyPatch.context() as patch, dispatched():
             for name, stub in stubs.items():
                 patch.setattr(torch.cuda, name, stub)
                 patch.setattr(torch.cuda.random, name, stub, raising=False)
-            patch.setattr(torch, "Generator", type("Generator", (), {"__new__": lambda *_, **__: generator()}))
+            patch.setattr(
+                torch, "Generator", type("Generator", (), {"__new__": lambda *_, **__: generator()})
+            )
             patch.setattr(threading.Thread, "run", run_dispatched)
             yield
     finally:

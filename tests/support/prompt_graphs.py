@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragauge.prompts import Name, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import Name, PromptGraph, Segment, unit_steps
 
 
 def generations(graph: PromptGraph) -> list[list[Name]]:
@@ -29,8 +29,11 @@ def mask(graph: PromptGraph) -> np.ndarray:
 
 def chain(segments: Sequence[tuple[Name, Sequence[int]]]) -> PromptGraph:
     """The naive prompt: each segment after the one before it, integer positions from 0."""
-    graph, at, parents = PromptGraph(), 0, tuple[Name, ...]()
+    graph = PromptGraph()
+    at = 0
+    parents = tuple[Name, ...]()
     for name, ids in segments:
         graph.add(Segment(name, ids, unit_steps(at, len(ids)), parents))
-        at, parents = at + len(ids), (name,)
+        at = at + len(ids)
+        parents = (name,)
     return graph

@@ -1,9 +1,17 @@
-"""Rates of the machine measured in milliseconds, no long wait for another try, where they are not what is tested."""
+"""Rates of the machine measured in milliseconds, no long wait for another try, where they are not
+what is tested.
+"""
 
 from ragauge.cost import machine
-from ragauge.retrieval.service import jobs
+from ragauge.pipelines.service import jobs
 
-SHORTENED = {"ATTEMPTS": 1, "BUDGET_S": 0.001, "PAUSE_S": 0.0, "CPU_READ_BYTES": 1 << 24, "CPU_MATMUL_SIDE": 64}
+SHORTENED = {
+    "ATTEMPTS": 1,
+    "BUDGET_S": 0.001,
+    "PAUSE_S": 0.0,
+    "CPU_READ_BYTES": 1 << 24,
+    "CPU_MATMUL_SIDE": 64,
+}
 
 
 def shorten() -> None:

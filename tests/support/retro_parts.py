@@ -1,4 +1,6 @@
-"""What the tests of retrieval-augmented generation share: an exact retriever, a database with its decoder on disk."""
+"""What the tests of retrieval-augmented generation share: an exact retriever, a database with its
+decoder on disk.
+"""
 
 import json
 import time
@@ -9,17 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ragauge.engines import LM
-from ragauge.generation.decoding import read_through
-from ragauge.generation.modes._cross_attention import CrossWeights
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.sizes import Sizes
-from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
-from ragauge.generation.specification import PipelineSpecification
-from ragauge.generation.windows import CHUNK, Windows
-from ragauge.retrieval.chunking import build_shard, gather, mark
-from ragauge.retrieval.retriever import About, Neighbours, Query
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.engines.lm import LM
+from ragauge.pipelines.database.chunking import build_shard, gather, mark
+from ragauge.pipelines.decoding import read_through
+from ragauge.pipelines.modes._cross_attention import CrossWeights
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.sizes import Sizes
+from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.pipelines.specification import PipelineSpecification
+from ragauge.pipelines.windows import CHUNK, Windows
 from ragauge.testing import write_checkpoint
 
 
@@ -29,20 +31,27 @@ def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:
 
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
-OF_ALL_LENGTHS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]  # neighbours in them are of several lengths
+# neighbours in them are of several lengths
+OF_ALL_LENGTHS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
 TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))  # a RETRO
 EXACT = About("exact", "tokenizer", "encoder", "l2", 14, 64, 260, 64)  # a server of them
 
 
 def write_database(root: Path, **changes: int) -> Path:
-    """`db`, of three articles with the last fifth of each held out, beside `model`, whose tokens it holds.
+    """`db`, of three articles with the last fifth of each held out, beside `model`, whose tokens it
+    holds.
 
     Args:
         changes: to the decoder's LlamaConfig.
     """
     model = write_checkpoint(root / "model", **changes)
     lines = [
-        {"title": name, "text": " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))}
+        {
+            "title": name,
+            "text": " ".join(
+                f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40)
+            ),
+        }
         for name in ("Oslo", "Rome", "Lima")
     ]
     (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -51,19 +60,31 @@ def write_database(root: Path, **changes: int) -> Path:
 
 
 def write_chunks(root: Path, name: str, model: str) -> None:
-    """A database of this name over the articles that `write_database` wrote, in the tokens of a model."""
-    build_shard(root / name, DatabaseSettings(corpus=str(root / "c.jsonl"), tokenizer=model, shards=1), 0)
+    """A database of this name over the articles that `write_database` wrote, in the tokens of a
+    model.
+    """
+    build_shard(
+        root / name, DatabaseSettings(corpus=str(root / "c.jsonl"), tokenizer=model, shards=1), 0
+    )
     mark(root / name, 1, 0)
     gather(root / name, 1)
 
 
-def specified(schedule: str, interval: int = CHUNK, task: str = "perplexity", **changes: Any) -> PipelineSpecification:
-    """A pipeline of the tiny decoder over 150 tokens, scored after the first query; changes: settings or fields."""
-    settings = {key: value for key, value in changes.items() if key in PipelineSettings.model_fields}
+def specified(
+    schedule: str, interval: int = CHUNK, task: str = "perplexity", **changes: Any
+) -> PipelineSpecification:
+    """A pipeline of the tiny decoder over 150 tokens, scored after the first query; changes:
+    settings or fields.
+    """
+    settings = {
+        key: value for key, value in changes.items() if key in PipelineSettings.model_fields
+    }
     others = {key: value for key, value in changes.items() if key not in settings}
     made = {"schedule": schedule, "interval": interval, "task": task, "tokens": 150}
     made |= {"scoring": "after_first_query", **settings}
-    return PipelineSpecification(pipeline=PipelineSettings(**made), model="tiny", database="db", **others)
+    return PipelineSpecification(
+        pipeline=PipelineSettings(**made), model="tiny", database="db", **others
+    )
 
 
 class ExactRetriever:
@@ -72,9 +93,15 @@ class ExactRetriever:
     A part holds every n-th chunk.
     """
 
-    def __init__(self, documents: Sequence[Sequence[int]], delay_s: float = 0.0, part: int = 0, of: int = 1) -> None:
+    def __init__(
+        self, documents: Sequence[Sequence[int]], delay_s: float = 0.0, part: int = 0, of: int = 1
+    ) -> None:
         self.delay_s, self.queries, self.fails_at = delay_s, list[Query](), -1
-        self.chunks = [(number, start) for number, text in enumerate(documents) for start in range(0, len(text), CHUNK)]
+        self.chunks = [
+            (number, start)
+            for number, text in enumerate(documents)
+            for start in range(0, len(text), CHUNK)
+        ]
         self.documents = [list(text) for text in documents]
         self.held = range(part, len(self.chunks), of)
 
@@ -96,11 +123,17 @@ class ExactRetriever:
         return [self._search(query) for query in queries]
 
     def _search(self, query: Query) -> Neighbours:
-        asked = query.tokens if query.tokens is not None else [ord(c) % 250 for c in query.text or ""]
+        asked = (
+            query.tokens if query.tokens is not None else [ord(c) % 250 for c in query.text or ""]
+        )
         found = {i: self.passage(i, query.continuation) for i in self.held}
-        distance = {i: len(asked) - sum(a == b for a, b in zip(asked, found[i][1], strict=False)) for i in found}
+        distance = {
+            i: len(asked) - sum(a == b for a, b in zip(asked, found[i][1], strict=False))
+            for i in found
+        }
         ids = np.array(sorted(distance, key=lambda i: distance[i])[: query.k], np.int64)
-        chunk, after = np.zeros((len(ids), CHUNK), np.int32), np.zeros((len(ids), query.continuation * CHUNK), np.int32)
+        chunk = np.zeros((len(ids), CHUNK), np.int32)
+        after = np.zeros((len(ids), query.continuation * CHUNK), np.int32)
         for place, i in enumerate(ids):
             text = found[i][1]
             chunk[place, : len(text[:CHUNK])] = text[:CHUNK]
@@ -120,19 +153,30 @@ class ExactRetriever:
 
 
 def logits_of(
-    model: Any, ids: Sequence[int], windows: Windows, documents: Sequence[Sequence[int]], step: int | None = None
+    model: Any,
+    ids: Sequence[int],
+    windows: Windows,
+    documents: Sequence[Sequence[int]],
+    step: int | None = None,
 ) -> tuple[torch.Tensor, list[list[list[int]]]]:
-    """Logits of a sequence that is read in steps of so many tokens, default: at once; the neighbours by window."""
+    """Logits of a sequence that is read in steps of so many tokens, default: at once; the
+    neighbours by window.
+    """
     reader = model.open(len(ids), 256)
     source = BlockingRetrieval(RetrievalOptions(ExactRetriever(documents)), windows, reader.note)
     stops = [*range(step or len(ids), len(ids), step or 1), len(ids)]
-    logits = torch.cat([part for stop in stops for *_, part in read_through(reader, ids, stop, source, windows)])
-    return logits, [source.options.texts(found, windows.part(i)) for i, found in enumerate(source.results)]
+    logits = torch.cat(
+        [part for stop in stops for *_, part in read_through(reader, ids, stop, source, windows)]
+    )
+    return logits, [
+        source.options.texts(found, windows.part(i)) for i, found in enumerate(source.results)
+    ]
 
 
 def cross_weights(lm: LM) -> CrossWeights:
     """Weights of cross-attention as training might leave them."""
-    made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
+    made = CrossWeights(lm.decoder, (0, 1), 1)
+    draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for place, weight in made.weights.items():
             noise = torch.randn(weight.shape, generator=draw).to(weight.device)

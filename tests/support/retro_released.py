@@ -1,4 +1,5 @@
-"""RETRO's architecture as Norlund et al. (2023) released it, once more and plainly: neighbours padded to one length.
+"""RETRO's architecture as Norlund et al. (2023) released it, once more and plainly: neighbours
+padded to one length.
 
 It works on a checkpoint's tensors by their released names and on the settings of its retro.json.
 """
@@ -13,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragauge import assets
-from ragauge.cli import main
-from ragauge.generation.modes._retro import RetroLM, read_folder
+from ragauge.assets import resolver
+from ragauge.cli._main import main
 from ragauge.io.records import SequenceRecord, read_kind
+from ragauge.pipelines.modes._retro import RetroLM, read_folder
 from retro_parts import write_chunks, write_database
 
-CHUNK, NEIGHBOUR = 64, 128
+CHUNK = 64
+NEIGHBOUR = 128
 MIXED = "multi_head_attention"
 BIAS = f"{MIXED}.positional_bias.relative_attention_bias.weight"
 SETTINGS: dict[str, Any] = {
@@ -56,10 +58,14 @@ def released_state(settings: Mapping[str, Any] = SETTINGS, seed: int = 0) -> dic
         "base.final_layer_norm.scale": (decoder,),
         "lm_head.weight": (settings["num_embeddings"], decoder),
     }
-    sides = ("dec", "base.decoder", decoder, encoder), ("enc", "base.encoder.layers", encoder, decoder)
+    sides = (
+        ("dec", "base.decoder", decoder, encoder),
+        ("enc", "base.encoder.layers", encoder, decoder),
+    )
     for side, at, width, source in sides:
         kind = "cca" if side == "dec" else "ca"
-        heads, ffn = settings[f"{side}_num_heads"], settings[f"{side}_ffn_dim"]
+        heads = settings[f"{side}_num_heads"]
+        ffn = settings[f"{side}_ffn_dim"]
         for layer in range(settings[f"{side}_num_layers"]):
             own, cross, forward = (f"{at}.{layer}.{part}" for part in range(3))
             shapes |= {f"{own}.ln.scale": (width,), f"{own}.qkv_proj.weight": (3 * width, width)}
@@ -69,10 +75,18 @@ def released_state(settings: Mapping[str, Any] = SETTINGS, seed: int = 0) -> dic
                 shapes |= {f"{cross}.ln.scale": (width,), f"{cross}.q_proj.weight": (width, width)}
                 shapes |= {f"{cross}.kv_proj.weight": (2 * width, source)}
                 shapes |= {f"{cross}.{MIXED}.final_proj.weight": (width, width)}
-                shapes |= {f"{cross}.{BIAS}": (settings[f"{side}_{kind}_pos_bias_num_buckets"], heads)}
-            shapes |= {f"{forward}.layer_norm.scale": (width,), f"{forward}.wo.weight": (width, ffn)}
+                shapes |= {
+                    f"{cross}.{BIAS}": (settings[f"{side}_{kind}_pos_bias_num_buckets"], heads)
+                }
+            shapes |= {
+                f"{forward}.layer_norm.scale": (width,),
+                f"{forward}.wo.weight": (width, ffn),
+            }
             shapes |= {f"{forward}.wi_{i}.weight": (ffn, width) for i in range(2)}
-    return {name: torch.randn(shape, generator=made) * _scale(name, shape) for name, shape in shapes.items()}
+    return {
+        name: torch.randn(shape, generator=made) * _scale(name, shape)
+        for name, shape in shapes.items()
+    }
 
 
 def _scale(name: str, shape: tuple[int, ...]) -> float:
@@ -83,28 +97,50 @@ def write_released(folder: Path, settings: Mapping[str, Any] = SETTINGS, seed: i
     """`model.ckpt` as PyTorch Lightning writes it, beside `retro.json`, in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "retro.json").write_text(json.dumps(dict(settings)))
-    trained = {"epoch": 0, "global_step": 3, "pytorch-lightning_version": "1.7.4", "loops": {"fit_loop": {}}}
+    trained = {
+        "epoch": 0,
+        "global_step": 3,
+        "pytorch-lightning_version": "1.7.4",
+        "loops": {"fit_loop": {}},
+    }
     state = released_state(settings, seed)
-    torch.save({**trained, "state_dict": state, "optimizer_states": [{"state": {}}]}, folder / "model.ckpt")
+    torch.save(
+        {**trained, "state_dict": state, "optimizer_states": [{"state": {}}]}, folder / "model.ckpt"
+    )
     return folder
 
 
 def write_beside_database(root: Path) -> Path:
-    """`released` beside databases: `own` in its tokens, `db` in those of `model`. RAGAUGE_HOME is the caller's."""
+    """`released` beside databases: `own` in its tokens, `db` in those of `model`. RAGAUGE_HOME is
+    the caller's.
+    """
     write_database(root)
-    shutil.copyfile(root / "model" / "tokenizer.json", write_released(root / "released") / "tokenizer.json")
+    shutil.copyfile(
+        root / "model" / "tokenizer.json", write_released(root / "released") / "tokenizer.json"
+    )
     write_chunks(root, "own", f"path:{root / 'released'}")
     return root
 
 
 def read_released(root: Path) -> RetroLM:
     """The checkpoint of `write_beside_database` in torch."""
-    return RetroLM(read_folder(assets.resolve(f"path:{root / 'released'}")))
+    return RetroLM(read_folder(resolver.resolve(f"path:{root / 'released'}")))
 
 
 def scored(root: Path, out: Path, *options: str) -> list[float]:
     """Likelihoods of two texts of `own` without neighbours, by the command line."""
-    common = ["piperag", "run", "--mode", "retro", "--schedule", "no_retrieval", "--tokens", "100", "--limit", "2"]
+    common = [
+        "piperag",
+        "run",
+        "--mode",
+        "retro",
+        "--schedule",
+        "no_retrieval",
+        "--tokens",
+        "100",
+        "--limit",
+        "2",
+    ]
     common += ["--scoring", "after_first_query", "--database", str(root / "own")]
     common += ["--model", f"path:{root / 'released'}", "--threads", "1"]
     assert main([*common, *options, "--out", str(out)]) == 0
@@ -115,28 +151,39 @@ class Released:
     """The model of a checkpoint."""
 
     def __init__(self, state: Mapping[str, Tensor], settings: Mapping[str, Any] = SETTINGS) -> None:
-        self.state, self.settings = state, settings
+        self.state = state
+        self.settings = settings
 
-    def logits(self, ids: Sequence[int], found: Sequence[Sequence[Sequence[int]]], interval: int) -> Tensor:
+    def logits(
+        self, ids: Sequence[int], found: Sequence[Sequence[Sequence[int]]], interval: int
+    ) -> Tensor:
         """(token, vocab) of a sequence, of whose window i `found[i]` are the neighbours."""
-        settings, x = self.settings, self.state["base.dec_embs.weight"][torch.tensor(list(ids))]
+        settings = self.settings
+        x = self.state["base.dec_embs.weight"][torch.tensor(list(ids))]
         causal = torch.ones(len(ids), len(ids)).tril()
         memories: list[Tensor] = []
-        real = [torch.tensor([_padded(text) for text in texts]) != 0 for texts in found]  # (neighbour, 128)
+        # (neighbour, 128)
+        real = [torch.tensor([_padded(text) for text in texts]) != 0 for texts in found]
         for layer in range(settings["dec_num_layers"]):
             at = f"base.decoder.{layer}"
-            x = x + self._self_attention(f"{at}.0", x, causal, settings["dec_num_heads"], bidirectional=False)
+            x = x + self._self_attention(
+                f"{at}.0", x, causal, settings["dec_num_heads"], bidirectional=False
+            )
             if layer == min(settings["dec_cca_layers"]):
                 memories = [
-                    self._encoded(texts, x[i * interval : i * interval + CHUNK]) for i, texts in enumerate(found)
+                    self._encoded(texts, x[i * interval : i * interval + CHUNK])
+                    for i, texts in enumerate(found)
                 ]
             if layer in settings["dec_cca_layers"]:
                 change = torch.zeros_like(x)
                 for i, memory in enumerate(memories):
                     start = CHUNK - 1 + i * interval
-                    some, mask = x[start : start + interval], real[i].flatten().float()
+                    some = x[start : start + interval]
+                    mask = real[i].flatten().float()
                     keys = memory.flatten(0, 1)  # neighbours end to end
-                    mixed = self._cross_attention(f"{at}.1", some, keys, mask, settings["dec_num_heads"])
+                    mixed = self._cross_attention(
+                        f"{at}.1", some, keys, mask, settings["dec_num_heads"]
+                    )
                     change[start : start + interval] = mixed if mask.any() else 0.0
                 x = x + change
             x = x + self._feed_forward(f"{at}.2", x)
@@ -144,12 +191,16 @@ class Released:
 
     def _encoded(self, texts: Sequence[Sequence[int]], query: Tensor) -> Tensor:
         """(neighbour, 128, width)."""
-        settings, made = self.settings, []
+        settings = self.settings
+        made = []
         for text in map(_padded, texts):
-            x, mask = self.state["base.encoder.enc_embs.weight"][torch.tensor(text)], (torch.tensor(text) != 0).float()
+            x = self.state["base.encoder.enc_embs.weight"][torch.tensor(text)]
+            mask = (torch.tensor(text) != 0).float()
             for layer in range(settings["enc_num_layers"]):
                 at = f"base.encoder.layers.{layer}"
-                x = x + self._self_attention(f"{at}.0", x, mask[None], settings["enc_num_heads"], bidirectional=True)
+                x = x + self._self_attention(
+                    f"{at}.0", x, mask[None], settings["enc_num_heads"], bidirectional=True
+                )
                 if layer in settings["enc_ca_layers"]:
                     x = x + self._cross_attention(
                         f"{at}.1", x, query, torch.ones(len(query)), settings["enc_num_heads"]
@@ -158,19 +209,35 @@ class Released:
             made.append(x)
         return torch.stack(made)
 
-    def _self_attention(self, at: str, x: Tensor, mask: Tensor, heads: int, *, bidirectional: bool) -> Tensor:
-        q, k, v = (self._norm(f"{at}.ln.scale", x) @ self.state[f"{at}.qkv_proj.weight"].T).chunk(3, -1)
+    def _self_attention(
+        self, at: str, x: Tensor, mask: Tensor, heads: int, *, bidirectional: bool
+    ) -> Tensor:
+        q, k, v = (self._norm(f"{at}.ln.scale", x) @ self.state[f"{at}.qkv_proj.weight"].T).chunk(
+            3, -1
+        )
         return self._attention(at, q, k, v, mask, heads, bidirectional=bidirectional)
 
-    def _cross_attention(self, at: str, x: Tensor, source: Tensor, mask: Tensor, heads: int) -> Tensor:
+    def _cross_attention(
+        self, at: str, x: Tensor, source: Tensor, mask: Tensor, heads: int
+    ) -> Tensor:
         q = self._norm(f"{at}.ln.scale", x) @ self.state[f"{at}.q_proj.weight"].T
         k, v = (source @ self.state[f"{at}.kv_proj.weight"].T).chunk(2, -1)
         return self._attention(at, q, k, v, mask[None], heads, bidirectional=True)
 
     def _attention(
-        self, at: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, *, bidirectional: bool
+        self,
+        at: str,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor,
+        heads: int,
+        *,
+        bidirectional: bool,
     ) -> Tensor:
-        table, dim, mixed = self.state[f"{at}.{BIAS}"], q.shape[1] // heads, []
+        table = self.state[f"{at}.{BIAS}"]
+        dim = q.shape[1] // heads
+        mixed = []
         count = len(table)
         most = count // 2 if bidirectional else 0
         least = most - (count - 1)
@@ -185,7 +252,11 @@ class Released:
     def _feed_forward(self, at: str, x: Tensor) -> Tensor:
         y = self._norm(f"{at}.layer_norm.scale", x)
         gate, up = (y @ self.state[f"{at}.wi_{i}.weight"].T for i in range(2))
-        return torch.nn.functional.gelu(gate, approximate="tanh") * up @ self.state[f"{at}.wo.weight"].T
+        return (
+            torch.nn.functional.gelu(gate, approximate="tanh")
+            * up
+            @ self.state[f"{at}.wo.weight"].T
+        )
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         root = x.norm(2, dim=-1, keepdim=True) * x.shape[-1] ** -0.5

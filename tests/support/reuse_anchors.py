@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from ragauge import methods
-from ragauge.engines import LM, Limits
-from ragauge.prompts import Prompt
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base import making
+from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 Variant = tuple[str, dict[str, Any]]
@@ -24,16 +25,28 @@ def compressed(inner: str, **options: Any) -> Variant:
 
 def parts(**options: Any) -> Variant:
     """Prefix-Scale-Recompute with these parts alone."""
-    return "prefix_scale_recompute", {"prefix": False, "temperature": 1.0, "scale": 1.0, "recompute": 0.0, **options}
+    return "prefix_scale_recompute", {
+        "prefix": False,
+        "temperature": 1.0,
+        "scale": 1.0,
+        "recompute": 0.0,
+        **options,
+    }
 
 
 INNER = ("naive", "naive_reuse", "superposition", "full_article")
-AWARE, UNAWARE = ("snapkv", "finch"), ("kvzip", "attention_matching", "expected_attention", "knorm", "keydiff")
+AWARE = ("snapkv", "finch")
+UNAWARE = ("kvzip", "attention_matching", "expected_attention", "knorm", "keydiff")
 
 
-def answered(lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS) -> tuple[list[int], Tensor | None]:
-    """The response, and the logits (vocab,) of its first token; None where the method chooses tokens by others."""
-    method, seen = methods.make(asked[0], **asked[1]), []
+def answered(
+    lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS
+) -> tuple[list[int], Tensor | None]:
+    """The response, and the logits (vocab,) of its first token; None where the method chooses
+    tokens by others.
+    """
+    method = making.make(asked[0], **asked[1])
+    seen = []
     assert method.refusal(lm) is None
     whole = lm.generate
 
@@ -47,13 +60,23 @@ def answered(lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS) ->
     return answer.ids, seen[0] if seen else None
 
 
-FIRST_TOKEN, ONE_DOCUMENT, WHOLE = "first token", "one document", "whole"  # of a prompt: its preamble, its documents
+FIRST_TOKEN = "first token"
+ONE_DOCUMENT = "one document"
+WHOLE = "whole"  # of a prompt: its preamble, its documents
 ANCHORS: list[tuple[Variant, Variant, str]] = [
     (variant("parallel_windows", shared_prefix=True), variant("naive"), ONE_DOCUMENT),
-    (variant("parallel_windows", shared_prefix=True, indent="right"), variant("naive"), ONE_DOCUMENT),
+    (
+        variant("parallel_windows", shared_prefix=True, indent="right"),
+        variant("naive"),
+        ONE_DOCUMENT,
+    ),
     (variant("parallel_windows"), variant("naive"), FIRST_TOKEN),
     (variant("parallel_windows", shared_prefix=True, windows=1), variant("naive"), WHOLE),
-    (variant("ape", temperature=1.0, scale=1.0), variant("parallel_windows", shared_prefix=True), WHOLE),
+    (
+        variant("ape", temperature=1.0, scale=1.0),
+        variant("parallel_windows", shared_prefix=True),
+        WHOLE,
+    ),
     (variant("parallel_experts", beta="none", gamma=0.0), variant("naive"), ONE_DOCUMENT),
     (variant("epic", tokens=10**6), variant("naive"), WHOLE),
     (variant("cache_blend", recompute=1.0), variant("naive"), WHOLE),
@@ -68,7 +91,11 @@ ANCHORS: list[tuple[Variant, Variant, str]] = [
     (parts(), variant("naive_reuse"), WHOLE),
     (parts(recompute=0.2), variant("cache_blend", recompute=0.2, criterion="key"), WHOLE),
     (parts(recompute=1.0, criterion="value"), variant("naive"), WHOLE),
-    (parts(temperature=0.8, scale=0.7, prefix=True), variant("ape", temperature=0.8, scale=0.7), FIRST_TOKEN),
+    (
+        parts(temperature=0.8, scale=0.7, prefix=True),
+        variant("ape", temperature=0.8, scale=0.7),
+        FIRST_TOKEN,
+    ),
     (variant("superposition", factor=1), variant("naive"), WHOLE),
     *[(compressed(inner, ratio=0.0), variant(inner), WHOLE) for inner in INNER],
     *[

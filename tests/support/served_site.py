@@ -21,16 +21,20 @@ class Quiet:
 
 
 class Site(ThreadingHTTPServer):
-    """One file at every address; `cut`, `failures`, `ranges` and `length` say how the server misbehaves."""
+    """One file at every address; `cut`, `failures`, `ranges` and `length` say how the server
+    misbehaves.
+    """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.body, self.etag = BODY, '"one"'
+        self.body = BODY
+        self.etag = '"one"'
         self.cut: list[int] = []  # bytes after which the next replies end early
         self.failures: list[int] = []  # status codes of the next replies
-        self.ranges, self.length = True, True
+        self.ranges = True
+        self.length = True
         self.asked: list[str | None] = []  # the Range header of each request
 
     def url(self, name: str = "file.bin") -> str:
@@ -53,7 +57,9 @@ class Handler(Quiet, BaseHTTPRequestHandler):
         body = site.body[start:]
         self.send_response(206 if start else 200)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(site.body) - 1}/{len(site.body)}")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(site.body) - 1}/{len(site.body)}"
+            )
         if site.etag:
             self.send_header("ETag", site.etag)
         if site.length:

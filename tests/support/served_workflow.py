@@ -1,4 +1,6 @@
-"""A tiny experiment whose pipelines ask a retrieval server that is a job of its own, and one that starts its own."""
+"""A tiny experiment whose pipelines ask a retrieval server that is a job of its own, and one that
+starts its own.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What the tests of the retrieval service share: a small searcher in memory, a server process of it, queries.
+"""What the tests of the retrieval service share: a small searcher in memory, a server process of
+it, queries.
 
     python tests/support/service_parts.py [--part 0 --of 3] [--port N]
 
@@ -17,25 +18,32 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import About, Neighbours, Query, Searcher, Stop
-from ragauge.retrieval.service.process import Running, running_command, serve
-from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Searcher, Stop
+from ragauge.pipelines.service.process import Running, running_command, serve
+from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.settings import ServerSettings
 
-CHUNK, VOCABULARY, LISTS = 8, 250, 16
-SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
+CHUNK = 8
+VOCABULARY = 250
+LISTS = 16
+SLEEP = "sleep"
+FAIL = "fail"
+HANG = "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
 ABOUT = About("toy", "tokenizer", "encoder", "l2", 400, LISTS, VOCABULARY, CHUNK)
 
 
 class Toy:
-    """Random chunks in 16 lists, of which a search scans the `nprobe` nearest; a part holds every n-th chunk."""
+    """Random chunks in 16 lists, of which a search scans the `nprobe` nearest; a part holds every
+    n-th chunk.
+    """
 
     def __init__(self, chunks: int = 400, part: int = 0, of: int = 1) -> None:
         draw = np.random.default_rng(0)
         self.tokens = draw.integers(1, VOCABULARY, (chunks, CHUNK)).astype(np.int32)
         self.lengths = draw.integers(1, CHUNK + 1, chunks).astype(np.int32)
         self.tokens[np.arange(CHUNK) >= self.lengths[:, None]] = 0
-        self.vectors = draw.integers(0, 4, (chunks, 3)).astype(np.float32)  # few places, so that many distances tie
+        # few places, so that many distances tie
+        self.vectors = draw.integers(0, 4, (chunks, 3)).astype(np.float32)
         self.centroids = draw.integers(0, 4, (LISTS, 3)).astype(np.float32)
         self.lists = ((self.vectors[:, None] - self.centroids) ** 2).sum(-1).argmin(1)
         self.documents = np.arange(chunks) // 5
@@ -56,17 +64,24 @@ class Toy:
         time.sleep({SLEEP: 0.5, HANG: 60.0}.get(text or "", 0.0))
 
     def _search(self, query: Query) -> Neighbours:
-        content = list(query.tokens) if query.tokens is not None else list((query.text or "").encode())
+        content = (
+            list(query.tokens) if query.tokens is not None else list((query.text or "").encode())
+        )
         vector = np.random.default_rng(content).integers(0, 4, 3).astype(np.float32)
-        nprobe = query.nprobe or (4 if query.budget_s is None else min(LISTS, max(1, int(query.budget_s * 100))))
+        nprobe = query.nprobe or (
+            4 if query.budget_s is None else min(LISTS, max(1, int(query.budget_s * 100)))
+        )
         scanned = ((self.centroids - vector) ** 2).sum(-1).argsort(kind="stable")[:nprobe]
         candidates = np.flatnonzero(self.held & np.isin(self.lists, scanned))
         distances = ((self.vectors[candidates] - vector) ** 2).sum(-1)
         nearest = np.lexsort((candidates, distances))[: query.k]
         return self._neighbours(query, candidates[nearest], distances[nearest], nprobe)
 
-    def _neighbours(self, query: Query, found: np.ndarray, distances: np.ndarray, nprobe: int) -> Neighbours:
-        k, width = query.k, query.continuation * CHUNK
+    def _neighbours(
+        self, query: Query, found: np.ndarray, distances: np.ndarray, nprobe: int
+    ) -> Neighbours:
+        k = query.k
+        width = query.continuation * CHUNK
         made = Neighbours(
             np.full(k, -1, np.int64), np.full(k, np.inf, np.float32), np.full(k, -1, np.int64),
             np.zeros((k, CHUNK), np.int32), np.zeros(k, np.int32),
@@ -74,9 +89,16 @@ class Toy:
             nprobe, {"encode": 0.0, "search": 0.001, "lookup": 0.0},
         )  # fmt: skip
         for i, chunk in enumerate(found):
-            made.ids[i], made.distances[i], made.documents[i] = chunk, distances[i], self.documents[chunk]
-            made.tokens[i], made.lengths[i] = self.tokens[chunk], self.lengths[chunk]
-            after = [t for c in range(chunk + 1, chunk + 1 + query.continuation) for t in self._follow(c, int(chunk))]
+            made.ids[i] = chunk
+            made.distances[i] = distances[i]
+            made.documents[i] = self.documents[chunk]
+            made.tokens[i] = self.tokens[chunk]
+            made.lengths[i] = self.lengths[chunk]
+            after = [
+                t
+                for c in range(chunk + 1, chunk + 1 + query.continuation)
+                for t in self._follow(c, int(chunk))
+            ]
             made.continuations[i, : len(after)], made.continuation_lengths[i] = after, len(after)
         return made
 
@@ -98,21 +120,33 @@ class Held(Toy):
 
 
 class OneByOne:
-    """Searches the requests of a call one after another, by a searcher that searches one request alone."""
+    """Searches the requests of a call one after another, by a searcher that searches one request
+    alone.
+    """
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
 
-    def search_together(self, requests: Sequence[Sequence[Query]], _: Stop) -> list[list[Neighbours]]:
+    def search_together(
+        self, requests: Sequence[Sequence[Query]], _: Stop
+    ) -> list[list[Neighbours]]:
         return [self.searcher.search(request) for request in requests]
 
 
 def loaded(searcher: Any, about: About = ABOUT, detokenize: Any = None) -> LoadedIndex:
-    return LoadedIndex(searcher if hasattr(searcher, "search_together") else OneByOne(searcher), about, detokenize)
+    return LoadedIndex(
+        searcher if hasattr(searcher, "search_together") else OneByOne(searcher), about, detokenize
+    )
 
 
 def server(
-    searcher: Any, about: About = ABOUT, *, detokenize: Any = None, tls: Any = None, token: Any = None, **settings: Any
+    searcher: Any,
+    about: About = ABOUT,
+    *,
+    detokenize: Any = None,
+    tls: Any = None,
+    token: Any = None,
+    **settings: Any,
 ) -> Server:
     chosen = ServerSettings(**{"port": 0, **settings})
     return Server(loaded(searcher, about, detokenize), chosen, tls=tls, token=token)
@@ -128,9 +162,13 @@ def queries(count: int = 12) -> list[Query]:
     made = []
     for i in range(count):
         content: dict[str, Any] = (
-            {"text": f"question {i}"} if i % 3 == 0 else {"tokens": draw.integers(1, 250, 9).tolist()}
+            {"text": f"question {i}"}
+            if i % 3 == 0
+            else {"tokens": draw.integers(1, 250, 9).tolist()}
         )
-        nprobe: dict[str, Any] = [{}, {"nprobe": 1 + i % LISTS}, {"budget_s": 0.02 * (1 + i)}][i % 3]
+        nprobe: dict[str, Any] = [{}, {"nprobe": 1 + i % LISTS}, {"budget_s": 0.02 * (1 + i)}][
+            i % 3
+        ]
         made.append(Query(**content, **nprobe, k=1 + i % 5, continuation=i % 3))
     return made
 
@@ -140,7 +178,8 @@ def assert_same(found: Sequence[Neighbours], expected: Sequence[Neighbours]) -> 
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         for name in Neighbours.__dataclass_fields__:
-            a, b = getattr(ours, name), getattr(theirs, name)
+            a = getattr(ours, name)
+            b = getattr(theirs, name)
             if isinstance(b, np.ndarray):
                 assert (a.dtype, a.shape) == (b.dtype, b.shape), name
                 np.testing.assert_array_equal(a, b, err_msg=name)

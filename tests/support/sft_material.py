@@ -6,14 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.evidence.chat import Chat, Replies
+from ragauge.methods.evidence.chat import Chat, Replies
 from ragauge.testing import write_checkpoint
 from ragauge.training import data
 from ragauge.training.settings import TrainingSettings
 
 # Damaged lines of a file of replies.
 DAMAGED_REPLIES = ["{", "[]", '["key", 5]', '["key", [5]]', "[" * 100_000]
-THINGS = ("river", "bridge", "stone", "castle", "market", "garden", "winter", "engine", "planet", "copper", "island")
+THINGS = (
+    "river",
+    "bridge",
+    "stone",
+    "castle",
+    "market",
+    "garden",
+    "winter",
+    "engine",
+    "planet",
+    "copper",
+    "island",
+)
 
 
 def article(number: int, sentences: int = 40) -> str:
@@ -32,7 +44,9 @@ def article(number: int, sentences: int = 40) -> str:
 def write_corpus(path: Path, count: int = 10) -> Path:
     """A corpus of articles, and a stub among them."""
     records = [{"title": f"Town {i}", "text": article(i)} for i in range(count)]
-    path.write_text("".join(json.dumps(r) + "\n" for r in [*records, {"title": "Stub", "text": article(99, 2)}]))
+    path.write_text(
+        "".join(json.dumps(r) + "\n" for r in [*records, {"title": "Stub", "text": article(99, 2)}])
+    )
     return path
 
 
@@ -42,9 +56,12 @@ class Parrot(Chat):
     name = "parrot"
 
     def __init__(self, gives_up_after: int | None = None) -> None:
-        self.calls, self.gives_up_after = 0, gives_up_after
+        self.calls = 0
+        self.gives_up_after = gives_up_after
 
-    def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
+    def replies(
+        self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = ""
+    ) -> Replies:
         if self.calls == self.gives_up_after:
             raise KeyboardInterrupt
         self.calls += 1

@@ -1,4 +1,6 @@
-"""Documents of a study as offices write them, made of bytes: PDF files with a text layer, Word documents."""
+"""Documents of a study as offices write them, made of bytes: PDF files with a text layer, Word
+documents.
+"""
 
 import io
 import zipfile
@@ -21,7 +23,10 @@ def pdf(*pages: Sequence[str], image: int = 0) -> bytes:
     Args:
         image: number of the page that shows a picture, from 1.
     """
-    streams = [f"BT /F1 11 Tf 50 780 Td 14 TL {' '.join(f'({line}) Tj T*' for line in lines)} ET" for lines in pages]
+    streams = [
+        f"BT /F1 11 Tf 50 780 Td 14 TL {' '.join(f'({line}) Tj T*' for line in lines)} ET"
+        for lines in pages
+    ]
     return _pdf(streams, {image: IMAGE} if image else {})
 
 
@@ -31,10 +36,15 @@ def placed_pdf(*pages: Sequence[Placed], form: str = "") -> bytes:
     Args:
         form: a text on the first page that is drawn as an object of its own.
     """
-    streams = [" ".join(f"BT /F1 10 Tf {x} {y} Td ({text}) Tj ET" for x, y, text in page) for page in pages]
+    streams = [
+        " ".join(f"BT /F1 10 Tf {x} {y} Td ({text}) Tj ET" for x, y, text in page) for page in pages
+    ]
     shown = f"BT /F1 10 Tf 50 300 Td ({form}) Tj ET"
     streams[0] += " /O1 Do" if form else ""
-    return _pdf(streams, {1: f"<< {FORM} /Length {len(shown)} >>\nstream\n{shown}\nendstream"} if form else {})
+    return _pdf(
+        streams,
+        {1: f"<< {FORM} /Length {len(shown)} >>\nstream\n{shown}\nendstream"} if form else {},
+    )
 
 
 def _pdf(streams: Sequence[str], objects_of: Mapping[int, str]) -> bytes:
@@ -52,7 +62,8 @@ def _pdf(streams: Sequence[str], objects_of: Mapping[int, str]) -> bytes:
         resources = f"/Resources << /Font << /F1 3 0 R >>{shown} >> /Contents {6 + 2 * number} 0 R"
         objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] {resources} >>")
         objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-    made, places = b"%PDF-1.4\n", []
+    made = b"%PDF-1.4\n"
+    places = []
     for number, content in enumerate(objects, start=1):
         places.append(len(made))
         made += f"{number} 0 obj\n{content}\nendobj\n".encode()
@@ -68,7 +79,11 @@ def paragraph(text: str, style: str = "", numbers: int = 0, level: int = 0) -> s
         style: an identifier such as `Heading1`.
         numbers: 1 for an item of a list with bullets, 2 for a numbered one.
     """
-    listed = f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{numbers}"/></w:numPr>' if numbers else ""
+    listed = (
+        f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{numbers}"/></w:numPr>'
+        if numbers
+        else ""
+    )
     styled = f'<w:pStyle w:val="{style}"/>' if style else ""
     return f"<w:p><w:pPr>{styled}{listed}</w:pPr><w:r><w:t>{escape(text)}</w:t></w:r></w:p>"
 
@@ -87,16 +102,23 @@ def docx(*blocks: str, declared: str = "", title: str = "") -> bytes:
         "".join(f'<w:lvl w:ilvl="{level}"><w:numFmt w:val="{mark}"/></w:lvl>' for level in (0, 1))
         for mark in ("bullet", "decimal")
     ]
-    lists = "".join(f'<w:abstractNum w:abstractNumId="{i}">{each}</w:abstractNum>' for i, each in enumerate(levels, 1))
+    lists = "".join(
+        f'<w:abstractNum w:abstractNumId="{i}">{each}</w:abstractNum>'
+        for i, each in enumerate(levels, 1)
+    )
     lists += "".join(f'<w:num w:numId="{i}"><w:abstractNumId w:val="{i}"/></w:num>' for i in (1, 2))
-    dublin = f'<x xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{escape(title)}</dc:title></x>'
+    dublin = (
+        f'<x xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{escape(title)}</dc:title></x>'
+    )
     parts = {
         "[Content_Types].xml": f'<Types xmlns="{OFFICE}/package/2006/content-types">'
         f'<Default Extension="rels" ContentType="{rels}"/>'
         f'<Override PartName="/word/document.xml" ContentType="{kind}.document.main+xml"/>'
         f'<Override PartName="/word/numbering.xml" ContentType="{kind}.numbering+xml"/></Types>',
         "_rels/.rels": relations.format(relation.format("officeDocument", "word/document.xml")),
-        "word/_rels/document.xml.rels": relations.format(relation.format("numbering", "numbering.xml")),
+        "word/_rels/document.xml.rels": relations.format(
+            relation.format("numbering", "numbering.xml")
+        ),
         "word/numbering.xml": f'<w:numbering xmlns:w="{MAIN}">{lists}</w:numbering>',
         "word/document.xml": f'{declared}<w:document xmlns:w="{MAIN}"><w:body>{"".join(blocks)}</w:body></w:document>',
         **({"docProps/core.xml": dublin} if title else {}),

@@ -11,7 +11,8 @@ from synthetic_run import MODEL, PROVENANCE, specification, write_meta
 
 DOCUMENT = "Ida Ember kept the light. The tower was built in 1821. Nobody knows why it leans. It was sold twice."
 SECTION = {"document": 0, "start": 26, "stop": 54}  # the second sentence
-FOUND, ELSEWHERE = (26, 54), (55, 81)
+FOUND = (26, 54)
+ELSEWHERE = (55, 81)
 TOKENS = 24  # of the document
 
 
@@ -47,7 +48,12 @@ def write(
 
 def write_documents(folder: Path, dataset: str, count: int) -> None:
     """Write the questions as the data rule does."""
-    example = {"question": "When?", "documents": [{"title": "", "text": DOCUMENT}], "answers": ["1821"], "gold": [0]}
+    example = {
+        "question": "When?",
+        "documents": [{"title": "", "text": DOCUMENT}],
+        "answers": ["1821"],
+        "gold": [0],
+    }
     path = folder / "data" / f"{dataset}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps({"key": f"q{i}", **example}) + "\n" for i in range(count)))
@@ -64,28 +70,49 @@ def write_latency(
 ) -> None:
     """Write a latency file: seconds of each stage of each variant, a little more in every trial."""
     rows = [_timed(name, trial, of) for trial in range(trials) for name, of in stages.items()]
-    protocol = {"dataset": dataset, "new_tokens": 5, "trials": trials, "dtype": "bfloat16", "device": "cpu"}
+    protocol = {
+        "dataset": dataset,
+        "new_tokens": 5,
+        "trials": trials,
+        "dtype": "bfloat16",
+        "device": "cpu",
+    }
     path = folder / "latency" / dataset / f"{model}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more}))
+    path.write_text(
+        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more})
+    )
 
 
-def write_judgements(folder: Path, name: str, labels: Sequence[str | None], dataset: str = "wiki_long") -> None:
+def write_judgements(
+    folder: Path, name: str, labels: Sequence[str | None], dataset: str = "wiki_long"
+) -> None:
     """Write an invented judge's file."""
     path = folder / "judgements" / dataset / MODEL / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [{"key": f"q{i}", "label": label, "judge": "invented-judge"} for i, label in enumerate(labels)]
+    lines = [
+        {"key": f"q{i}", "label": label, "judge": "invented-judge"}
+        for i, label in enumerate(labels)
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _timed(name: str, trial: int, stages: Mapping[str, float]) -> dict[str, Any]:
     seconds = {stage: s * (1 + 0.1 * trial) for stage, s in stages.items()}
     first = sum(seconds.values())
-    line = {"variant": name, "trial": trial, "first_token_s": first, "total_s": first + 0.2, "disturbed": False}
+    line = {
+        "variant": name,
+        "trial": trial,
+        "first_token_s": first,
+        "total_s": first + 0.2,
+        "disturbed": False,
+    }
     return {**line, "stages": seconds}
 
 
-def _record(place: int, ok: bool | None, found: bool, method: str, options: Mapping[str, Any], dataset: str) -> Record:
+def _record(
+    place: int, ok: bool | None, found: bool, method: str, options: Mapping[str, Any], dataset: str
+) -> Record:
     common: dict[str, Any] = {
         "key": f"q{place}",
         "question": "When?",
@@ -117,19 +144,38 @@ def _evidence(method: str, found: bool) -> list[dict[str, Any]] | None:
         return None
     start, stop = (0, len(DOCUMENT)) if method == "full_article" else FOUND if found else ELSEWHERE
     pieces: list[dict[str, Any]] = [
-        {"document": 0, "start": start, "stop": stop, "text": DOCUMENT[start:stop], "verbatim": True}
+        {
+            "document": 0,
+            "start": start,
+            "stop": stop,
+            "text": DOCUMENT[start:stop],
+            "verbatim": True,
+        }
     ]
     if method == "free_extraction" and not found:
-        pieces.append({"document": None, "start": None, "stop": None, "text": "It was 1900.", "verbatim": False})
+        pieces.append(
+            {
+                "document": None,
+                "start": None,
+                "stop": None,
+                "text": "It was 1900.",
+                "verbatim": False,
+            }
+        )
     return pieces
 
 
 def trace(method: str, options: Mapping[str, Any]) -> list[Call]:
     read = [Call("documents", (TOKENS,), (0,), offline=True), Call("query", (8,), (TOKENS,))]
-    answer = [Call("prompt", (20,), (0,), logits=(1,)), Call("decode", (1,), (20,), logits=(1,), steps=2)]
+    answer = [
+        Call("prompt", (20,), (0,), logits=(1,)),
+        Call("decode", (1,), (20,), logits=(1,), steps=2),
+    ]
     if method == "cfic":
         k = int(options["top_k"])
-        searched = [Call("prefix", (1,) * k, (32,) * k, parallel=True)] * 2 if options["prefix"] else []
+        searched = (
+            [Call("prefix", (1,) * k, (32,) * k, parallel=True)] * 2 if options["prefix"] else []
+        )
         skipped = [Call("skip", (9,) * k, (32,) * k, parallel=True)] if options["skip"] else []
         return [*read, *searched, *skipped, *answer]
     if method == "free_extraction":

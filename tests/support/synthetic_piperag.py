@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import facts_of, specify
-from ragauge.generation.windows import CHUNK
 from ragauge.io.records import SequenceRecord
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import facts_of, specify
+from ragauge.pipelines.windows import CHUNK
 from synthetic_run import MODEL, PROVENANCE
 
-DATABASE, INDEX = "wikipedia", "ivf"
+DATABASE = "wikipedia"
+INDEX = "ivf"
 RECIPE = {"nlist": 64, "nprobe": 8, "near_duplicates": "drop", "filled": None, "shards": None}
 TOKENS = 320  # of a sequence: five windows of 64
-STEP_S, READ_S = 0.01, 0.05  # of a decoder step, of reading neighbours
+STEP_S = 0.01
+READ_S = 0.05  # of a decoder step, of reading neighbours
 
 
 def write(
@@ -36,28 +38,40 @@ def write(
 ) -> Path:
     """Write one pipeline's records, with what `ragauge piperag run` writes beside them.
 
-    Args:
-        values: one entry a sequence: nats a token, or for generation the seconds of three trials' median; None: failed.
-        search_s: seconds of a search in the trace.
-        lists: that each search scanned.
-        vectors, recipe: of the index that is asked.
-        load_share: what other processes took while text was generated.
-        source: of the decoder.
-        options: further keys of the pipeline.
+    Args: values: one entry a sequence: nats a token, or for generation the seconds of three trials'
+        median; None: failed. search_s: seconds of a search in the trace. lists: that each search
+        scanned. vectors, recipe: of the index that is asked. load_share: what other processes took
+        while text was generated. source: of the decoder. options: further keys of the pipeline.
     """
-    settings = PipelineSettings(schedule=schedule, **{"tokens": TOKENS, "trials": 3, "cores": "0"} | options)  # type: ignore[arg-type]
+    settings = PipelineSettings(
+        schedule=schedule, **{"tokens": TOKENS, "trials": 3, "cores": "0"} | options
+    )  # type: ignore[arg-type]
     path = folder / "pipelines" / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     calls = trace(settings, search_s)
-    lines = [_record(place, value, settings, calls, lists, load_share) for place, value in enumerate(values)]
+    lines = [
+        _record(place, value, settings, calls, lists, load_share)
+        for place, value in enumerate(values)
+    ]
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     recipe_settings = RECIPE | (recipe or {})
     index = facts_of(settings.index, recipe_settings, vectors)
-    facts = {"dtype": "float32", "device": "cpu", "adapters_sha256": adapters_sha256, "source": source}
-    specification = specify(settings, model=MODEL, database=settings.database or DATABASE, index=index, **facts)
+    facts = {
+        "dtype": "float32",
+        "device": "cpu",
+        "adapters_sha256": adapters_sha256,
+        "source": source,
+    }
+    specification = specify(
+        settings, model=MODEL, database=settings.database or DATABASE, index=index, **facts
+    )
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None
-    about = {"provenance": PROVENANCE, "performance_model": model, "specification": specification.model_dump()}
+    about = {
+        "provenance": PROVENANCE,
+        "performance_model": model,
+        "specification": specification.model_dump(),
+    }
     path.with_suffix(".meta.json").write_text(json.dumps(about))
     return path
 
@@ -66,7 +80,11 @@ def write_recall(folder: Path, index: str = INDEX, vectors: int = 1000, **settin
     path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     recipe = RECIPE | settings
-    path.write_text(json.dumps({"settings": recipe, "vectors": vectors, "filled": recipe["filled"], "recall": []}))
+    path.write_text(
+        json.dumps(
+            {"settings": recipe, "vectors": vectors, "filled": recipe["filled"], "recall": []}
+        )
+    )
 
 
 def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **more: Any) -> Path:
@@ -74,25 +92,42 @@ def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **m
     path = folder / "staleness" / f"{DATABASE}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     queries = [
-        {"key": f"t{i}", "start": CHUNK, "chunks": [5, *(5 if c == 1 else -1 if c is None else 6 for c in row)]}
+        {
+            "key": f"t{i}",
+            "start": CHUNK,
+            "chunks": [5, *(5 if c == 1 else -1 if c is None else 6 for c in row)],
+        }
         | {"cosine": list(row)}
         for i, row in enumerate(cosines)
     ]
-    about = {"encoder": "minilm", "database": DATABASE, "index": INDEX, "nprobe": 8, "texts": 2, "tokens": 1024}
+    about = {
+        "encoder": "minilm",
+        "database": DATABASE,
+        "index": INDEX,
+        "nprobe": 8,
+        "texts": 2,
+        "tokens": 1024,
+    }
     path.write_text(
-        json.dumps({**about, "stale_tokens": [1, 64], "provenance": PROVENANCE, "queries": queries, **more})
+        json.dumps(
+            {**about, "stale_tokens": [1, 64], "provenance": PROVENANCE, "queries": queries, **more}
+        )
     )
     return path
 
 
 def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
-    """The calls of a generation: at each window its retrieval and what was read, then the tokens decoded."""
+    """The calls of a generation: at each window its retrieval and what was read, then the tokens
+    decoded.
+    """
     calls = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)]
     for number, length in enumerate(range(CHUNK, settings.tokens, settings.interval)):
         if settings.asks_index and (settings.schedule != "retrieve_once" or not number):
             calls += _retrieval(search_s, hidden=settings.schedule == "piperag" and number > 0)
         steps = min(settings.interval, settings.tokens - length)
-        calls.append(Call("decode", (1,), (length,), logits=(1,), steps=steps, seconds=steps * STEP_S))
+        calls.append(
+            Call("decode", (1,), (length,), logits=(1,), steps=steps, seconds=steps * STEP_S)
+        )
     return calls
 
 
@@ -110,13 +145,26 @@ def _retrieval(search_s: float, hidden: bool) -> list[Call]:
 
 
 def _record(
-    place: int, value: float | None, settings: PipelineSettings, calls: list[Call], lists: int, load_share: float | None
+    place: int,
+    value: float | None,
+    settings: PipelineSettings,
+    calls: list[Call],
+    lists: int,
+    load_share: float | None,
 ) -> SequenceRecord:
-    base: dict[str, Any] = {"key": f"{place}:Article#0", "document": place, "tokens": settings.tokens}
+    base: dict[str, Any] = {
+        "key": f"{place}:Article#0",
+        "document": place,
+        "tokens": settings.tokens,
+    }
     if value is None:
         return SequenceRecord(**base, status="failed", reason="out of memory")
     times = sum(call.stage in ("retrieval", "prefetch") for call in calls)
-    base |= {"neighbours": [[1, 2]] * times, "nprobe": [lists] * times, "trace": [call.to_json() for call in calls]}
+    base |= {
+        "neighbours": [[1, 2]] * times,
+        "nprobe": [lists] * times,
+        "trace": [call.to_json() for call in calls],
+    }
     new = settings.tokens - CHUNK
     if settings.task == "perplexity":
         scored = settings.tokens - 1 if settings.scoring == "published" else new

@@ -1,4 +1,6 @@
-"""A small invented results folder. Test-only: no number in it was measured, and nothing outside the tests reads it."""
+"""A small invented results folder. Test-only: no number in it was measured, and nothing outside the
+tests reads it.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,15 +8,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge import methods
-from ragauge.cost.arrivals import Request, TimedRequest, rows, summarise
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
+from ragauge.measure.protocols.arrivals import Request, TimedRequest, rows, summarise
+from ragauge.methods.base import making
 
-PREAMBLE, DOCUMENT, QUERY, TASK = 10, 100, 12, 8  # tokens
+PREAMBLE = 10
+DOCUMENT = 100
+QUERY = 12
+TASK = 8  # tokens
 MODEL = "smollm2-135m-instruct"
-PROVENANCE = {"cpu": "Invented CPU", "gpu": None, "threads": 2, "packages": {"torch": "2.13.0"}, "git": None}
+PROVENANCE = {
+    "cpu": "Invented CPU",
+    "gpu": None,
+    "threads": 2,
+    "packages": {"torch": "2.13.0"},
+    "git": None,
+}
 
 
 def write_variant(
@@ -29,7 +40,8 @@ def write_variant(
     documents: int = 20,
     **fields: Any,
 ) -> Path:
-    """Write one variant's records; `correct` has one entry a question: right, wrong, or None for failed.
+    """Write one variant's records; `correct` has one entry a question: right, wrong, or None for
+    failed.
 
     Args:
         fields: of every record, in place of those that would be invented.
@@ -39,16 +51,22 @@ def write_variant(
     lines = [_record(i, ok, method, params, kept, documents) for i, ok in enumerate(correct)]
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(record.model_copy(update=fields).model_dump_json() + "\n" for record in lines))
+    path.write_text(
+        "".join(record.model_copy(update=fields).model_dump_json() + "\n" for record in lines)
+    )
     write_meta(path, specification(method, params, dataset, model))
     return path
 
 
-def specification(method: str, options: Mapping[str, Any], dataset: str, model: str) -> AnswerSpecification:
+def specification(
+    method: str, options: Mapping[str, Any], dataset: str, model: str
+) -> AnswerSpecification:
     """As the runner writes it: every option resolved by the method itself."""
-    resolved = asdict(methods.make(method, **options))
+    resolved = asdict(making.make(method, **options))
     engine = EngineFacts(dtype="bfloat16", device="cpu")
-    return AnswerSpecification(method=method, options=resolved, dataset=dataset, model=model, engine=engine)
+    return AnswerSpecification(
+        method=method, options=resolved, dataset=dataset, model=model, engine=engine
+    )
 
 
 def write_meta(path: Path, made: AnswerSpecification) -> None:
@@ -58,47 +76,87 @@ def write_meta(path: Path, made: AnswerSpecification) -> None:
 
 
 def write_latency(
-    folder: Path, totals: Mapping[str, Sequence[float]], model: str = MODEL, device: str = "cpu", **more: Any
+    folder: Path,
+    totals: Mapping[str, Sequence[float]],
+    model: str = MODEL,
+    device: str = "cpu",
+    **more: Any,
 ) -> None:
     """Write a latency file with the given total seconds of each variant's trials."""
     rows = [
-        {"variant": v, "trial": i, "first_token_s": s / 2, "per_token_s": s / 8, "total_s": s, "disturbed": False}
+        {
+            "variant": v,
+            "trial": i,
+            "first_token_s": s / 2,
+            "per_token_s": s / 8,
+            "total_s": s,
+            "disturbed": False,
+        }
         for v, seconds in totals.items()
         for i, s in enumerate(seconds)
     ]
-    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3, "dtype": "bfloat16", "device": device}
+    protocol = {
+        "dataset": "nq_open",
+        "new_tokens": 5,
+        "trials": 3,
+        "dtype": "bfloat16",
+        "device": device,
+    }
     path = folder / "latency" / protocol["dataset"] / f"{model}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more}))
+    path.write_text(
+        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more})
+    )
 
 
 def write_load(
-    folder: Path, waits: Mapping[str, Sequence[float | None]], dataset: str = "nq_open", model: str = MODEL, **more: Any
+    folder: Path,
+    waits: Mapping[str, Sequence[float | None]],
+    dataset: str = "nq_open",
+    model: str = MODEL,
+    **more: Any,
 ) -> None:
-    """Write a file of load: one level of one request a second, with each variant's seconds to the first token, or None
-    for a request that failed."""
+    """Write a file of load: one level of one request a second, with each variant's seconds to the
+    first token, or None for a request that failed.
+    """
     levels = []
     for variant, seconds in waits.items():
         served = [
             TimedRequest(Request(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10, failure)
-            for i, (s, failure) in enumerate((1.0, "no answer") if s is None else (s, None) for s in seconds)
+            for i, (s, failure) in enumerate(
+                (1.0, "no answer") if s is None else (s, None) for s in seconds
+            )
         ]
         found = rows(served, warmup=0)
         levels.append(
             {"variant": variant, "rate": 1.0, "clients": None, "load_share": 0.0, "refused": None}
             | {"summary": summarise(found, {"first_token_s": 1.0}), "requests": found}
         )
-    protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu", "documents": "ready"}
+    protocol = {
+        "dataset": dataset,
+        "new_tokens": 10,
+        "dtype": "bfloat16",
+        "device": "cpu",
+        "documents": "ready",
+    }
     protocol["target_first_token_s"] = 1.0
     path = folder / "load" / dataset / f"{model}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "levels": levels, **more}))
+    path.write_text(
+        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "levels": levels, **more})
+    )
 
 
 def write_stream(
-    folder: Path, ends: Mapping[str, tuple[float, float]], dataset: str = "nq_open", model: str = MODEL, **more: Any
+    folder: Path,
+    ends: Mapping[str, tuple[float, float]],
+    dataset: str = "nq_open",
+    model: str = MODEL,
+    **more: Any,
 ) -> None:
-    """Write a file of a stream: each variant's first token with nothing found and with everything, and two requests."""
+    """Write a file of a stream: each variant's first token with nothing found and with everything,
+    and two requests.
+    """
     streams = []
     for variant, (missed, again) in ends.items():
         served = [
@@ -106,15 +164,31 @@ def write_stream(
             for i, s in enumerate((missed, again))
         ]
         keeps = missed != again
-        found = [{**row, "found": float(i) if keeps else None} for i, row in enumerate(rows(served, warmup=0))]
+        found = [
+            {**row, "found": float(i) if keeps else None}
+            for i, row in enumerate(rows(served, warmup=0))
+        ]
         streams.append(
-            {"variant": variant, "load_share": 0.0, "refused": None, "hit_rate": 0.5 if keeps else None}
+            {
+                "variant": variant,
+                "load_share": 0.0,
+                "refused": None,
+                "hit_rate": 0.5 if keeps else None,
+            }
             | {"missed_s": missed, "found_s": again, "summary": summarise(found), "requests": found}
         )
-    protocol = {"dataset": dataset, "store": "disk", "store_gb": 1.0, "exponent": 1.0, "documents": 5}
+    protocol = {
+        "dataset": dataset,
+        "store": "disk",
+        "store_gb": 1.0,
+        "exponent": 1.0,
+        "documents": 5,
+    }
     path = folder / "stream" / dataset / f"{model}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "streams": streams, **more}))
+    path.write_text(
+        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "streams": streams, **more})
+    )
 
 
 def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:
@@ -123,7 +197,9 @@ def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> 
         pruned = len(range(documents))
         return [
             Call("preamble", (PREAMBLE,), (0,), offline=True),
-            Call("documents", (DOCUMENT,) * pruned, (PREAMBLE,) * pruned, offline=True, parallel=True),
+            Call(
+                "documents", (DOCUMENT,) * pruned, (PREAMBLE,) * pruned, offline=True, parallel=True
+            ),
             Call("query", (QUERY,) * pruned, (PREAMBLE + DOCUMENT,) * pruned, parallel=True),
             Call("task", (TASK,), (context + QUERY * kept,), logits=(1,)),
         ]
@@ -137,7 +213,9 @@ def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> 
 
 
 def _kept(method: str, params: Mapping[str, Any], documents: int) -> list[int]:
-    everything = method in ("naive", "attention_sort", "prompt_cache") or params.get("saliency") == "none"
+    everything = (
+        method in ("naive", "attention_sort", "prompt_cache") or params.get("saliency") == "none"
+    )
     if everything or params.get("path_pruning") is False:
         return list(range(documents))
     count = {"closed_book": 0, "oracle": 1}.get(method, int(params.get("top_k", 1)))
@@ -145,7 +223,12 @@ def _kept(method: str, params: Mapping[str, Any], documents: int) -> list[int]:
 
 
 def _record(
-    place: int, ok: bool | None, method: str, params: Mapping[str, Any], kept: list[int], documents: int
+    place: int,
+    ok: bool | None,
+    method: str,
+    params: Mapping[str, Any],
+    kept: list[int],
+    documents: int,
 ) -> Record:
     common: dict[str, Any] = {
         "key": f"q{place}",
@@ -162,7 +245,13 @@ def _record(
         **common,
         status="ok",
         kept=kept,
-        tokens={"preamble": PREAMBLE, "documents": lengths, "query": QUERY, "task": TASK, "generated": 3},
+        tokens={
+            "preamble": PREAMBLE,
+            "documents": lengths,
+            "query": QUERY,
+            "task": TASK,
+            "generated": 3,
+        },
         text="Paris" if ok else "Rome",
         prediction="Paris" if ok else "Rome",
         trace=[call.to_json() for call in trace(method, params, len(kept), documents)],

@@ -1,4 +1,6 @@
-"""A tiny chunk database with its index: a tokenizer of bytes, an encoder of character counts, all in a second."""
+"""A tiny chunk database with its index: a tokenizer of bytes, an encoder of character counts, all
+in a second.
+"""
 
 import json
 from collections.abc import Sequence
@@ -8,27 +10,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragauge.retrieval import chunking, database, embed, index
-from ragauge.retrieval.chunking import Split
-from ragauge.retrieval.indexes import IndexRecipe
-from ragauge.retrieval.indexes.ivf_pq import IvfPq
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.database import chunking, database, embed
+from ragauge.pipelines.database.chunking import Split
+from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.ivf_pq import IvfPq
+from ragauge.pipelines.retrieval import index
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.testing import byte_tokenizer
 
-CHUNK, DIM = 16, 32
+CHUNK = 16
+DIM = 32
 TAIL = Split()
 INDEX = IvfPq(nlist=8, pq_bytes=8, nprobe=4, iterations=2)
 
 
 class CountEncoder:
-    """Texts by the characters in them, through a fixed random projection: like texts have like vectors."""
+    """Texts by the characters in them, through a fixed random projection: like texts have like
+    vectors.
+    """
 
     dim = DIM
     projection = np.random.default_rng(0).standard_normal((256, DIM)).astype(np.float32)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        counts = np.array([np.bincount(np.frombuffer(t.encode(), np.uint8), minlength=256) for t in texts])
-        return embed.normalised(counts.reshape(len(texts), 256).astype(np.float32) @ self.projection)
+        counts = np.array(
+            [np.bincount(np.frombuffer(t.encode(), np.uint8), minlength=256) for t in texts]
+        )
+        return embed.normalised(
+            counts.reshape(len(texts), 256).astype(np.float32) @ self.projection
+        )
 
 
 @dataclass(frozen=True)
@@ -50,10 +60,14 @@ def stand_in(patch: pytest.MonkeyPatch) -> None:
 def write_corpus(path: Path, documents: int = 80, seed: int = 0) -> Path:
     """JSON lines of random words, some forty to a document."""
     draw = np.random.default_rng(seed)
-    words = ["".join(map(chr, draw.integers(97, 123, length))) for length in draw.integers(2, 9, 400)]
+    words = [
+        "".join(map(chr, draw.integers(97, 123, length))) for length in draw.integers(2, 9, 400)
+    ]
     with open(path, "w", encoding="utf-8") as file:
         for number in range(documents):
-            text = " ".join(words[i] for i in draw.integers(0, len(words), int(draw.integers(20, 60))))
+            text = " ".join(
+                words[i] for i in draw.integers(0, len(words), int(draw.integers(20, 60)))
+            )
             file.write(json.dumps({"text": text, "title": f"Document {number}"}) + "\n")
     return path
 
@@ -65,7 +79,9 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def recipe(corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL) -> DatabaseSettings:
+def recipe(
+    corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL
+) -> DatabaseSettings:
     source = {"corpus": str(corpus), "tokenizer": str(tokenizer), "shards": shards}
     held_out = {"evaluation": split.kind, "evaluation_share": split.share}
     return DatabaseSettings(**source, **held_out, chunk_tokens=CHUNK)
@@ -86,7 +102,11 @@ def build_chunks(folder: Path, made: DatabaseSettings) -> database.Database:
 
 
 def build(
-    folder: Path, made: DatabaseSettings, label: str = "ivf", settings: IndexRecipe = INDEX, parts: int = 1
+    folder: Path,
+    made: DatabaseSettings,
+    label: str = "ivf",
+    settings: IndexRecipe = INDEX,
+    parts: int = 1,
 ) -> index.Index:
     """Database, embeddings and index, the latter in parts as well where there are several."""
     chunks = build_chunks(folder, made)
@@ -107,10 +127,16 @@ def build_index(folder: Path, label: str, settings: IndexRecipe, parts: int = 1)
 
 def queries(count: int = 20) -> np.ndarray:
     """Random unit vectors."""
-    return embed.normalised(np.random.default_rng(1).standard_normal((count, DIM)).astype(np.float32))
+    return embed.normalised(
+        np.random.default_rng(1).standard_normal((count, DIM)).astype(np.float32)
+    )
 
 
 def documents(made: database.Database) -> list[dict[str, str]]:
     """Place and title of each document of a database, by number."""
-    lines = [line for shard in made.shards for line in (shard.folder / "documents.jsonl").read_text().splitlines()]
+    lines = [
+        line
+        for shard in made.shards
+        for line in (shard.folder / "documents.jsonl").read_text().splitlines()
+    ]
     return [json.loads(line) for line in lines]

@@ -1,4 +1,6 @@
-"""Tiny models built in code: decoders with random weights, a tokenizer, an encoder, and a dense reference."""
+"""Tiny models built in code: decoders with random weights, a tokenizer, an encoder, and a dense
+reference.
+"""
 
 import random
 from collections.abc import Sequence
@@ -13,9 +15,10 @@ from torch import Tensor
 
 from prompt_graphs import mask
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, random_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
 from ragauge.engines.weights import Norm
-from ragauge.prompts import Prompt, PromptGraph, Source
+from ragauge.methods.prompts import Prompt, PromptGraph, Source
 
 VOCAB = 260  # 256 bytes and four special tokens
 CHAT_TEMPLATE = (
@@ -54,9 +57,17 @@ FAMILIES = {
     "llama": LLAMA,
     "bloom": ALIBI,
     "mpt": replace(
-        ALIBI, family="mpt", activation="gelu", bias=False, norm_bias=False, embedding_norm=False, qkv_clip=0.5
+        ALIBI,
+        family="mpt",
+        activation="gelu",
+        bias=False,
+        norm_bias=False,
+        embedding_norm=False,
+        qkv_clip=0.5,
     ),
-    "openelm": replace(LLAMA, family="openelm", heads=(4, 6), kv_heads=(2, 3), ffn=(48, 64), qk_norm=True),
+    "openelm": replace(
+        LLAMA, family="openelm", heads=(4, 6), kv_heads=(2, 3), ffn=(48, 64), qk_norm=True
+    ),
     "qwen3": replace(LLAMA, family="qwen3", qk_norm=True, tied=False, rope_scale=2.0),
     "olmo2": replace(
         LLAMA,
@@ -86,9 +97,15 @@ def byte_tokenizer(chat: bool = True, bos: bool = True) -> Any:
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     if bos:
-        inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+        inner.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", 0)]
+        )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+        tokenizer_object=inner,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
     )
     if chat:
         tokenizer.chat_template = CHAT_TEMPLATE
@@ -103,10 +120,17 @@ def tiny_lm(shape: Shape = LLAMA, seed: int = 0, **kept: str) -> LM:
 
 
 def tiny_prompt(
-    documents: Sequence[int] = (9, 14, 5, 11), query: int = 6, task: int = 4, seed: int = 0, question_seed: int = 0
+    documents: Sequence[int] = (9, 14, 5, 11),
+    query: int = 6,
+    task: int = 4,
+    seed: int = 0,
+    question_seed: int = 0,
 ) -> Prompt:
-    """Random tokens of these lengths and random words for rankers; `question_seed` changes the question alone."""
-    draw, asked = random.Random(seed), random.Random(f"question {question_seed}")
+    """Random tokens of these lengths and random words for rankers; `question_seed` changes the
+    question alone.
+    """
+    draw = random.Random(seed)
+    asked = random.Random(f"question {question_seed}")
     texts = tuple(" ".join(draw.choices("abcdefghijklmnop", k=count)) for count in documents)
     return Prompt(
         opening=_ids(draw, 3),
@@ -131,7 +155,11 @@ def encoder(folder: Path) -> Path:
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+        vocab_size=VOCAB,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
     )
     BertModel(config).save_pretrained(folder)
     byte_tokenizer(chat=False).save_pretrained(folder)
@@ -143,7 +171,12 @@ def cross_encoder(folder: Path, classes: int = 1) -> str:
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     config = BertConfig(vocab_size=VOCAB, num_labels=classes, max_position_embeddings=64, **sizes)
     BertForSequenceClassification(config).save_pretrained(folder)
     byte_tokenizer(chat=False).save_pretrained(folder)
@@ -156,14 +189,18 @@ def cross_encoder(folder: Path, classes: int = 1) -> str:
 def dense(
     lm: LM, graph: PromptGraph, bias: Tensor | None = None, seen: np.ndarray | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Logits (token, vocab) and attention weights (layer, head, query, key) of the whole graph in one pass.
+    """Logits (token, vocab) and attention weights (layer, head, query, key) of the whole graph in
+    one pass.
 
-    Plain attention over every pair of tokens, hidden ones masked by `seen`, default `mask(graph)`; no cache and none of
-    the engine's layouts. `bias` (query, key) is added to every head's scores.
+    Plain attention over every pair of tokens, hidden ones masked by `seen`, default `mask(graph)`;
+    no cache and none of the engine's layouts. `bias` (query, key) is added to every head's scores.
     """
-    shape, weights = lm.shape, lm.decoder.weights
+    shape = lm.shape
+    weights = lm.decoder.weights
     ids = torch.tensor([token for segment in graph for token in segment.ids])
-    positions = torch.tensor([p for segment in graph for p in segment.positions], dtype=torch.float64)
+    positions = torch.tensor(
+        [p for segment in graph for p in segment.positions], dtype=torch.float64
+    )
     hidden = torch.from_numpy(~(mask(graph) if seen is None else seen))
     x = weights.embedding[ids]
     if weights.embedding_norm is not None:
@@ -171,9 +208,12 @@ def dense(
     attention = []
     for layer, heads, kv_heads in zip(weights.layers, shape.heads, shape.kv_heads, strict=True):
         qkv = F.linear(norm(layer.attention_norm, x), layer.qkv.weight, layer.qkv.bias)
-        q, k, v = qkv.view(len(ids), heads + 2 * kv_heads, shape.head_dim).split([heads, kv_heads, kv_heads], 1)
+        q, k, v = qkv.view(len(ids), heads + 2 * kv_heads, shape.head_dim).split(
+            [heads, kv_heads, kv_heads], 1
+        )
         if shape.position == "rope":
-            q, k = rotated(q, positions, shape.rope_theta), rotated(k, positions, shape.rope_theta)
+            q = rotated(q, positions, shape.rope_theta)
+            k = rotated(k, positions, shape.rope_theta)
         k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
         raw = torch.einsum("qhd,khd->hqk", q, k) / shape.head_dim**0.5
         if shape.position == "alibi":
@@ -201,7 +241,9 @@ def norm(norm: Norm, x: Tensor) -> Tensor:
 
 
 def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """(token, head, dim): the pairs (i, i + dim/2) as complex numbers, turned by position * theta^(-2i/dim)."""
+    """(token, head, dim): the pairs (i, i + dim/2) as complex numbers, turned by position *
+    theta^(-2i/dim).
+    """
     half = x.shape[-1] // 2
     angle = positions[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
     turned = (

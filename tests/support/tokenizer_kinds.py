@@ -12,9 +12,20 @@ LLAMA_3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 BLOOM = r" ?[^(\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
-SPLITS = {"llama_3": LLAMA_3, "qwen": LLAMA_3.replace("{1,3}", ""), "bloom": BLOOM, "gpt_neox": None}
+SPLITS = {
+    "llama_3": LLAMA_3,
+    "qwen": LLAMA_3.replace("{1,3}", ""),
+    "bloom": BLOOM,
+    "gpt_neox": None,
+}
 KINDS = ("llama_2", *SPLITS)
-MERGES = [("\u010a", "\u010a"), ("\u0120", "\u010a"), ("?", "\u010a"), (".", "\u010a\u010a"), ("?", "\u010a\u010a")]
+MERGES = [
+    ("\u010a", "\u010a"),
+    ("\u0120", "\u010a"),
+    ("?", "\u010a"),
+    (".", "\u010a\u010a"),
+    ("?", "\u010a\u010a"),
+]
 
 
 def tokenizer_of(kind: str, special: Sequence[str] = SPECIAL) -> Any:
@@ -24,22 +35,35 @@ def tokenizer_of(kind: str, special: Sequence[str] = SPECIAL) -> Any:
         merges = [("\u2581", "\u2581"), ("\u2581", "["), ("\u2581", "W")]
         letters = [*(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *map(chr, range(33, 127))]
     else:
-        merges, letters = MERGES, sorted(pre_tokenizers.ByteLevel.alphabet())
+        merges = MERGES
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     ids = {piece: place for place, piece in enumerate([*special, *letters, *map("".join, merges)])}
-    inner = Tokenizer(models.BPE(ids, merges, unk_token=special[0], byte_fallback=kind == "llama_2", fuse_unk=True))
+    inner = Tokenizer(
+        models.BPE(
+            ids, merges, unk_token=special[0], byte_fallback=kind == "llama_2", fuse_unk=True
+        )
+    )
     if kind == "llama_2":
-        inner.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-        inner.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+        inner.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        )
+        inner.decoder = decoders.Sequence(
+            [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
     else:
         cut = [pre_tokenizers.Split(Regex(SPLITS[kind]), "isolated")] if SPLITS[kind] else []
         bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not cut)
         inner.pre_tokenizer = pre_tokenizers.Sequence([*cut, bytewise])
         inner.decoder = decoders.ByteLevel()
     if begin:
-        processor = processors.TemplateProcessing(single=f"{special[1]} $A", special_tokens=[(special[1], 1)])
+        processor = processors.TemplateProcessing(
+            single=f"{special[1]} $A", special_tokens=[(special[1], 1)]
+        )
         inner.post_processor = processor
     made = _named(inner, special)
-    made.chat_template = "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
+    made.chat_template = (
+        "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
+    )
     return made
 
 
@@ -48,7 +72,9 @@ def unigram(special: Sequence[str]) -> Any:
     letters = [(letter, -5.0) for letter in ["\u2581", *map(chr, range(33, 127)), "\u00e4"]]
     inner = Tokenizer(models.Unigram([*((name, 0.0) for name in special), *letters], unk_id=0))
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
-    processor = processors.TemplateProcessing(single=f"{special[1]} $A", special_tokens=[(special[1], 1)])
+    processor = processors.TemplateProcessing(
+        single=f"{special[1]} $A", special_tokens=[(special[1], 1)]
+    )
     inner.post_processor = processor
     return _named(inner, special)
 

@@ -39,27 +39,37 @@ class Planned:
     def counts(self) -> dict[str, int]:
         """The number of jobs of each rule."""
         table = self.output.partition("\ntotal ")[0].rpartition("job  ")[2]
-        return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
+        return {
+            name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)
+        }
 
     @property
     def resources(self) -> list[tuple[str, dict[str, str]]]:
         """The rule and the resources of each job."""
-        jobs = re.findall(r"^(?:local)?rule (\w+):\n(?: .*\n)*? +resources: (.*)$", self.output, re.MULTILINE)
-        return [(rule, dict(part.split("=", 1) for part in line.split(", "))) for rule, line in jobs]
+        jobs = re.findall(
+            r"^(?:local)?rule (\w+):\n(?: .*\n)*? +resources: (.*)$", self.output, re.MULTILINE
+        )
+        return [
+            (rule, dict(part.split("=", 1) for part in line.split(", "))) for rule, line in jobs
+        ]
 
 
 def copy_workflow(root: Path, folder: Path) -> Path:
     """The workflow's files in `folder`, where nothing has been run."""
     for name in ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs"):
         source = root / name
-        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(
+            source, folder / name
+        )
     return folder
 
 
 def snakemake(
     folder: Path, *arguments: str, timeout_s: float = 300, commands: Preloaded | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A run of the workflow, waited for; Snakemake and its jobs are the installed commands or preloaded ones."""
+    """A run of the workflow, waited for; Snakemake and its jobs are the installed commands or
+    preloaded ones.
+    """
     program = str(commands.folder / "snakemake") if commands else SNAKEMAKE
     process = start(folder, *arguments, commands=commands, program=program)
     try:
@@ -70,14 +80,23 @@ def snakemake(
 
 
 def start(
-    folder: Path, *arguments: str, commands: Preloaded | None = None, program: str | None = SNAKEMAKE
+    folder: Path,
+    *arguments: str,
+    commands: Preloaded | None = None,
+    program: str | None = SNAKEMAKE,
 ) -> subprocess.Popen[str]:
-    """A run of the workflow as a process group of its own; its jobs are the installed commands or preloaded ones."""
+    """A run of the workflow as a process group of its own; its jobs are the installed commands or
+    preloaded ones.
+    """
     assert program is not None
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     path = f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge` by its name
-    env = commands.environment() if commands else {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([program, *arguments], cwd=folder, env=env, start_new_session=True, **pipes)
+    env = (
+        commands.environment() if commands else {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    )
+    return subprocess.Popen(
+        [program, *arguments], cwd=folder, env=env, start_new_session=True, **pipes
+    )
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -88,7 +107,9 @@ def kill(process: subprocess.Popen[str]) -> None:
         pass
 
 
-def configure(folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl", name: str = "tiny") -> Path:
+def configure(
+    folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl", name: str = "tiny"
+) -> Path:
     """An experiment of these method variants."""
     experiment = {
         "run": name,

@@ -11,13 +11,22 @@ SETTINGS = {"method": "bm25", "top_k": 2}
 
 
 def answered(key: str) -> Record:
-    fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
+    fields = {
+        "status": "ok",
+        "question": "who",
+        "answers": ["me"],
+        "gold": [0],
+        "documents": 2,
+        "prompt_sha256": "0",
+    }
     call = {"stage": "prompt", "lengths": [9], "past": [0], "seconds": 0.5}
     text = {"key": key, "text": f"x\u2028é{key}", "saliency": [0.1, None], "trace": [call]}
     return Record.model_validate(fields | text)
 
 
-def run(out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any) -> list[str]:
+def run(
+    out: Path, keys: list[str] = KEYS, settings: dict[str, Any] = SETTINGS, **options: Any
+) -> list[str]:
     """Do a complete run and return the keys that were asked."""
     answered_keys = []
     with RecordWriter(out, settings, keys, **options) as writer:

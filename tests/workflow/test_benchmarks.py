@@ -43,7 +43,9 @@ def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
     def run(script: str, *arguments: str, threads: bool = True) -> str:
         one = ["--threads", "1"] if threads else []
         folders = (str(root / "tests/support"), str(root / "benchmarks"))
-        return preloaded.run("python", "-c", SCRIPT, *folders, str(root / "benchmarks" / script), *one, *arguments)
+        return preloaded.run(
+            "python", "-c", SCRIPT, *folders, str(root / "benchmarks" / script), *one, *arguments
+        )
 
     return run
 
@@ -53,17 +55,32 @@ def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path
     output = benchmark("peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
     result = json.loads(output.splitlines()[-1])
     assert result["times"]["decode_ms"].keys() == {"ragauge float32", "transformers sdpa"}
-    assert all(one["n"] == 1 and one["least"] > 0 for one in result["times"]["prefill_40_s"].values())
+    assert all(
+        one["n"] == 1 and one["least"] > 0 for one in result["times"]["prefill_40_s"].values()
+    )
     assert result["ratios"]["decode_ms"]["ragauge float32"]["transformers sdpa"] > 0
     assert result["floors_ms"]["ragauge float32"] > 0
-    assert re.search("xllamacpp|GGUF", result["skipped"]["llama.cpp"])  # not installed, or no such file of this model
+    assert re.search(
+        "xllamacpp|GGUF", result["skipped"]["llama.cpp"]
+    )  # not installed, or no such file of this model
     assert "int8_decode_openvino" in result["not_measured"]
 
 
-def test_int8_prints_what_each_setting_costs(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
+def test_int8_prints_what_each_setting_costs(
+    benchmark: Benchmark, model: Path, tmp_path: Path
+) -> None:
     text, questions = tmp_path / "text.txt", write_questions(tmp_path / "questions.jsonl", count=2)
     text.write_text("words of a text " * 40)
-    sizes = ["--windows", "1", "--window", "16", "--max-new-tokens", "2", "--methods", "closed_book"]
+    sizes = [
+        "--windows",
+        "1",
+        "--window",
+        "16",
+        "--max-new-tokens",
+        "2",
+        "--methods",
+        "closed_book",
+    ]
     options = ["--model", str(model), "--settings", "weights int8", *sizes, "--json"]
     result = json.loads(benchmark("int8.py", str(questions), str(text), *options).splitlines()[-1])
     exact, int8 = result["settings"]["float32"], result["settings"]["weights int8"]
@@ -73,7 +90,9 @@ def test_int8_prints_what_each_setting_costs(benchmark: Benchmark, model: Path, 
     assert int8["difference"]["closed_book"].keys() >= {"difference", "low", "high"}
 
 
-def test_online_latency_prints_times_over_the_floor(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
+def test_online_latency_prints_times_over_the_floor(
+    benchmark: Benchmark, model: Path, tmp_path: Path
+) -> None:
     lengths = tmp_path / "lengths.json"
     lengths.write_text('{"preamble": 4, "documents": [30, 30, 30], "query": 5, "task": 3}')
     sizes = ["--tokens", str(lengths), "--trials", "2", "--dtypes", "float32", "--allow-load"]
@@ -81,33 +100,73 @@ def test_online_latency_prints_times_over_the_floor(benchmark: Benchmark, model:
     output = benchmark("online_latency.py", "--model", str(model), *sizes, *more)
     assert output.count("time over floor") == 3
     judged = [verdict["target"] for verdict in json.loads(output.splitlines()[-1])["targets"]]
-    roofline = [f"method_roofline {name} float32" for name in ("naive", "prompt_cache", "superposition")]
+    roofline = [
+        f"method_roofline {name} float32" for name in ("naive", "prompt_cache", "superposition")
+    ]
     assert sorted(judged) == [*roofline, "superposition_over_naive"]
-    assert re.search(r"naive over superposition: [\d.]+ in time, [\d.]+ between the floors, [\d.]+ in FLOPs", output)
+    assert re.search(
+        r"naive over superposition: [\d.]+ in time, [\d.]+ between the floors, [\d.]+ in FLOPs",
+        output,
+    )
 
 
 def test_gpu_runs_on_a_processor_too(benchmark: Benchmark, model: Path) -> None:
-    lengths = ["--context", "8", "--new-tokens", "3", "--prompt", "12", "--side", "2", "--side-context", "4"]
-    options = ["--device", "cpu", "--dtype", "float32", "--trials", "1", "--side-new-tokens", "2", "--json"]
+    lengths = [
+        "--context",
+        "8",
+        "--new-tokens",
+        "3",
+        "--prompt",
+        "12",
+        "--side",
+        "2",
+        "--side-context",
+        "4",
+    ]
+    options = [
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+        "--trials",
+        "1",
+        "--side-new-tokens",
+        "2",
+        "--json",
+    ]
     output = benchmark("gpu.py", "--model", str(model), *lengths, *options, threads=False)
     result = json.loads(output.splitlines()[-1])
     assert result["rates"]["side_by_side_tokens_per_s"] > 0
-    assert {verdict["target"] for verdict in result["targets"]} == {"gpu_decode_roofline", "gpu_prefill_rate"}
+    assert {verdict["target"] for verdict in result["targets"]} == {
+        "gpu_decode_roofline",
+        "gpu_prefill_rate",
+    }
 
 
-def test_builds_are_planned_from_the_table_of_scale(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
+def test_builds_are_planned_from_the_table_of_scale(
+    benchmark: Benchmark, model: Path, tmp_path: Path
+) -> None:
     corpus, out = tmp_path / "c.jsonl", tmp_path / "scale.csv"
     words = [f"word{i}" for i in range(500)]
     texts = [" ".join(random.Random(n).choices(words, k=400)) for n in range(16)]
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    settings = [f"tokenizer={model}", f"encoder=path:{tiny_models.encoder(tmp_path / 'encoder')}", "engine=torch"]
+    settings = [
+        f"tokenizer={model}",
+        f"encoder=path:{tiny_models.encoder(tmp_path / 'encoder')}",
+        "engine=torch",
+    ]
     index = ["nlist=2", "pq_bytes=4", "iterations=2"]
     given = [
-        part for name, values in (("--set", settings), ("--set-index", index)) for v in values for part in (name, v)
+        part
+        for name, values in (("--set", settings), ("--set-index", index))
+        for v in values
+        for part in (name, v)
     ]
     benchmark("scale.py", str(out), "--corpus", str(corpus), "--times", "1", *given, threads=False)
     (config := tmp_path / "config.yaml").write_text(CONFIG.format(corpus=corpus))
-    plan = json.loads(benchmark("builds.py", str(config), str(out), "--chunks", "1000", "--json", threads=False))["d"]
+    plan = json.loads(
+        benchmark("builds.py", str(config), str(out), "--chunks", "1000", "--json", threads=False)
+    )["d"]
     steps = ["chunks", "mark", "gather", "embed", "train i", "add i", "merge i"]
     assert [step["step"] for step in plan] == steps
     assert all(step["job_hours"] > 0 and step["job_gb"] > 0.01 for step in plan)

@@ -1,4 +1,6 @@
-"""SIGKILL of a job alone and of the coordinating snakemake alone, and two runs in one folder: nothing is lost."""
+"""SIGKILL of a job alone and of the coordinating snakemake alone, and two runs in one folder:
+nothing is lost.
+"""
 
 import os
 import signal
@@ -12,9 +14,18 @@ import psutil
 import pytest
 
 from preloaded import Preloaded
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint, write_questions
-from workflow_folder import METHODS, configure, copy_workflow, kill, needs_snakemake, records, snakemake, start
+from workflow_folder import (
+    METHODS,
+    configure,
+    copy_workflow,
+    kill,
+    needs_snakemake,
+    records,
+    snakemake,
+    start,
+)
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 
@@ -34,7 +45,16 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(folder: Path) -> list[dict[str, object]]:
     out = folder / "undisturbed.jsonl"
-    model = ["--model", str(folder / "model"), "--template", "chat", "--threads", "1", "--max-new-tokens", "16"]
+    model = [
+        "--model",
+        str(folder / "model"),
+        "--template",
+        "chat",
+        "--threads",
+        "1",
+        "--max-new-tokens",
+        "16",
+    ]
     data = ["--dataset", "nq_open", "--data", str(folder / "many.jsonl")]
     assert main(["run", "--method", "superposition", *data, *model, "--out", str(out)]) == 0
     return records(out)
@@ -114,7 +134,9 @@ def test_a_killed_job_with_its_coordinator(
     goes_on(run, undisturbed)
 
 
-def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
+def test_a_killed_coordinator(
+    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded
+) -> None:
     """Its job answers on; a run beside it is refused the file, and one after it finds the answers."""
     run = Run(folder, "coordinator", preloaded)
     with run.begun() as (process, job):

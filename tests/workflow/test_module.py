@@ -1,4 +1,6 @@
-"""Another workflow uses this one as a module, as snakedeploy and the catalogue of Snakemake workflows have it."""
+"""Another workflow uses this one as a module, as snakedeploy and the catalogue of Snakemake
+workflows have it.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -14,7 +16,8 @@ from workflow_folder import Planned, needs_snakemake, snakemake
 
 pytestmark = needs_snakemake
 
-# What snakedeploy 0.16 writes; in place of the path it has the address and the tag of the repository.
+# What snakedeploy 0.16 writes; in place of the path it has the address and the tag of the
+# repository.
 DEPLOYED = """
 configfile: "config/config.yaml"
 
@@ -34,15 +37,21 @@ use rule * from ragauge{named}
 
 @pytest.fixture
 def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the declaration."""
+    """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the
+    declaration.
+    """
 
     def deployed(*, experiment: Any = None, config: str = "config", **parts: str) -> Path:
         shutil.copytree(root / "config", tmp_path / "config")
         if experiment:
-            (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+            (tmp_path / "config/config.yaml").write_text(
+                yaml.safe_dump(experiment, sort_keys=False)
+            )
         parts = {"before": "", "paths": "", "named": "", "after": "", **parts}
         (tmp_path / "workflow").mkdir()
-        workflow_text = DEPLOYED.format(snakefile=root / "workflow/Snakefile", config=config, **parts)
+        workflow_text = DEPLOYED.format(
+            snakefile=root / "workflow/Snakefile", config=config, **parts
+        )
         (tmp_path / "workflow/Snakefile").write_text(workflow_text)
         return tmp_path
 
@@ -62,14 +71,22 @@ def test_the_declaration_plans_what_the_clone_plans(
     assert not (folder / "config/config.yaml").is_symlink()
     counts = plan().counts
     assert counts["all"] == 1
-    assert planned(folder, preloaded).counts == counts == plan("--snakefile", "workflow/Snakefile").counts
+    assert (
+        planned(folder, preloaded).counts
+        == counts
+        == plan("--snakefile", "workflow/Snakefile").counts
+    )
 
 
 @pytest.mark.parametrize(
     ("parts", "changed", "message"),
     [
         ({}, {"sede": 1}, "config/config.yaml: sede: unknown key 'sede'; did you mean 'seed'?"),
-        ({"paths": '    prefix: "elsewhere"\n'}, {}, "module: prefix and replace_prefix are not supported"),
+        (
+            {"paths": '    prefix: "elsewhere"\n'},
+            {},
+            "module: prefix and replace_prefix are not supported",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -80,7 +97,9 @@ def test_a_mistake_is_one_line(
     changed: dict[str, Any],
     message: str,
 ) -> None:
-    experiment = yaml.safe_load((root / "configs/ci/smoke.yaml").read_text(encoding="utf-8")) | changed
+    experiment = (
+        yaml.safe_load((root / "configs/ci/smoke.yaml").read_text(encoding="utf-8")) | changed
+    )
     done = snakemake(deploy(experiment=experiment, **parts), "-n", commands=preloaded)
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if message in line]
@@ -91,7 +110,9 @@ def test_a_mistake_is_one_line(
 def test_it_runs_with_the_settings_of_the_other_workflow(
     deploy: Callable[..., Path], tmp_path: Path, preloaded: Preloaded
 ) -> None:
-    """The configuration is below a key of its own, a rule is changed, and there is an `onstart` already."""
+    """The configuration is below a key of its own, a rule is changed, and there is an `onstart`
+    already.
+    """
     experiment = {
         "run": "within",
         "models": {"tiny": {"source": f"path:{write_checkpoint(tmp_path / 'model')}"}},
@@ -110,7 +131,10 @@ def test_it_runs_with_the_settings_of_the_other_workflow(
     done = snakemake(folder, "--cores", "2", commands=preloaded)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (folder / "begun").exists()
-    assert yaml.safe_load((folder / "results/within/config.yaml").read_text(encoding="utf-8"))["run"] == "within"
+    assert (
+        yaml.safe_load((folder / "results/within/config.yaml").read_text(encoding="utf-8"))["run"]
+        == "within"
+    )
     answers = folder / "results/within/answers/nq_open/tiny"
     assert [path.name for path in sorted(answers.glob("*.jsonl"))] == ["naive.jsonl"]
     assert (folder / "reports/within/index.html").is_file()

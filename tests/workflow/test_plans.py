@@ -20,7 +20,11 @@ SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
 # The smoke experiment on GPUs, with what it does not have.
 ON_GPUS = (
-    *(*SMOKE, "--config", "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}"),
+    *(
+        *SMOKE,
+        "--config",
+        "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
+    ),
     "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}",
     "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}",
     "training={cfic: {device: cuda}}",
@@ -29,7 +33,9 @@ LOCAL = ("all", "shards_cut")  # they run beside Snakemake itself, on no cluster
 
 
 @pytest.mark.parametrize("experiment", [FULL, SMOKE, PAPER], ids=["full", "smoke", "paper"])
-def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, experiment: tuple[str, ...]) -> None:
+def test_an_experiment_plans_every_job_once(
+    plan: Plan, checkout: Path, experiment: tuple[str, ...]
+) -> None:
     jobs = plan(*experiment).counts
     config = load(checkout / experiment[1])
     assert jobs["answers"] == len(list(config.answers()))
@@ -43,18 +49,31 @@ def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, experime
 
 
 def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> None:
-    """Of C4, in the tokens of SmolLM2 and of RETRO; of the other two corpora sets of evaluation text alone are cut."""
+    """Of C4, in the tokens of SmolLM2 and of RETRO; of the other two corpora sets of evaluation
+    text alone are cut.
+    """
     planned = plan(*PAPER)
-    jobs, output = planned.counts, planned.output
+    jobs = planned.counts
+    output = planned.output
     assert (jobs["database"], jobs["evaluation_set"], jobs["staleness"]) == (2, 4, 3)
     assert jobs["chunks"] == jobs["embeddings"] == jobs["near_duplicates"] == 2 * 256
     assert set(re.findall(r"--entry (\S+) --evaluation=(\S+) --threads", output)) == {
         (database, text) for database in ("c4", "c4_t5") for text in ("wikipedia", "realnews")
     }
-    texts = set(re.findall(r"--entry (?:scored|timed)_(wikipedia|realnews|c4)_\S+ --database (\S+)", output))
-    assert texts == {(text, "results/paper/databases/c4") for text in ("wikipedia", "realnews", "c4")}
-    texts = set(re.findall(r"--entry own_(?:timed_)?(wikipedia|realnews|c4_t5)_\S+ --database (\S+)", output))
-    assert texts == {(text, "results/paper/databases/c4_t5") for text in ("wikipedia", "realnews", "c4_t5")}
+    texts = set(
+        re.findall(r"--entry (?:scored|timed)_(wikipedia|realnews|c4)_\S+ --database (\S+)", output)
+    )
+    assert texts == {
+        (text, "results/paper/databases/c4") for text in ("wikipedia", "realnews", "c4")
+    }
+    texts = set(
+        re.findall(
+            r"--entry own_(?:timed_)?(wikipedia|realnews|c4_t5)_\S+ --database (\S+)", output
+        )
+    )
+    assert texts == {
+        (text, "results/paper/databases/c4_t5") for text in ("wikipedia", "realnews", "c4_t5")
+    }
     assert jobs["export"] == 2, "RETRO's sizes and RETRO itself run in ONNX Runtime"
     assert "export --mode=retro --model=retro --database=results/paper/databases/c4_t5" in output
 
@@ -64,19 +83,35 @@ def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan: Plan) ->
     jobs = planned.counts
     assert (jobs["retrieval_server"], jobs["server_needs"], jobs["server_credentials"]) == (8, 8, 1)
     assert jobs["served_pipeline"] == jobs["gathered_pipeline"] > 900
-    memory = [int(needs["mem_mb"]) for rule, needs in planned.resources if rule in ("retrieval_server", "staleness")]
+    memory = [
+        int(needs["mem_mb"])
+        for rule, needs in planned.resources
+        if rule in ("retrieval_server", "staleness")
+    ]
     assert sum(mem_mb > 215_000 for mem_mb in memory) == 4 + 3
     assert not re.search(r"^rule pipeline:\n +input: .*/merged/", planned.output, re.MULTILINE)
 
 
 def test_items_plan_what_they_read_and_nothing_else(plan: Plan) -> None:
-    jobs = {"asset": 3, "data": 2, "answers": 11 + 3, "sft_data": 1, "sft_train": 1, "machine": 1, "latency": 1}
+    jobs = {
+        "asset": 3,
+        "data": 2,
+        "answers": 11 + 3,
+        "sft_data": 1,
+        "sft_train": 1,
+        "machine": 1,
+        "latency": 1,
+    }
     items = ("cfic_table_4", "superposition_table_7")
     planned = plan(*items, *FULL)
     assert planned.counts == jobs | dict.fromkeys(items, 1)
     for item in items:  # numbers of the package that are no code
-        [read] = re.findall(rf"^(?:local)?rule {item}:\n +input: (.*)$", planned.output, re.MULTILINE)
-        assert {"shapes.yaml", "catalog.yaml", "looks.yaml"} <= {path.rpartition("/")[2] for path in read.split(", ")}
+        [read] = re.findall(
+            rf"^(?:local)?rule {item}:\n +input: (.*)$", planned.output, re.MULTILINE
+        )
+        assert {"shapes.yaml", "catalog.yaml", "looks.yaml"} <= {
+            path.rpartition("/")[2] for path in read.split(", ")
+        }
 
 
 def test_a_paper_is_a_target(plan: Plan) -> None:
@@ -110,7 +145,9 @@ def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> No
     assert alone == measured
 
 
-def test_what_a_profile_fills_in_reaches_the_jobs(root: Path, tmp_path: Path, preloaded: Preloaded) -> None:
+def test_what_a_profile_fills_in_reaches_the_jobs(
+    root: Path, tmp_path: Path, preloaded: Preloaded
+) -> None:
     pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
     folder = copy_workflow(root, tmp_path)
     profile = folder / "profiles" / "slurm" / "config.yaml"
@@ -124,14 +161,20 @@ def test_what_a_profile_fills_in_reaches_the_jobs(root: Path, tmp_path: Path, pr
     assert done.returncode == 0, done.stderr
     planned = re.findall(r"^ +resources: .*$", done.stdout + done.stderr, re.MULTILINE)
     assert planned
-    assert all("slurm_partition=long" in line and "slurm_account=project" in line for line in planned)
+    assert all(
+        "slurm_partition=long" in line and "slurm_account=project" in line for line in planned
+    )
 
 
-def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan: Plan, checkout: Path) -> None:
+def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(
+    plan: Plan, checkout: Path
+) -> None:
     rules = {
         name
         for path in (checkout / "workflow/rules").glob("*.smk")
-        for name in re.findall(r"^(?:rule|use rule \w+ as) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(
+            r"^(?:rule|use rule \w+ as) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
     head = (checkout / "configs/ci/smoke.yaml").read_text(encoding="utf-8").partition("\nrun:")[0]
     assert rules - plan(*SMOKE).counts.keys() - {"asset"} == set(re.findall(r"`(\w+)`", head))

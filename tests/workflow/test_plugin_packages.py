@@ -1,4 +1,6 @@
-"""`ragauge new` from end to end: packages are written, installed, tested, run by the workflow and reported."""
+"""`ragauge new` from end to end: packages are written, installed, tested, run by the workflow and
+reported.
+"""
 
 import json
 import os
@@ -12,7 +14,7 @@ import pytest
 import yaml
 
 from preloaded import Preloaded
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint
 from workflow_folder import copy_workflow, needs_snakemake
 
@@ -63,10 +65,22 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that they are installed into."""
-    target, wheels = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("wheels")
+    target = tmp_path_factory.mktemp("site")
+    wheels = tmp_path_factory.mktemp("wheels")
     packages = [str(path) for path in written.iterdir()]
-    subprocess.run([sys.executable, "-c", BUILD, str(wheels), *packages], capture_output=True, check=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run(
+        [sys.executable, "-c", BUILD, str(wheels), *packages], capture_output=True, check=True
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+    ]
     subprocess.run([*command, "--target", str(target), *map(str, wheels.iterdir())], check=True)
     assert len(list(target.glob("*.dist-info"))) == len(packages)
     return target
@@ -79,11 +93,15 @@ def places(root: Path, site: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def finished(root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Path:
+def finished(
+    root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded
+) -> Path:
     """A run of the workflow with a method, a ranker's method, a data set and an item of theirs."""
     folder = copy_workflow(root, tmp_path_factory.mktemp("run"))
     write_checkpoint(folder / "model")
-    (folder / "quiz.jsonl").write_text("".join(json.dumps({**RECORD, "id": str(i)}) + "\n" for i in range(2)))
+    (folder / "quiz.jsonl").write_text(
+        "".join(json.dumps({**RECORD, "id": str(i)}) + "\n" for i in range(2))
+    )
     experiment = {
         "run": "plugged",
         "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
@@ -93,7 +111,11 @@ def finished(root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, 
             "last_k2": {"method": "last_first", "top_k": 2},
             "overlap": {},
             "stored": {"method": KV, "reread": 10_000},
-            "first_half": {"method": "compressed", "inner": "naive_reuse", "compressor": "first_tokens"},
+            "first_half": {
+                "method": "compressed",
+                "inner": "naive_reuse",
+                "compressor": "first_tokens",
+            },
         },
         "generation": {"max_new_tokens": 4},
         "items": ["kept_share"],
@@ -106,7 +128,9 @@ def finished(root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, 
 
 def test_their_own_tests_pass(written: Path, places: str, preloaded: Preloaded) -> None:
     options = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib")
-    output = preloaded.run("python", *options, *map(str, written.iterdir()), folder=written, PYTHONPATH=places)
+    output = preloaded.run(
+        "python", *options, *map(str, written.iterdir()), folder=written, PYTHONPATH=places
+    )
     assert re.search(r"\d passed", output), output
     assert len(list(written.glob("*/tests/test_*.py"))) == len(NEW) + 1
 
@@ -114,12 +138,14 @@ def test_their_own_tests_pass(written: Path, places: str, preloaded: Preloaded) 
 def test_their_methods_answered(finished: Path) -> None:
     answers = finished / "results/plugged/answers/river_quiz/tiny"
     records = {
-        path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in answers.glob("*.jsonl")
+        path.stem: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in answers.glob("*.jsonl")
     }
     kept = {name: [record["kept"] for record in found] for name, found in records.items()}
     whole = {name: [[0, 1]] * 2 for name in ("naive", "stored", "first_half")}
     assert kept == {**whole, "last_k2": [[1, 0]] * 2, "overlap": [[1]] * 2}
-    assert [r["text"] for r in records["stored"]] == [r["text"] for r in records["naive"]]  # its anchor
+    # its anchor
+    assert [r["text"] for r in records["stored"]] == [r["text"] for r in records["naive"]]
     meta = json.loads((answers / "last_k2.meta.json").read_text())
     assert meta["provenance"]["packages"]["ragauge-last-first"] == "0.1.0"
 
@@ -130,7 +156,9 @@ def test_a_change_of_a_plugin_asks_its_variant_again_and_no_other(
     module = site / "ragauge_last_first/methods/last_first.py"
     before = module.read_text()
     arguments = ("-m", "snakemake", "-n", "--cores", "1", "--configfile", "plugged.yaml")
-    assert "Nothing to be done" in preloaded.run("python", *arguments, folder=finished, PYTHONPATH=places)
+    assert "Nothing to be done" in preloaded.run(
+        "python", *arguments, folder=finished, PYTHONPATH=places
+    )
     try:
         module.write_text(before.replace("] = 2  #", "] = 1  #"))
         planned = preloaded.run("python", *arguments, folder=finished, PYTHONPATH=places)

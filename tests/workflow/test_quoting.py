@@ -1,4 +1,6 @@
-"""No value of a configuration changes what a shell line does: each reaches its command as it is, as one argument."""
+"""No value of a configuration changes what a shell line does: each reaches its command as it is, as
+one argument.
+"""
 
 import ast
 import re
@@ -26,12 +28,18 @@ LINES = dict(lines())
 
 
 class Values:
-    """Whatever is asked for, in every form that a rule has it: one text, or several with attributes."""
+    """Whatever is asked for, in every form that a rule has it: one text, or several with
+    attributes.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return [HOSTILE, HOSTILE] if name in ("options", "judge", "part", "labels", "evaluation") else HOSTILE
+        return (
+            [HOSTILE, HOSTILE]
+            if name in ("options", "judge", "part", "labels", "evaluation")
+            else HOSTILE
+        )
 
     def __str__(self) -> str:
         return HOSTILE
@@ -47,7 +55,9 @@ def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> Non
     stub = 'ragauge() { printf \'%s\\0\' "$@" >> arguments; }; cp() { ragauge "$@"; }\n'
     stub += 'openssl() { ragauge "$@"; }\n'
     stub += 'tee() { cat > /dev/null; printf %s "$1" > log; }\n'
-    done = subprocess.run(["bash", "-euc", stub + line], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-euc", stub + line], cwd=tmp_path, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arguments", "log"]
     assert (tmp_path / "log").read_text() == HOSTILE
@@ -61,12 +71,18 @@ def test_every_rule_has_its_shell_line_here() -> None:
     assert len(LINES) == sum(path.read_text().count("shell:") for path in RULES.glob("*.smk"))
 
 
-@pytest.mark.parametrize("section", ["models", "datasets", "methods", "databases", "pipelines", "training", "run"])
+@pytest.mark.parametrize(
+    "section", ["models", "datasets", "methods", "databases", "pipelines", "training", "run"]
+)
 def test_a_label_cannot_become_an_option(section: str) -> None:
     from ragauge.config import loading
     from ragauge.errors import UserError
 
-    data: dict[str, Any] = {"run": "small", "models": {"smollm2-135m-instruct": {}}, "methods": {"naive": {}}}
+    data: dict[str, Any] = {
+        "run": "small",
+        "models": {"smollm2-135m-instruct": {}},
+        "methods": {"naive": {}},
+    }
     data["datasets"] = {"nq_open": {}}
     hostile = "--out" if section == "run" else {**data.get(section, {}), "--out": {}}
     with pytest.raises(UserError, match=r"small\.yaml: .*--out|small\.yaml: run: "):
@@ -74,8 +90,10 @@ def test_a_label_cannot_become_an_option(section: str) -> None:
 
 
 def test_a_source_is_no_option_of_fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one value of a rule that is neither a label nor the value of an option, and no file that a rule made."""
-    from ragauge.cli import main
+    """The one value of a rule that is neither a label nor the value of an option, and no file that
+    a rule made.
+    """
+    from ragauge.cli._main import main
 
     [line] = [line for line in LINES.values() if "ragauge fetch" in line and "source" in line]
     assert " -- {params.source:q}" in line

@@ -21,14 +21,18 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(folder: Path, preloaded: Preloaded) -> Path:
     """The folder after a run of all pipelines on two cores, of which the server takes one."""
-    done = snakemake(folder, *targets(*PIPELINES), "--cores", "2", *configure(folder), commands=preloaded)
+    done = snakemake(
+        folder, *targets(*PIPELINES), "--cores", "2", *configure(folder), commands=preloaded
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
 def test_what_a_job_serves_is_what_a_pipeline_serves_itself(finished: Path) -> None:
     assert records(finished, "beside") == records(finished, "alone")
-    assert all(record["status"] == "ok" for label in PIPELINES for record in records(finished, label))
+    assert all(
+        record["status"] == "ok" for label in PIPELINES for record in records(finished, label)
+    )
 
 
 def test_the_server_ends_and_leaves_nothing_behind(finished: Path) -> None:
@@ -37,21 +41,29 @@ def test_the_server_ends_and_leaves_nothing_behind(finished: Path) -> None:
     assert "stopping" in (finished / f"logs/{NAME}/servers/words/ivf.log").read_text()
 
 
-def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(finished: Path, preloaded: Preloaded) -> None:
+def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(
+    finished: Path, preloaded: Preloaded
+) -> None:
     before = {
-        label: (finished / f"results/{NAME}/served/{label}.jsonl").stat().st_mtime_ns for label in ("beside", "ahead")
+        label: (finished / f"results/{NAME}/served/{label}.jsonl").stat().st_mtime_ns
+        for label in ("beside", "ahead")
     }
     pipelines = {**PIPELINES, "once": {**RETRO, "schedule": "retrieve_once", **JOB}}
     options = ("--cores", "2", *configure(finished, pipelines))
     done = snakemake(finished, *targets(*pipelines), *options, commands=preloaded)
     assert done.returncode == 0, done.stdout + done.stderr
     assert records(finished, "once")
-    assert before == {label: (finished / f"results/{NAME}/served/{label}.jsonl").stat().st_mtime_ns for label in before}
+    assert before == {
+        label: (finished / f"results/{NAME}/served/{label}.jsonl").stat().st_mtime_ns
+        for label in before
+    }
     again = snakemake(finished, *targets(*pipelines), *options, commands=preloaded)
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
-def test_a_pipeline_that_fails_does_not_keep_the_server(finished: Path, preloaded: Preloaded) -> None:
+def test_a_pipeline_that_fails_does_not_keep_the_server(
+    finished: Path, preloaded: Preloaded
+) -> None:
     pipelines = {
         **PIPELINES,
         "long": {**RETRO, "tokens": 90000, "task": "generate", **JOB},
@@ -61,14 +73,29 @@ def test_a_pipeline_that_fails_does_not_keep_the_server(finished: Path, preloade
     arguments = (*targets("long", "more"), "--cores", "2", *configure(finished, pipelines))
     done = snakemake(finished, *arguments, commands=preloaded)
     assert done.returncode == 1, done.stdout + done.stderr
-    [failed] = [line for line in done.stderr.splitlines() if line.startswith("served_pipeline failed: logs/")]
+    [failed] = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith("served_pipeline failed: logs/")
+    ]
     assert "long.log: ragauge: error: " in failed
     assert (finished / f"results/{NAME}/served/more.jsonl").is_file()
     assert not (finished / SERVER / "address").exists()
 
 
-def test_too_few_cores_are_refused_before_anything_waits(finished: Path, preloaded: Preloaded) -> None:
+def test_too_few_cores_are_refused_before_anything_waits(
+    finished: Path, preloaded: Preloaded
+) -> None:
     pipelines = {**PIPELINES, "other": {**RETRO, "neighbours": 1, **JOB}}
-    done = snakemake(finished, *targets("other"), "--cores", "1", *configure(finished, pipelines), commands=preloaded)
+    done = snakemake(
+        finished,
+        *targets("other"),
+        "--cores",
+        "1",
+        *configure(finished, pipelines),
+        commands=preloaded,
+    )
     assert done.returncode == 1
-    assert "1 servers that are jobs (server: job) and a pipeline need at least 2 cores" in done.stderr
+    assert (
+        "1 servers that are jobs (server: job) and a pipeline need at least 2 cores" in done.stderr
+    )

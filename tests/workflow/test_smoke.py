@@ -10,8 +10,8 @@ import yaml
 
 from preloaded import Preloaded
 from ragauge.config.loading import load
-from ragauge.report.problems import problems
-from ragauge.results import Runs
+from ragauge.report.page.problems import problems
+from ragauge.results.runs import Runs
 from ragauge.testing import write_checkpoint, write_questions
 from workflow_folder import METHODS, configure, copy_workflow, needs_snakemake, records, snakemake
 
@@ -44,12 +44,20 @@ def run(
     name: str = "tiny",
     **dataset: object,
 ) -> None:
-    """A run of some method variants; where no target is named it makes everything, and has a latency protocol."""
+    """A run of some method variants; where no target is named it makes everything, and has a
+    latency protocol.
+    """
     path = configure(folder, methods, name=name)
     experiment = yaml.safe_load(path.read_text())
     experiment["datasets"]["nq_open"] |= dataset
     if not targets:
-        experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", "trials": 1, "warmup": 1, "new_tokens": 2}
+        experiment["latency"] = {
+            "methods": ["naive"],
+            "dataset": "nq_open",
+            "trials": 1,
+            "warmup": 1,
+            "new_tokens": 2,
+        }
     path.write_text(yaml.safe_dump(experiment))
     done = snakemake(folder, *targets, "--cores", "2", "--configfile", path.name, commands=commands)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,7 +65,12 @@ def run(
 
 def changes(folder: Path) -> dict[str, int]:
     """When each result and report was last written."""
-    files = [path for top in ("results/tiny", "reports/tiny") for path in (folder / top).rglob("*") if path.is_file()]
+    files = [
+        path
+        for top in ("results/tiny", "reports/tiny")
+        for path in (folder / top).rglob("*")
+        if path.is_file()
+    ]
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
 
@@ -79,7 +92,8 @@ def test_a_run_answers_every_question_and_renders_the_item(folder: Path, finishe
 
 
 def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
-    before, started = changes(folder), cpu_s()
+    before = changes(folder)
+    started = cpu_s()
     run(folder, METHODS, commands=None)  # the installed one, whose start-up counts
     assert cpu_s() - started < REPEAT_S
     assert changes(folder) == before
@@ -88,7 +102,8 @@ def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
 def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(finished: Path) -> None:
     runs = Runs(finished, load(finished / "config.yaml"))
     assert [timed["model"] for timed in runs.latencies] == ["tiny"]
-    lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]  # on a busy machine
+    # on a busy machine
+    lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]
     assert not lacks
 
 
@@ -103,12 +118,16 @@ def test_forks_of_one_process_that_questions_are_dealt_to_make_the_same(
     for variant in METHODS:
         answers = Path("answers", "nq_open", "tiny", f"{variant}.jsonl")
         assert records(folder / "results" / "dealt" / answers) == records(finished / answers)
-    parts = sorted((folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl"))
+    parts = sorted(
+        (folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl")
+    )
     assert [len(records(part)) for part in parts] == [1, 2]
     assert "tiny,nq_open,bm25" in (folder / table).read_text()
 
 
-def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
+def test_an_edited_and_an_added_variant_are_asked_alone(
+    folder: Path, finished: Path, preloaded: Preloaded
+) -> None:
     before = changes(folder)
     run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}, "oracle": {}}, preloaded)
     after = changes(folder)
@@ -116,7 +135,11 @@ def test_an_edited_and_an_added_variant_are_asked_alone(folder: Path, finished: 
     answers = "results/tiny/answers/nq_open/tiny"
     former = {str(path.relative_to(folder)) for path in (folder / answers / "former").iterdir()}
     assert len(former) == 2
-    answered = {f"{answers}/{name}.{kind}" for name in ("bm25_k1", "oracle") for kind in ("jsonl", "meta.json")}
+    answered = {
+        f"{answers}/{name}.{kind}"
+        for name in ("bm25_k1", "oracle")
+        for kind in ("jsonl", "meta.json")
+    }
     assert {path for path in written if path.startswith(answers)} == answered | former
     assert "reports/tiny/frontier.csv" in written
     assert not [path for path in written if "/data/" in path]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli
+from ragauge.cli import _main
 from ragauge.cli.init import WRITTEN
-from ragauge.study import EXAMPLE
+from ragauge.study.settings import EXAMPLE
 from workflow_folder import needs_snakemake
 
 BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src", *WRITTEN)
@@ -22,14 +22,28 @@ BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE
 def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built in a copy of it."""
     pytest.importorskip("setuptools", reason="needs setuptools to build with", minversion="77")
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    source = tmp_path_factory.mktemp("source")
+    out = tmp_path_factory.mktemp("dist")
     for name in BUILT_FROM:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         left_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy
-        copy(root / name, source / name, **({"ignore": left_out} if copy is shutil.copytree else {}))
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run([*command, "-w", str(out), str(source)], capture_output=True, text=True, check=False)
+        copy(
+            root / name, source / name, **({"ignore": left_out} if copy is shutil.copytree else {})
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
+    done = subprocess.run(
+        [*command, "-w", str(out), str(source)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     (found,) = out.glob("ragauge-*.whl")
     return found
@@ -40,28 +54,56 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel, and with the packages of this one beside it."""
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    command = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", "--no-deps", "--no-index"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
     command.append("--no-compile")  # of hundreds of modules some are imported
     subprocess.run([*command, str(wheel)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")  # whose own .pth files are not read
+    # whose own .pth files are not read
+    (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder
 
 
 def run(installed: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+    }
     environment["PATH"] = f"{installed / 'bin'}{os.pathsep}{environment['PATH']}"
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel: Path, root: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
     assert {top.partition("-")[0] for top in tops} == {"ragauge"}
-    packed = {name.removeprefix("ragauge/_workflow/") for name in names if name.startswith("ragauge/_workflow/")}
+    packed = {
+        name.removeprefix("ragauge/_workflow/")
+        for name in names
+        if name.startswith("ragauge/_workflow/")
+    }
     rules = {f"workflow/rules/{path.name}" for path in (root / "workflow" / "rules").glob("*.smk")}
-    assert {"Snakefile", "workflow/Snakefile", "config.yaml", "configs/ci/smoke.yaml"} | rules <= packed
-    example = {path.relative_to(EXAMPLE.parents[2]).as_posix() for path in EXAMPLE.rglob("*") if path.is_file()}
+    assert {
+        "Snakefile",
+        "workflow/Snakefile",
+        "config.yaml",
+        "configs/ci/smoke.yaml",
+    } | rules <= packed
+    example = {
+        path.relative_to(EXAMPLE.parents[2]).as_posix()
+        for path in EXAMPLE.rglob("*")
+        if path.is_file()
+    }
     assert "ragauge/study/example/questions.csv" in example
     assert example <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.endswith(".def")]
@@ -69,7 +111,9 @@ def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel: Path, 
 
 @needs_snakemake
 def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path) -> None:
-    place = run(installed, tmp_path, "python", "-c", "import ragauge; print(ragauge.__file__)").stdout.strip()
+    place = run(
+        installed, tmp_path, "python", "-c", "import ragauge; print(ragauge.__file__)"
+    ).stdout.strip()
     assert Path(place).is_relative_to(installed)
     begun = run(installed, tmp_path, "ragauge", "init", "mine")
     assert begun.returncode == 0, begun.stderr
@@ -79,7 +123,21 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
 
 
 def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:
-    assert cli.main(["init", str(tmp_path / "mine"), "--quiet"]) == 0
-    written = {path.relative_to(tmp_path / "mine") for path in (tmp_path / "mine").rglob("*") if path.is_file()}
-    assert set(map(Path, ("Snakefile", "workflow/Snakefile", "config.yaml", "workflow/rules/common.smk"))) <= written
-    assert all((tmp_path / "mine" / path).read_bytes() == (root / path).read_bytes() for path in written)
+    assert _main.main(["init", str(tmp_path / "mine"), "--quiet"]) == 0
+    written = {
+        path.relative_to(tmp_path / "mine")
+        for path in (tmp_path / "mine").rglob("*")
+        if path.is_file()
+    }
+    assert (
+        set(
+            map(
+                Path,
+                ("Snakefile", "workflow/Snakefile", "config.yaml", "workflow/rules/common.smk"),
+            )
+        )
+        <= written
+    )
+    assert all(
+        (tmp_path / "mine" / path).read_bytes() == (root / path).read_bytes() for path in written
+    )

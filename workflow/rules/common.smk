@@ -8,7 +8,8 @@ from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.config import launch, run_progress, sources
-from ragauge.config.plan import ALONE, ASSET, Plan, code_of, filled, grown
+from ragauge.config.plan.part import ALONE, ASSET, code_of, filled, grown
+from ragauge.config.plan.plan import Plan
 from snakemake.exceptions import WorkflowError
 
 
@@ -27,8 +28,12 @@ def checked():
 PLAN = Plan(checked(), cores=workflow.resource_settings.cores or 1)
 PATHS = PLAN.paths
 OUTER_ONSTART = workflow._onstart  # of a workflow that uses this one as a module
-SERVED = workflow.modifier.modify_rulename("served_pipeline")  # another workflow may rename the rules
-CREDENTIALS = "resources/servers/{}"  # made where a configuration names them (configs/papers/servers.yaml)
+SERVED = workflow.modifier.modify_rulename(
+    "served_pipeline"
+)  # another workflow may rename the rules
+CREDENTIALS = (
+    "resources/servers/{}"  # made where a configuration names them (configs/papers/servers.yaml)
+)
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
 TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
@@ -60,7 +65,9 @@ def begin():
         if served:
             limits = workflow.resource_settings
             PLAN.servers.check(
-                served, limits.cores if workflow.local_exec else limits.nodes, cluster=not workflow.local_exec
+                served,
+                limits.cores if workflow.local_exec else limits.nodes,
+                cluster=not workflow.local_exec,
             )
         launch.write_clients(PLAN.servers.clients(served))
         launch.write_settings(PLAN.config, Path(PATHS.settings), workflow.configfiles)
@@ -69,17 +76,23 @@ def begin():
         sources.check_start(PLAN, made, asks=workflow.local_exec)
         if workflow.local_exec:
             PLAN.training.check_gpus(made, workflow.global_resources.get("gpu").value)
-            if made.issuperset([*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]):
+            if made.issuperset(
+                [*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]
+            ):
                 launch.say_estimate(PLAN.config, Path(PATHS.settings), len(needed_jobs), PLAN.cores)
     except UserError as error:
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:
         launch.start_fork_server()
-    run_progress.start([run_progress.job_of(workflow.dag, job, PLAN.config.limit) for job in needed_jobs])
+    run_progress.start(
+        [run_progress.job_of(workflow.dag, job, PLAN.config.limit) for job in needed_jobs]
+    )
 
 
 def rendered(item):
     """The files of an item; the report shows the figure and the table."""
     files = PLAN.items.files(item)
     shown = dict(caption="../report/item.rst", category=PLAN.items.paper(item), subcategory=item)
-    return files | {name: report(files[name], labels={"file": name}, **shown) for name in ("table", "figure")}
+    return files | {
+        name: report(files[name], labels={"file": name}, **shown) for name in ("table", "figure")
+    }

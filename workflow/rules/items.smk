@@ -22,7 +22,7 @@ rule provenance:
         runtime=10,
     params:
         config=PATHS.settings,
-        code=code_of("rendering.writing", components=PLAN.items.metrics()),
+        code=code_of("report.figures.writing", components=PLAN.items.metrics()),
     shell:
         "ragauge report provenance --config {params.config:q} 2>&1 | tee {log:q}"
 
@@ -68,7 +68,9 @@ for paper, files in PLAN.items.papers().items():
             files,
         localrule: True
 
-    getattr(rules, paper).rule.docstring = f"Every table and figure of one paper of the experiment: {paper}."
+    getattr(rules, paper).rule.docstring = (
+        f"Every table and figure of one paper of the experiment: {paper}."
+    )
 
 
 rule predictions:
@@ -114,7 +116,7 @@ rule report_page:
         runtime=20,
     params:
         config=PATHS.settings,
-        code=code_of("report.page", components=PLAN.items.metrics()),
+        code=code_of("report.page.page", components=PLAN.items.metrics()),
         experiment=PLAN.config.model_dump(),
     shell:
         "ragauge report page --config {params.config:q} 2>&1 | tee {log:q}"
@@ -125,7 +127,9 @@ rule reproduction:
     input:
         config="configs/papers/paper.yaml",
         claims="configs/papers/claims.yaml",
-        facts=PLAN.items.package_files("results/published/*.csv", "report/*.txt", "cost/*.yaml", "assets/catalog.yaml"),
+        facts=PLAN.items.package_files(
+            "results/published/*.csv", "report/*.txt", "cost/*.yaml", "assets/catalog.yaml"
+        ),
     output:
         page="reports/reproduction.md",
         directions="reports/directions.csv",
@@ -135,7 +139,7 @@ rule reproduction:
     conda:
         ENVIRONMENT
     params:
-        code=code_of("report.reproduction", "results.directions", "measure.recomputed"),
+        code=code_of("report.page.reproduction", "results.directions", "measure.recomputed"),
         tables={str(table): file_sha256(table) for table in sorted(Path("reports").glob("*/*.csv"))},
     shell:
         "ragauge report reproduction --config {input.config:q} --claims {input.claims:q} --out {output.page:q} 2>&1 | tee {log:q}"

@@ -108,7 +108,7 @@ rule staleness:
         config=PATHS.settings,
         settings=PLAN.entry("staleness/{staleness}"),
         folder=PLAN.of_index(PATHS.database),
-        code=code_of("retrieval.staleness"),
+        code=code_of("pipelines.retrieval.staleness"),
     shell:
         "ragauge piperag staleness --config {params.config:q} --entry {wildcards.staleness:q} --database {params.folder:q}"
         " --threads {threads} --out {output:q} 2>&1 | tee {log:q}"

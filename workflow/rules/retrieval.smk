@@ -22,8 +22,11 @@ rule chunks:
     params:
         step="chunks",
         config=PATHS.settings,
-        settings=PLAN.entry("databases/{database}", exclude={*PLAN.retrieval.EMBEDDING, "evaluation_sets", "indexes"}),
-        code=code_of("retrieval.chunking"),
+        settings=PLAN.entry(
+            "databases/{database}",
+            exclude={*PLAN.retrieval.EMBEDDING, "evaluation_sets", "indexes"},
+        ),
+        code=code_of("pipelines.database.chunking"),
         folder=filled(PATHS.database),
         labels=PLAN.retrieval.label_options,
     shell:
@@ -105,7 +108,7 @@ use rule chunks as embeddings with:
     params:
         step="embed",
         settings=PLAN.entry("databases/{database}", include=PLAN.retrieval.EMBEDDING),
-        code=code_of("retrieval.embed"),
+        code=code_of("pipelines.database.embed"),
 
 
 use rule chunks as index_training with:

@@ -1,4 +1,6 @@
-"""Unpacking wheels, zips and tar archives from others: the path, type and size of each member are checked."""
+"""Unpacking wheels, zips and tar archives from others: the path, type and size of each member are
+checked.
+"""
 
 import lzma
 import shutil
@@ -15,15 +17,26 @@ from typing import Any
 from ragauge.errors import UserError
 
 SUFFIXES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")  # ragauge runs no code that it fetches
+# ragauge runs no code that it fetches
+CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")
 MAX_RATIO = 100  # unpacked over packed size; text and weights stay below 20, bombs reach thousands
-BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
+BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str]:
-    """Unpack the members that match a shell pattern (default: all but code); `*` matches slashes too. Returns names.
-    Raises UserError: a path outside the folder; a link or device; more than `MAX_RATIO` times the archive's own size; a
-    broken archive; no member that matches."""
+    """Unpack the members that match a shell pattern (default: all but code); `*` matches slashes
+    too. Returns names. Raises UserError: a path outside the folder; a link or device; more than
+    `MAX_RATIO` times the archive's own size; a broken archive; no member that matches.
+    """
     room = max_bytes = MAX_RATIO * archive.stat().st_size
     names = []
     try:
@@ -32,13 +45,23 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str
             if matches != bool(members):
                 continue
             if not is_file:
-                raise UserError(f"{archive.name}: member {name!r} is a link or a device, not a file")
+                raise UserError(
+                    f"{archive.name}: member {name!r} is a link or a device, not a file"
+                )
             room -= size
             if room < 0:
-                raise UserError(f"{archive.name}: unpacks to more than {max_bytes:,} bytes; refused")
+                raise UserError(
+                    f"{archive.name}: unpacks to more than {max_bytes:,} bytes; refused"
+                )
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or not path.parts or any(c in name for c in "\\:\0"):
-                raise UserError(f"{archive.name}: unsafe member path {name!r}")  # it would leave the folder
+            if (
+                path.is_absolute()
+                or ".." in path.parts
+                or not path.parts
+                or any(c in name for c in "\\:\0")
+            ):
+                # it would leave the folder
+                raise UserError(f"{archive.name}: unsafe member path {name!r}")
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             with (folder / path).open("xb") as file, opened() as source:
                 shutil.copyfileobj(source, file, 1 << 20)
@@ -48,12 +71,16 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str
     except BROKEN as error:
         raise UserError(f"{archive.name}: cannot be unpacked: {error}") from error
     if not names:
-        raise UserError(f"{archive.name}: no member matches {', '.join(members) or 'anything but code'}")
+        raise UserError(
+            f"{archive.name}: no member matches {', '.join(members) or 'anything but code'}"
+        )
     return names
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, bool, Callable[[], Any]]]:
-    """Yield (name, bytes, whether it is a file, opens it) of the members that are no folders, in their order."""
+    """Yield (name, bytes, whether it is a file, opens it) of the members that are no folders, in
+    their order.
+    """
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():
@@ -64,6 +91,11 @@ def _members(archive: Path) -> Iterator[tuple[str, int, bool, Callable[[], Any]]
         with tarfile.open(archive) as packed_tar:
             for entry in packed_tar:
                 if not entry.isdir():
-                    yield entry.name, entry.size, entry.isreg(), partial(packed_tar.extractfile, entry)
+                    yield (
+                        entry.name,
+                        entry.size,
+                        entry.isreg(),
+                        partial(packed_tar.extractfile, entry),
+                    )
     else:
         raise UserError(f"{archive.name}: neither a zip (or wheel) nor a tar archive, or cut short")

@@ -1,4 +1,6 @@
-"""Listing and pruning the cache directory: what ragauge made alone, which manifests and names of files show."""
+"""Listing and pruning the cache directory: what ragauge made alone, which manifests and names of
+files show.
+"""
 
 import re
 import shutil
@@ -22,7 +24,8 @@ DAY_S = 24 * 3600.0
 class CacheEntry:
     """A folder or a file that can be made again."""
 
-    kind: str  # the subfolder of the cache that it lies in; of an entry of a document store, `documents`
+    # the subfolder of the cache that it lies in; of an entry of a document store, `documents`
+    kind: str
     path: Path
     bytes: int  # of all files
     used: float  # seconds since 1970: the last use
@@ -40,10 +43,13 @@ def entries(home: Path) -> list[CacheEntry]:
     """Return everything in the cache that ragauge made."""
     cached = []
     for path in sorted(home.glob("*/*")):
-        if path.is_symlink() or path.parent.is_symlink() or path.name.startswith("."):  # locks and unfinished folders
+        # locks and unfinished folders
+        if path.is_symlink() or path.parent.is_symlink() or path.name.startswith("."):
             continue
         pattern = FILES.get(path.parent.name)
-        if store.has_manifest(path) or (pattern and path.is_file() and pattern.fullmatch(path.name)):
+        if store.has_manifest(path) or (
+            pattern and path.is_file() and pattern.fullmatch(path.name)
+        ):
             cached.append(CacheEntry.of(path.parent.name, path))
     return cached
 
@@ -51,8 +57,9 @@ def entries(home: Path) -> list[CacheEntry]:
 def to_prune(
     cached: Iterable[CacheEntry], now: float, older_than_days: float | None, keep_bytes: int | None
 ) -> list[CacheEntry]:
-    """Choose what to remove, the least recently used first: all that was not used for so many days before `now`, and of
-    the rest as much as exceeds `keep_bytes`; None: nothing."""
+    """Choose what to remove, the least recently used first: all that was not used for so many days
+    before `now`, and of the rest as much as exceeds `keep_bytes`; None: nothing.
+    """
     by_use = sorted(cached, key=lambda one: one.used)
     longest = float("inf") if older_than_days is None else older_than_days * DAY_S
     chosen = [one for one in by_use if now - one.used > longest]

@@ -1,4 +1,6 @@
-"""The weights of a converted GGUF file: dequantized tensor by tensor, or once to float32 safetensors."""
+"""The weights of a converted GGUF file: dequantized tensor by tensor, or once to float32
+safetensors.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -7,20 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.assets.gguf import FILE, ROPE_DIVISORS, open_file
+from ragauge.assets.shards import ShardWriter
 from ragauge.assets.store import MANIFEST, Store, has_manifest
 from ragauge.io import progress
-from ragauge.io.shards import ShardWriter
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROWS = 4096  # that are dequantized together: the `gguf` package takes twice the memory of what it returns
+# that are dequantized together: the `gguf` package takes twice the memory of what it returns
+ROWS = 4096
 PARTS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 PARTS |= {f"attn_{name}": f"self_attn.{name}_proj" for name in "qkv"}
 PARTS |= {f"ffn_{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")}
-PARTS |= {"attn_output": "self_attn.o_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+PARTS |= {
+    "attn_output": "self_attn.o_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
 PARTS |= {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GEMMA3 = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+GEMMA3 = {
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 GEMMA3 |= {"ffn_norm": "pre_feedforward_layernorm"}
 
 
@@ -29,11 +39,14 @@ def is_converted(folder: Path) -> bool:
 
 
 def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Tensor]]":
-    """Return a function for each tensor, by its name in the hub's checkpoints, that returns its float32 values;
-    `sizes_only`: tensors on the meta device."""
+    """Return a function for each tensor, by its name in the hub's checkpoints, that returns its
+    float32 values; `sizes_only`: tensors on the meta device.
+    """
     file = open_file(path)
     kind = file.fields["general.architecture"].contents()
-    q, kv = (file.fields.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv"))
+    q, kv = (
+        file.fields.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv")
+    )
     heads = {"attn_q": q.contents(), "attn_k": (kv or q).contents()} if kind == "llama" else {}
     places: dict[str, Callable[[], Tensor]] = {}
     for tensor in file.tensors:
@@ -47,7 +60,9 @@ def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Ten
 
 
 def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tensor":
-    """Return the values as transformers has them: rows that Llama rotates by halves, norms of Gemma 3 less one."""
+    """Return the values as transformers has them: rows that Llama rotates by halves, norms of Gemma
+    3 less one.
+    """
     import numpy as np
     import torch
     from gguf import dequantize
@@ -65,8 +80,10 @@ def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tenso
 
 
 def float_checkpoint(folder: Path) -> Path:
-    """Return a model's folder or, of a converted GGUF file, one with float32 safetensors instead; made once. float32,
-    since bfloat16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a minimum)."""
+    """Return a model's folder or, of a converted GGUF file, one with float32 safetensors instead;
+    made once. float32, since bfloat16 would round most values of a 4-bit block (a 16-bit scale
+    times a level, plus a minimum).
+    """
     if not is_converted(folder):
         return folder
 

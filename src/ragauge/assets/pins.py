@@ -1,4 +1,6 @@
-"""Pins: what a source must give, in the source (`hf:org/name@REVISION#sha256=HEX`), the catalog or a lock file."""
+"""Pins: what a source must give, in the source (`hf:org/name@REVISION#sha256=HEX`), the catalog or
+a lock file.
+"""
 
 import os
 import re
@@ -27,7 +29,8 @@ class Pin(BaseModel, extra="forbid", frozen=True):
     """What a source must give; None: anything."""
 
     revision: str | None = None  # of a hub repository
-    sha256: Sha256 | None = None  # of the file that is downloaded; of a hub repository, of all its files together
+    # of the file that is downloaded; of a hub repository, of all its files together
+    sha256: Sha256 | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -35,10 +38,15 @@ class Pin(BaseModel, extra="forbid", frozen=True):
         return bool(self.sha256 or COMMIT.fullmatch(self.revision or ""))
 
     def conflict(self, other: Self) -> str:
-        """Say in what two pins contradict each other; empty where they agree, as a branch and a commit may."""
+        """Say in what two pins contradict each other; empty where they agree, as a branch and a
+        commit may.
+        """
         for key in ("revision", "sha256"):
-            mine, its = getattr(self, key), getattr(other, key)
-            comparable = key == "sha256" or (COMMIT.fullmatch(mine or "") and COMMIT.fullmatch(its or ""))
+            mine = getattr(self, key)
+            its = getattr(other, key)
+            comparable = key == "sha256" or (
+                COMMIT.fullmatch(mine or "") and COMMIT.fullmatch(its or "")
+            )
             if mine and its and mine != its and comparable:
                 return f"{key} {mine}, not {its}"
         return ""
@@ -54,7 +62,9 @@ class Lock(BaseModel, extra="forbid", frozen=True):
 
 
 def split_pin(source: str) -> tuple[str, Pin]:
-    """Return a source without its pin, and the pin. Raises UserError if the pin is not spelled as above."""
+    """Return a source without its pin, and the pin. Raises UserError if the pin is not spelled as
+    above.
+    """
     if not source.startswith(REMOTE):
         return source, Pin()
     start, mark, sha256 = source.partition(MARK)
@@ -72,7 +82,9 @@ def lock_path(config: Path) -> Path:
 
 
 def activate_lock(config: Path) -> None:
-    """Have this process, and those that it starts, fetch under the lock of a configuration, if there is one."""
+    """Have this process, and those that it starts, fetch under the lock of a configuration, if
+    there is one.
+    """
     if (path := lock_path(config)).is_file():
         read(path)
         os.environ[VARIABLE] = str(path.absolute())
@@ -96,18 +108,25 @@ def write(path: Path, lock: Lock) -> None:
 
 
 def locked_pin(section: Section, name: str) -> Pin | None:
-    """Return what the active lock says of a source; None where there is no lock, or it lacks the source."""
+    """Return what the active lock says of a source; None where there is no lock, or it lacks the
+    source.
+    """
     path = os.environ.get(VARIABLE)
     return getattr(read(Path(path)), section).get(name) if path else None
 
 
 def required_pin(section: Section, name: str, given: Pin) -> Pin:
-    """Return what a source must give. Raises UserError: `given` contradicts the active lock, or neither pins it."""
-    path, locked = os.environ.get(VARIABLE), locked_pin(section, name)
+    """Return what a source must give. Raises UserError: `given` contradicts the active lock, or
+    neither pins it.
+    """
+    path = os.environ.get(VARIABLE)
+    locked = locked_pin(section, name)
     if not path or (locked is None and given.is_exact):
         return given
     problem = f"not in {path}" if locked is None else given.conflict(locked)
     if locked is None or problem:
         where = f" as in {path}" if locked else ""
-        raise UserError(f"{redacted(name)}: {problem}{where}; to lock it anew: ragauge fetch --config FILE --lock")
+        raise UserError(
+            f"{redacted(name)}: {problem}{where}; to lock it anew: ragauge fetch --config FILE --lock"
+        )
     return Pin(revision=locked.revision or given.revision, sha256=locked.sha256 or given.sha256)

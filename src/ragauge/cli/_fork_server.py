@@ -1,6 +1,8 @@
-"""`ragauge` for the jobs of a run on one machine, as forks of one process that has imported the heavy libraries.
+"""`ragauge` for the jobs of a run on one machine, as forks of one process that has imported the
+heavy libraries.
 
-docs/architecture.md explains it ("Jobs and processes"). The process ends when the run closes the pipe that it reads.
+docs/architecture.md explains it ("Jobs and processes"). The process ends when the run closes the
+pipe that it reads.
 
     python -m ragauge.cli._fork_server FOLDER
 """
@@ -22,9 +24,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ragauge import cli
+from ragauge.cli import _main
 
-# Libraries that start threads of their own, such as gRPC, are not among these: a process with threads must not fork.
+# Libraries that start threads of their own, such as gRPC, are not among these: a process with
+# threads must not fork.
 MODULES = (
     "ragauge.config.loading",
     "ragauge.measure.runner",
@@ -32,7 +35,7 @@ MODULES = (
     "transformers.models.auto.tokenization_auto",
     "transformers.tokenization_utils_fast",
     "safetensors.torch",
-    "ragauge.rendering.writing",
+    "ragauge.report.figures.writing",
     "matplotlib.backends.backend_svg",
     "matplotlib.backends.backend_pdf",
     "ragauge.results.provenance",
@@ -65,10 +68,14 @@ def serve(folder: Path) -> None:
             importlib.import_module(name)
     gc.freeze()  # keep existing objects out of garbage collection: forks share their memory
     private = tempfile.mkdtemp(prefix="ragauge-")  # a folder of this user alone
-    address, command, starter = f"{private}/socket", folder.resolve() / "command.py", folder / "unfinished"
+    address = f"{private}/socket"
+    command = folder.resolve() / "command.py"
+    starter = folder / "unfinished"
     folder.mkdir(parents=True, exist_ok=True)
     command.write_text(COMMAND.format(python=sys.executable, address=address))
-    starter.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(command))} "$@"\n')
+    starter.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(command))} "$@"\n'
+    )
     starter.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -107,7 +114,7 @@ def _answer(connection: socket.socket) -> None:
         os.chdir(working)
         sys.argv = ["ragauge", *arguments]
         try:
-            status = cli.main()
+            status = _main.main()
         except SystemExit as ended:
             status = int(ended.code or 0)
         except BaseException:

@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from ragauge.config.schema import Config, DatasetEntry, ModelEntry, VariantEntry
-    from ragauge.evidence.chat import Chat
     from ragauge.measure.inputs import Questions
-    from ragauge.methods import Method
+    from ragauge.methods.base.method import Method
+    from ragauge.methods.evidence.chat import Chat
 
-MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
+# keys of a model
+MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}
 MODEL_OPTIONS |= {"template_arguments", "template_date"}
 
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Have SIGTERM end the block as an interruption does, so that open files and servers are closed."""
+    """Have SIGTERM end the block as an interruption does, so that open files and servers are
+    closed.
+    """
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -51,7 +54,9 @@ def count(text: str) -> int:
 
 
 def _device(text: str) -> str:
-    """Return a device in place of `auto`, while options are parsed, so that no record depends on it."""
+    """Return a device in place of `auto`, while options are parsed, so that no record depends on
+    it.
+    """
     try:
         return device_here(text)
     except UserError as error:
@@ -64,7 +69,11 @@ DEVICE: dict[str, Any] = {"type": _device, "metavar": f"{{{','.join((AUTO, *DEVI
 def duration(text: str) -> float:
     """`0.5s`, `90s`, `30m`, `1h30m` -> seconds."""
     match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
-    seconds = sum(float(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0.0
+    seconds = (
+        sum(float(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True))
+        if match
+        else 0.0
+    )
     if not seconds:
         raise argparse.ArgumentTypeError(f"{text!r} must be a time such as 0.5s, 30m or 1h30m")
     return seconds
@@ -94,10 +103,15 @@ def names(text: str) -> list[str]:
 
 
 def add_settings(
-    parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
+    parser: argparse.ArgumentParser,
+    model: type[BaseModel],
+    exclude: Collection[str] = (),
+    **choices: Collection[str],
 ) -> None:
-    """Add an option for each key of a settings model, with its choices, default and description. Values stay text: the
-    model checks and converts them. `choices` are of keys whose type does not say them."""
+    """Add an option for each key of a settings model, with its choices, default and description.
+    Values stay text: the model checks and converts them. `choices` are of keys whose type does not
+    say them.
+    """
     for key, field in model.model_json_schema()["properties"].items():
         if key in exclude:
             continue
@@ -119,9 +133,15 @@ def add_settings(
         parser.add_argument(f"--{key.replace('_', '-')}", **about)
 
 
-def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()) -> dict[str, Any]:
+def given(
+    args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the options of `add_settings` that the command line states."""
-    return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
+    return {
+        key: value
+        for key, value in vars(args).items()
+        if key in model.model_fields and key not in exclude
+    }
 
 
 def add_steps(
@@ -141,13 +161,18 @@ def _adder(option: str, help: str = "", **about: Any) -> Callable[..., None]:
 add_config = _adder("--config", type=Path, metavar="FILE.yaml")
 add_set = _adder("--set", action="append", default=[], metavar="KEY=VALUE")
 add_database = _adder("--database", type=Path, required=True, metavar="FOLDER")
-add_server = _adder("--server", metavar="HOST:PORT")  # with several for the parts of a database: action="append"
+# with several for the parts of a database: action="append"
+add_server = _adder("--server", metavar="HOST:PORT")
 add_threads = _adder("--threads", "default: all cores", type=count, metavar="N")
 add_device = _adder("--device", "where the model runs (cpu)", default="cpu", **DEVICE)
-add_decoder = _adder("--model", "the decoder: name, source or folder", default="smollm2-135m-instruct")
+add_decoder = _adder(
+    "--model", "the decoder: name, source or folder", default="smollm2-135m-instruct"
+)
 serve_text = "start this server for --model openai:NAME, where NAME is a model with a GGUF file, and end it afterwards"
 add_serve = _adder("--serve", serve_text, choices=SERVERS)
-add_examples = _adder("--examples", "questions that `ragauge fetch --dataset` wrote", type=Path, metavar="FILE.jsonl")
+add_examples = _adder(
+    "--examples", "questions that `ragauge fetch --dataset` wrote", type=Path, metavar="FILE.jsonl"
+)
 
 
 def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
@@ -159,15 +184,23 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     """Add the certificates and the token that a server may require."""
     add = parser.add_argument
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
-    add("--tls-name", metavar="NAME", help="name that its certificate is issued for; default: that of its address")
+    add(
+        "--tls-name",
+        metavar="NAME",
+        help="name that its certificate is issued for; default: that of its address",
+    )
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
     add("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
-    add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
+    add(
+        "--token-file", type=Path, metavar="FILE", help="file of the token that the server requires"
+    )
 
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_access` as a client of the service takes them."""
-    certificates = {key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")}
+    certificates = {
+        key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")
+    }
     return {"token": args.token_file, **certificates}
 
 
@@ -196,16 +229,26 @@ def add_answered_questions(
 
 
 def add_reader(parser: argparse.ArgumentParser) -> None:
-    """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a model of its own."""
-    from ragauge.generation.settings import PipelineSettings
+    """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a
+    model of its own.
+    """
+    from ragauge.pipelines.settings import PipelineSettings
 
-    add, fields = parser.add_argument, PipelineSettings.model_fields
+    add = parser.add_argument
+    fields = PipelineSettings.model_fields
     add_decoder(parser)
-    add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge piperag retrofit` trained")
+    add(
+        "--adapters",
+        type=Path,
+        metavar="FILE.safetensors",
+        help="weights that `ragauge piperag retrofit` trained",
+    )
     add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
 
 
-def server(args: argparse.Namespace, model: ModelEntry, threads: int | None = None) -> AbstractContextManager[object]:
+def server(
+    args: argparse.Namespace, model: ModelEntry, threads: int | None = None
+) -> AbstractContextManager[object]:
     """Return the server that --serve starts for the model; nothing without it."""
     from ragauge.config.schema import SERVED
     from ragauge.measure.servers import serving
@@ -233,7 +276,9 @@ def entry(section: Mapping[str, Any], name: str | None, what: str, where: str) -
     return section[label(section, name, what, where)]
 
 
-def label(section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> str:
+def label(
+    section: Mapping[str, Any], name: str | None, what: str, where: str, option: str = "--entry"
+) -> str:
     """Return the label, if the section has it; None: the section's only one."""
     if not section:
         place, _, key = where.rpartition(": ")
@@ -241,14 +286,18 @@ def label(section: Mapping[str, Any], name: str | None, what: str, where: str, o
     if name is None:
         if len(section) == 1:
             return next(iter(section))
-        raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section)}")
+        raise UserError(
+            f"{where}: {len(section)} of them; name one with {option}: {', '.join(section)}"
+        )
     if name not in section:
         raise unknown(what, name, section, where)
     return name
 
 
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> ModelEntry:
-    """Return the model of --model: a label of the configuration, or a name or source; options override both."""
+    """Return the model of --model: a label of the configuration, or a name or source; options
+    override both.
+    """
     from ragauge.config.checks import check_source
     from ragauge.config.dtypes import with_dtype
     from ragauge.config.reading import checked_options
@@ -273,44 +322,61 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     from ragauge.assets.pins import Pin
     from ragauge.measure.inputs import Questions
 
-    examples, (_, stated) = getattr(args, "examples", None), settings(args.set, "dataset")
+    examples = getattr(args, "examples", None)
+    (_, stated) = settings(args.set, "dataset")
     if config is None:
         registry.module_name("dataset", args.dataset, "--dataset")
         return Questions(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
-    chosen: DatasetEntry = entry(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
+    chosen: DatasetEntry = entry(
+        config.datasets, args.dataset, "data set", f"{args.config}: datasets"
+    )
     seed = first(args.seed, config.dataset_seed(args.dataset))
     official = args.data or (Path(chosen.data) if chosen.data else None)
     pin = None if args.data else Pin(revision=chosen.revision, sha256=chosen.sha256)
-    return Questions(chosen.dataset, {"seed": seed, **chosen.options, **stated}, official, examples, pin, chosen.skip)
+    return Questions(
+        chosen.dataset,
+        {"seed": seed, **chosen.options, **stated},
+        official,
+        examples,
+        pin,
+        chosen.skip,
+    )
 
 
 def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:
-    """Return a method with its name in the registry: a variant of the configuration, or of that name, under --set."""
+    """Return a method with its name in the registry: a variant of the configuration, or of that
+    name, under --set.
+    """
     from ragauge.config.schema import VariantEntry
 
     params, _ = settings(args.set, "dataset")
     if config:
         variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
-        return variant.method, variant.model_copy(update=params).make(f"{args.config}: methods.{name}")
+        return variant.method, variant.model_copy(update=params).make(
+            f"{args.config}: methods.{name}"
+        )
     registry.module_name("method", name, "--method")
     return name, VariantEntry(method=name, **params).make(f"--method {name}")
 
 
 def local_chat(source: str, **engine_options: Any) -> Chat:
-    from ragauge.engines import load_lm
-    from ragauge.evidence.chat import LocalChat
+    from ragauge.engines.loading import load_lm
     from ragauge.measure.inputs import template_of
+    from ragauge.methods.evidence.chat import LocalChat
 
     return LocalChat(load_lm(source, **engine_options), template_of(source), source)
 
 
 def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the values of --set KEY=VALUE as YAML: (those of the verb's object, those of --set SCOPE.KEY=VALUE)."""
+    """Read the values of --set KEY=VALUE as YAML: (those of the verb's object, those of --set
+    SCOPE.KEY=VALUE).
+    """
     import yaml
 
     from ragauge.io import safe_yaml
 
-    own, scoped = dict[str, Any](), dict[str, Any]()
+    own = dict[str, Any]()
+    scoped = dict[str, Any]()
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals):
@@ -318,7 +384,9 @@ def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dic
         try:
             value = safe_yaml.load(text)
         except yaml.YAMLError:
-            raise UserError(f"--set {pair!r}: the value is not valid YAML; put it in quotes") from None
+            raise UserError(
+                f"--set {pair!r}: the value is not valid YAML; put it in quotes"
+            ) from None
         if scope and key.startswith(f"{scope}."):
             scoped[key.removeprefix(f"{scope}.")] = value
         else:
@@ -337,7 +405,10 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def readable(result: Mapping[str, Any]) -> str:
-    values = {key: json.dumps(v, ensure_ascii=False) if isinstance(v, dict | list) else v for key, v in result.items()}
+    values = {
+        key: json.dumps(v, ensure_ascii=False) if isinstance(v, dict | list) else v
+        for key, v in result.items()
+    }
     return "\n".join(f"{key:24} {value}" for key, value in values.items())
 
 

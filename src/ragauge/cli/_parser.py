@@ -1,4 +1,6 @@
-"""The argument parsers of the command line: errors in one line that suggest the right spelling, and help by group."""
+"""The argument parsers of the command line: errors in one line that suggest the right spelling, and
+help by group.
+"""
 
 import argparse
 import shutil
@@ -24,7 +26,8 @@ GROUPS = {
     "this installation": ("list", "fetch", "cache", "doctor"),
 }
 WITHOUT_RESULT = ("serve", "study")  # verbs that print no result
-COMPONENTS = ("method", "dataset", "metric", "item")  # kinds that options and positionals name, also in the plural
+# kinds that options and positionals name, also in the plural
+COMPONENTS = ("method", "dataset", "metric", "item")
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,27 +46,41 @@ class Parser(argparse.ArgumentParser):
                 near = meant(option, [one for one in known if one.startswith("--")])
                 if "--set" in known and option.replace("_", "-") not in known:
                     near = _setting(arguments[place:]) or near
-                self.error(f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
+                self.error(
+                    f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else "")
+                )
         return super().parse_known_args(arguments, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            what = (action.metavar or action.dest) if isinstance(action, argparse._SubParsersAction) else "value"
-            raise argparse.ArgumentError(action, str(unknown(str(what).lower(), value, map(str, action.choices))))
+            what = (
+                (action.metavar or action.dest)
+                if isinstance(action, argparse._SubParsersAction)
+                else "value"
+            )
+            raise argparse.ArgumentError(
+                action, str(unknown(str(what).lower(), value, map(str, action.choices)))
+            )
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def _setting(arguments: Sequence[str]) -> str | None:
-    """Return the `--set KEY=VALUE` that a parameter of a method or a data set, written as an option, stands for."""
-    from ragauge.datasets import Dataset
-    from ragauge.methods import Method
+    """Return the `--set KEY=VALUE` that a parameter of a method or a data set, written as an
+    option, stands for.
+    """
+    from ragauge.datasets.base.dataset import Dataset
+    from ragauge.methods.base.method import Method
 
     option, _, value = arguments[0].partition("=")
     value = value or next((one for one in arguments[1:2] if not one.startswith("-")), "VALUE")
     for kind, base, scope in (("method", Method, ""), ("dataset", Dataset, "dataset.")):
-        parameters = {f.name for name in registry.usable(kind) for f in fields(registry.component(kind, name, base))}
+        parameters = {
+            f.name
+            for name in registry.usable(kind)
+            for f in fields(registry.component(kind, name, base))
+        }
         for name in sorted(parameters):
             if option.casefold().replace("-", "").replace("_", "") == name.replace("_", ""):
                 return f"--set {scope}{name}={value}"
@@ -71,10 +88,13 @@ def _setting(arguments: Sequence[str]) -> str | None:
 
 
 def command_parser(arguments: Sequence[str] | None = None) -> Parser:
-    """Return the parser of a command line, with the options of the verb that it names, which alone is imported."""
+    """Return the parser of a command line, with the options of the verb that it names, which alone
+    is imported.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     named = next((word for word in words if not word.startswith("-")), "")
-    completes = bool(words) and words[0].startswith("--print-completion")  # by a script that knows every verb
+    # by a script that knows every verb
+    completes = bool(words) and words[0].startswith("--print-completion")
     parser = Parser(
         prog="ragauge",
         description="What retrieval-augmented generation costs and what it is worth.",
@@ -88,12 +108,17 @@ def command_parser(arguments: Sequence[str] | None = None) -> Parser:
         shtab.add_argument_to(parser, help=text)
     else:
         parser.add_argument("--print-completion", metavar="SHELL", help=text)
-    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser, help="see below")
-    known, summaries = registry.names("verb"), {}
+    verbs = parser.add_subparsers(
+        required=True, metavar="VERB", parser_class=Parser, help="see below"
+    )
+    known = registry.names("verb")
+    summaries = {}
     for name in [named] if named in known and not completes else known:
-        source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")  # imported only where it is used
+        # imported only where it is used
+        source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
         summaries[name] = source.partition("\n")[0].strip('"')
-        about: dict[str, Any] = {"help": summaries[name]} if completes else {}  # else the epilog has the summaries
+        # else the epilog has the summaries
+        about: dict[str, Any] = {"help": summaries[name]} if completes else {}
         verb = verbs.add_parser(name, description=summaries[name], **about)
         if name == named or completes:
             _add_options(verb, name)
@@ -104,7 +129,9 @@ def command_parser(arguments: Sequence[str] | None = None) -> Parser:
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Set the choices of options that name a component or a model; other values are completed as files."""
+    """Set the choices of options that name a component or a model; other values are completed as
+    files.
+    """
     import shtab
 
     from ragauge.assets.catalog import entries
@@ -117,7 +144,9 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
             if str(action.metavar).startswith("{"):
                 action.choices = str(action.metavar).strip("{}").split(",")
             elif action.dest == "model":
-                action.choices = [name for name, entry in entries().items() if entry.kind == "model"]
+                action.choices = [
+                    name for name, entry in entries().items() if entry.kind == "model"
+                ]
             elif (kind := action.dest.removesuffix("s")) in COMPONENTS:
                 action.choices = registry.names(kind)
             else:
@@ -130,12 +159,18 @@ def _add_options(parser: Parser, verb: str) -> None:
     parser.set_defaults(verb=module.run, quiet=False)
     for step in leaves(parser):
         if verb not in WITHOUT_RESULT:
-            step.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-        step.add_argument("--quiet", action="store_true", help="print only the result, warnings and errors")
+            step.add_argument(
+                "--json", action="store_true", help="print one JSON object on the last line"
+            )
+        step.add_argument(
+            "--quiet", action="store_true", help="print only the result, warnings and errors"
+        )
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield the parsers that take options: one without steps or with optional ones, and those of its steps."""
+    """Yield the parsers that take options: one without steps or with optional ones, and those of
+    its steps.
+    """
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not any(action.required for action in below):
         yield parser
@@ -145,7 +180,8 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 
 def _grouped(summaries: dict[str, str]) -> str:
-    width, indent = shutil.get_terminal_size().columns - 2, 4 + max(map(len, summaries), default=0)
+    width = shutil.get_terminal_size().columns - 2
+    indent = 4 + max(map(len, summaries), default=0)
     lines = list[str]()
     for group, verbs in GROUPS.items():
         known = [verb for verb in verbs if verb in summaries]

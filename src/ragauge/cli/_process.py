@@ -1,14 +1,16 @@
-"""What is set in a process before torch is loaded: how OpenMP's threads wait for each other, and what becomes of freed
-memory.
+"""What is set in a process before torch is loaded: how OpenMP's threads wait for each other, and
+what becomes of freed memory.
 
-A waiting thread spins, by default for milliseconds: fast on an idle machine, but beside a busy process it occupies the
-core that the thread it waits for needs. On two cores six questions took 7.5 s alone and 24.6 s beside a busy process;
-with `GOMP_SPINCOUNT=3000` 7.6 and 19.2 s, with `OMP_WAIT_POLICY=PASSIVE` 9.7 and 13.9 s.
+A waiting thread spins, by default for milliseconds: fast on an idle machine, but beside a busy
+process it occupies the core that the thread it waits for needs. On two cores six questions took 7.5
+s alone and 24.6 s beside a busy process; with `GOMP_SPINCOUNT=3000` 7.6 and 19.2 s, with
+`OMP_WAIT_POLICY=PASSIVE` 9.7 and 13.9 s.
 
-glibc returns the memory of freed large tensors to the system, which must zero new pages for the next layer. With that
-memory retained, reading 20 documents took 5 to 10% less time on two cores of an AMD EPYC. A training frees blocks of
-many sizes, between which retained memory cannot be used again: of half a billion parameters it grew to 24 GB in 18
-steps, and without takes 17 at most in 60.
+glibc returns the memory of freed large tensors to the system, which must zero new pages for the
+next layer. With that memory retained, reading 20 documents took 5 to 10% less time on two cores of
+an AMD EPYC. A training frees blocks of many sizes, between which retained memory cannot be used
+again: of half a billion parameters it grew to 24 GB in 18 steps, and without takes 17 at most in
+60.
 """
 
 import ctypes
@@ -22,20 +24,26 @@ BUSY_CORES = 0.5  # of other processes, from which threads do not spin
 SHORT_SPIN = "3000"  # rounds
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 RETAINED_BYTES = 2**30, 2**25  # of freed memory; older versions take no more than the latter
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # what mallopt(3) calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3  # what mallopt(3) calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 
 
 def choose_waiting(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set how threads wait, unless the user has, OpenMP has been loaded with torch, or there is one thread."""
+    """Set how threads wait, unless the user has, OpenMP has been loaded with torch, or there is one
+    thread.
+    """
     stated = environment.keys() & VARIABLES or environment.get("OMP_NUM_THREADS") == "1"
     if not stated and "torch" not in sys.modules:
-        environment.update({"OMP_WAIT_POLICY": "PASSIVE"} if others_busy() else {"GOMP_SPINCOUNT": SHORT_SPIN})
+        environment.update(
+            {"OMP_WAIT_POLICY": "PASSIVE"} if others_busy() else {"GOMP_SPINCOUNT": SHORT_SPIN}
+        )
 
 
 def retain_freed_memory() -> None:
     """Have glibc retain freed memory for the next tensors; other C libraries have no such choice."""
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
-        # Where the threshold of mapping is refused, one of trimming would have every large tensor mapped anew.
+        # Where the threshold of mapping is refused, one of trimming would have every large tensor
+        # mapped anew.
         if any(library.mallopt(MMAP_THRESHOLD, size) for size in RETAINED_BYTES):
             library.mallopt(TRIM_THRESHOLD, RETAINED_BYTES[0])
 

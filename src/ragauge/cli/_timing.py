@@ -12,23 +12,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from ragauge.cli import _options as options
+from ragauge.config.protocols import LatencySettings
 from ragauge.config.reading import checked_options
 from ragauge.config.schema import Config, ModelEntry
-from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
-    from ragauge.measure.served import ServedBench
-    from ragauge.methods import Method
+    from ragauge.measure.protocols.served import ServedBench
+    from ragauge.methods.base.method import Method
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
-def add_measured(parser: argparse.ArgumentParser, settings: type[BaseModel], exclude: Collection[str]) -> None:
-    """Add the methods, the questions, the model, the settings of a protocol and the file of the result."""
+def add_measured(
+    parser: argparse.ArgumentParser, settings: type[BaseModel], exclude: Collection[str]
+) -> None:
+    """Add the methods, the questions, the model, the settings of a protocol and the file of the
+    result.
+    """
     add = parser.add_argument
-    add("--methods", type=options.names, metavar="M,...", help="methods; with --config, its variants")
+    add(
+        "--methods",
+        type=options.names,
+        metavar="M,...",
+        help="methods; with --config, its variants",
+    )
     options.add_answered_questions(parser, exclude={"engine"})
     options.add_serve(parser)
     add("--out", type=Path, required=True, metavar="FILE.json")
@@ -41,13 +50,14 @@ def read(
     section: Callable[[Config], BaseModel | None],
     changes: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
 ) -> tuple[Settings, dict[str, Method], ModelEntry, ModelEntry | None, Questions | None, int]:
-    """Read the objects that the options name: a section of the configuration, if there is one, overridden by options.
+    """Read the objects that the options name: a section of the configuration, if there is one,
+    overridden by options.
 
     Args:
         changes: of the section, given the keys that the options state.
 
-    Returns: the settings, the methods by name, the model, its finder where a method needs one, the questions (None:
-        random weights, which answer random tokens) and the seed.
+    Returns: the settings, the methods by name, the model, its finder where a method needs one, the
+        questions (None: random weights, which answer random tokens) and the seed.
 
     Raises:
         UserError: no methods are named, or an option has no valid value.
@@ -57,7 +67,9 @@ def read(
     stated = {key: v for key, v in options.given(args, kind).items() if v is not None}
     made = {**(configured.model_dump() if configured else {}), **changes(stated)}
     if not made.get("methods"):
-        raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")
+        raise UserError(
+            "--methods: name the methods to measure, as in --methods naive,superposition"
+        )
     settings = checked_options(kind, made)
     has_weights = not getattr(args, "random_weights", False)
     variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
@@ -65,20 +77,31 @@ def read(
     finds = any(variant.finds for variant in variants.values())
     finder = config.models[model.finder] if config and model.finder and finds else None
     if finder and kind is not LatencySettings:
-        raise UserError(f"--model: {args.model} has a finder; only `ragauge time` times such a pair")
+        raise UserError(
+            f"--model: {args.model} has a finder; only `ragauge time` times such a pair"
+        )
     if model.engine != "torch" and not model.served:
         problem = f"has engine {model.engine!r}; models of 'torch' and served ones (openai:NAME) are timed"
         raise UserError(f"--model: {args.model} {problem}")
     questions = options.questions(args, config) if has_weights else None
-    return settings, variants, model, finder, questions, options.first(args.seed, config and config.seed, 0)
+    return (
+        settings,
+        variants,
+        model,
+        finder,
+        questions,
+        options.first(args.seed, config and config.seed, 0),
+    )
 
 
 @contextmanager
 def served_bench(
     args: argparse.Namespace, model: ModelEntry, questions: Questions, number: int, new_tokens: int
 ) -> Iterator[ServedBench]:
-    """The server of a model, which --serve starts, with the prompts of the first `number` questions."""
-    from ragauge.measure.served import bench
+    """The server of a model, which --serve starts, with the prompts of the first `number`
+    questions.
+    """
+    from ragauge.measure.protocols.served import bench
 
     running = options.server(args, model, args.threads)
     with options.ended_in_order(), running, bench(questions, number, model, new_tokens) as served:
@@ -86,7 +109,10 @@ def served_bench(
 
 
 def write_result(
-    args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str
+    args: argparse.Namespace,
+    result: Mapping[str, Any],
+    runs: Sequence[Mapping[str, Any]],
+    text: str,
 ) -> None:
     """Write and print a result, with a warning where the times of `runs` were refused."""
     options.write_json(args.out, result)

@@ -9,7 +9,9 @@ from ragauge.cli import _options as options
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=Path, metavar="A.jsonl")
     parser.add_argument("b", type=Path, metavar="B.jsonl")
-    parser.add_argument("--metrics", type=options.names, metavar="NAME,...", help="default: all that apply")
+    parser.add_argument(
+        "--metrics", type=options.names, metavar="NAME,...", help="default: all that apply"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -17,7 +19,10 @@ def run(args: argparse.Namespace) -> None:
 
     result = scoring.compare_files(args.a, args.b, args.metrics)
     lines = [options.readable({key: value for key, value in result.items() if key != "metrics"})]
-    lines += ["", f"{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}"]
+    lines += [
+        "",
+        f"{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}",
+    ]
     for name, test in result["metrics"].items():
         row = "does not apply to any shared question"
         if test["n"]:

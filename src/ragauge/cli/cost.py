@@ -10,7 +10,7 @@ from ragauge.config.reading import checked
 from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
 from ragauge.cost.roofline import SERVERS
 from ragauge.errors import UserError
-from ragauge.generation.settings import PipelineSettings
+from ragauge.pipelines.settings import PipelineSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", help="a model whose shape is known, or a local checkpoint")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--method", help="a method that answers questions")
-    what.add_argument("--schedule", help="a schedule of generation with retrieval, as in a pipeline")
+    what.add_argument(
+        "--schedule", help="a schedule of generation with retrieval, as in a pipeline"
+    )
     published = "predict every row of the papers' tables with compute cycles from the shapes of the papers' models"
     what.add_argument("--published", action="store_true", help=published)
     searched = "with --schedule: bound the seconds of searching the index of PipeRAG's paper, 3 billion vectors, there"
@@ -28,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
     add("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
     add("--accounting", default="critical_path", help="critical_path, total or published")
-    add("--dtype", choices=DTYPES, default="bfloat16", help="data type of what is not quantised (bfloat16)")
+    add(
+        "--dtype",
+        choices=DTYPES,
+        default="bfloat16",
+        help="data type of what is not quantised (bfloat16)",
+    )
     add("--weights", choices=WEIGHTS, default="full", help="storage of matrices (full)")
     add("--kv", choices=CACHE_TYPES, default="full", help="storage of keys and values (full)")
     text = "fvcore: also count the method's calls by the papers' counter (closed_form)"
@@ -55,29 +62,33 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
     if args.schedule:
         if args.counter == "fvcore":
             raise UserError("--counter fvcore: counts the calls of a --method, not of a --schedule")
-        from ragauge.generation import cost
-        from ragauge.generation.sizes import PAPER
         from ragauge.measure.timing import shape_of
+        from ragauge.pipelines import cost
+        from ragauge.pipelines.sizes import PAPER
 
         entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
         # RETRO has the sizes of its paper; other decoders read the neighbours themselves.
-        made = {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model))}
+        made = {
+            "model": args.model,
+            **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model)),
+        }
         if not args.search_machine:
             return made
-        from ragauge.retrieval.indexes.ivf_pq import IvfPq
+        from ragauge.pipelines.indexes.ivf_pq import IvfPq
 
         if not entry.asks_index:
             raise UserError(f"--search-machine: schedule {entry.schedule!r} asks no index")
-        index = IvfPq(nlist=16384, pq_bytes=64), 3 * 10**9, 384  # and the width of its vectors (Appendix B)
+        # and the width of its vectors (Appendix B)
+        index = IvfPq(nlist=16384, pq_bytes=64), 3 * 10**9, 384
         return made | {"search": cost.search_floor(entry, *index, SERVERS[args.search_machine])}
     if args.search_machine:
         raise UserError("--search-machine: must be given with --schedule")
     registry.module_name("method", args.method, "--method")  # before anything heavy is imported
-    from ragauge import methods
     from ragauge.measure import costing
+    from ragauge.methods.base import making
 
     params |= {"top_k": args.top_k} if args.top_k else {}
-    method = methods.make(args.method, where=f"--method {args.method}", **params)
+    method = making.make(args.method, where=f"--method {args.method}", **params)
     precision = Precision(args.dtype, args.weights, args.kv)
     counted = (args.tokens, args.new_tokens, args.accounting, precision, args.counter)
     return costing.project(args.method, method, args.model, *counted)

@@ -1,4 +1,6 @@
-"""Estimate what an experiment takes: downloads, disk, memory, and time on this machine, measured for a minute."""
+"""Estimate what an experiment takes: downloads, disk, memory, and time on this machine, measured
+for a minute.
+"""
 
 import argparse
 from pathlib import Path
@@ -11,14 +13,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shapes = "measure nothing: lower bounds of GPU time from the models' shapes and the data sheet of an A100"
     parser.add_argument("--from-shapes", action="store_true", help=shapes)
     parser.add_argument(
-        "--cores", type=options.count, metavar="N", help="cores of the run; default: all of this machine"
+        "--cores",
+        type=options.count,
+        metavar="N",
+        help="cores of the run; default: all of this machine",
     )
-    parser.add_argument("--brief", action="store_true", help="print one line: the time, and what it is made of")
+    parser.add_argument(
+        "--brief", action="store_true", help="print one line: the time, and what it is made of"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.config import loading
-    from ragauge.measure import estimate
+    from ragauge.measure.protocols import estimate
 
     config = loading.load(args.config)
     machine = estimate.DATA_SHEET if args.from_shapes else estimate.machine_for(config, args.cores)

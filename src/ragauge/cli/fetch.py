@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.asset) == bool(args.dataset or args.config):
         raise UserError("fetch: give either an asset or --dataset NAME or --config FILE.yaml")
     if args.lock and (args.asset or args.dataset):
-        raise UserError("--lock: only valid with --config alone; one asset is pinned where it is named")
+        raise UserError(
+            "--lock: only valid with --config alone; one asset is pinned where it is named"
+        )
     if args.dataset is None and (args.data or args.set or args.seed is not None):
         raise UserError("--data, --set, --seed: only valid with --dataset")
     if args.asset:
@@ -37,16 +39,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _fetch_asset(args: argparse.Namespace) -> None:
-    from ragauge import assets
+    from ragauge.assets import resolver
 
-    manifest = redacted_values(assets.describe(args.asset, offline=False))
+    manifest = redacted_values(resolver.describe(args.asset, offline=False))
     if args.out:
         options.write_json(args.out, manifest)
     options.print_result(args, manifest["path"], **manifest)
 
 
 def _fetch_questions(args: argparse.Namespace) -> None:
-    from ragauge.datasets import write_examples
+    from ragauge.datasets.base.examples import write_examples
 
     if args.out is None:
         raise UserError("--out: required with --dataset, a FILE.jsonl for the questions")
@@ -63,7 +65,9 @@ def _fetch_all(args: argparse.Namespace) -> None:
     from ragauge.config import sources
 
     if args.out:
-        raise UserError("--out: only valid with an asset or --dataset; --lock writes down what a configuration reads")
+        raise UserError(
+            "--out: only valid with an asset or --dataset; --lock writes down what a configuration reads"
+        )
     if args.lock:  # a new lock does not depend on the old one
         config = loading.parse(loading.read(args.config), str(args.config))
         os.environ.pop(pins.VARIABLE, None)
@@ -71,7 +75,15 @@ def _fetch_all(args: argparse.Namespace) -> None:
         config = loading.load(args.config)
     fetched = sources.fetch(config, lock=args.lock)
     counted = {"assets": fetched.assets, "data sets": fetched.datasets, "corpora": fetched.corpora}
-    text = ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some) or "nothing to fetch"
+    text = (
+        ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some)
+        or "nothing to fetch"
+    )
     if path := pins.lock_path(args.config) if args.lock else None:
         pins.write(path, fetched)
-    options.print_result(args, f"{path}: {text}" if path else text, lock=path, **fetched.model_dump(exclude_none=True))
+    options.print_result(
+        args,
+        f"{path}: {text}" if path else text,
+        lock=path,
+        **fetched.model_dump(exclude_none=True),
+    )

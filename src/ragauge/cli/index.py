@@ -1,4 +1,6 @@
-"""Build a chunk database and its indexes, whole or one step at a time; resumes an interrupted build."""
+"""Build a chunk database and its indexes, whole or one step at a time; resumes an interrupted
+build.
+"""
 
 import argparse
 import logging
@@ -9,7 +11,7 @@ from ragauge.cli import _options as options
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
 RECALL_QUERIES = 200  # held-out chunks that are searched for
 logger = logging.getLogger(__name__)
@@ -27,7 +29,8 @@ STEPS = {
     "recall": "measure recall@k against exact search, with held-out text",
     "verify": "hash every file of the database and its indexes",
 }
-BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge", "recall")
+BY_SHARD = ("chunks", "mark", "embed", "add")
+BY_INDEX = ("train", "add", "merge", "recall")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,19 +44,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
         if name == "evaluation":
-            add("--evaluation", metavar="LABEL", help="an evaluation set of the database; default: its only one")
+            add(
+                "--evaluation",
+                metavar="LABEL",
+                help="an evaluation set of the database; default: its only one",
+            )
         if name in BY_INDEX:
             add("--index", metavar="LABEL", help="an index of the database; default: its only one")
         if name == "recall":
-            add("--minutes", type=float, metavar="M", help="of exact search, shard by shard; default: of all shards")
-            add("--out", type=Path, metavar="FILE.json", help="default: recall.json next to the index")
+            add(
+                "--minutes",
+                type=float,
+                metavar="M",
+                help="of exact search, shard by shard; default: of all shards",
+            )
+            add(
+                "--out",
+                type=Path,
+                metavar="FILE.json",
+                help="default: recall.json next to the index",
+            )
 
 
 def run(args: argparse.Namespace) -> None:
-    settings, label, step = _settings(args), "", args.step
+    settings = _settings(args)
+    label = ""
+    step = args.step
     shard = getattr(args, "shard", 0)
     if step != "add" and not 0 <= shard < settings.shards:
-        raise UserError(f"--shard {shard}: the database has {settings.shards} shards, counted from 0")
+        raise UserError(
+            f"--shard {shard}: the database has {settings.shards} shards, counted from 0"
+        )
     if step == "evaluation":
         where = ("evaluation set", "database: evaluation_sets", "--evaluation")
         label = options.label(dict(settings.evaluation_sets), args.evaluation, *where)
@@ -82,14 +103,20 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None
         steps += [("train", 0, label), *added, ("merge", 0, label)]
     for step, shard, label in steps:
         _make(args, settings, step, shard, label)
-    options.print_result(args, args.database, database=args.database, indexes=list(settings.indexes))
+    options.print_result(
+        args, args.database, database=args.database, indexes=list(settings.indexes)
+    )
 
 
-def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int, label: str) -> None:
-    from ragauge.retrieval import chunking, embed, index
-    from ragauge.retrieval.database import Database
+def _make(
+    args: argparse.Namespace, settings: DatabaseSettings, step: str, shard: int, label: str
+) -> None:
+    from ragauge.pipelines.database import chunking, embed
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.retrieval import index
 
-    folder, sets = args.database, list(settings.evaluation_sets)
+    folder = args.database
+    sets = list(settings.evaluation_sets)
     if step in BY_INDEX:
         recipe = settings.indexes[label]
     if step == "chunks":
@@ -98,20 +125,28 @@ def _make(args: argparse.Namespace, settings: DatabaseSettings, step: str, shard
         chosen = settings.evaluation_sets[label]
         _log(chunking.build_evaluation_set(folder, label, chosen), f"evaluation set {label}")
     elif step == "mark":
-        _log(chunking.mark(folder, settings.shards, shard, sets), f"near-duplicates of shard {shard}")
+        _log(
+            chunking.mark(folder, settings.shards, shard, sets), f"near-duplicates of shard {shard}"
+        )
     elif step == "gather":
         _log(chunking.gather(folder, settings.shards, sets), "gathered")
-        logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(folder).counts.items()))
+        logger.info(
+            "%s", ", ".join(f"{key} {value:,}" for key, value in Database(folder).counts.items())
+        )
     elif step == "embed":
         engine = "torch" if settings.device == "cuda" else settings.engine
-        encoder = embed.EncoderChoice(settings.encoder, engine, args.threads, settings.dtype, settings.device)
+        encoder = embed.EncoderChoice(
+            settings.encoder, engine, args.threads, settings.dtype, settings.device
+        )
         _log(embed.build_embeddings(folder, shard, encoder), f"embeddings of shard {shard}")
     elif step == "train":
         _log(index.train(folder, label, recipe), f"index {label}: trained")
     elif step == "add":
         _log(index.add(folder, label, recipe, shard), f"index {label}: shard {shard} added")
     else:
-        parts = [(number, recipe.parts) for number in range(recipe.parts if recipe.parts > 1 else 0)]
+        parts = [
+            (number, recipe.parts) for number in range(recipe.parts if recipe.parts > 1 else 0)
+        ]
         for one in [*parts, None]:
             what = f"index {label}: merged" + (f" part {one[0]} of {one[1]}" if one else "")
             _log(index.merge(folder, label, recipe, one), what)
@@ -122,32 +157,37 @@ def _log(made: bool, what: str) -> None:
 
 
 def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
-    from ragauge.retrieval.database import Database, encode
-    from ragauge.retrieval.embed import EncoderChoice
-    from ragauge.retrieval.index import Index, index_folder
-    from ragauge.retrieval.recall import exact_search_within, recall
-    from ragauge.retrieval.vectors import Vectors
+    from ragauge.pipelines.database.database import Database, encode
+    from ragauge.pipelines.database.embed import EncoderChoice
+    from ragauge.pipelines.database.vectors import Vectors
+    from ragauge.pipelines.retrieval.index import Index, index_folder
+    from ragauge.pipelines.retrieval.recall import exact_search_within, recall
 
     database = Database(args.database)
     index = Index(database, label)
-    vectors, count = Vectors.open(args.database, index.recipe), len(database.shards)
+    vectors = Vectors.open(args.database, index.recipe)
+    count = len(database.shards)
     # The first whole chunk of held-out texts, spread evenly over those that are long enough.
     encoded = (encode(database.tokenizer, [held_out.text])[0] for held_out in database.evaluation())
     size = database.chunk_tokens
     texts = [database.tokenizer.decode(tokens[:size]) for tokens in encoded if len(tokens) >= size]
     if not texts:
         raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
-    dtype = "float32" if settings.device == "cuda" else settings.dtype  # that device embeds chunks, not queries
+    # that device embeds chunks, not queries
+    dtype = "float32" if settings.device == "cuda" else settings.dtype
     choice = EncoderChoice(settings.encoder, settings.engine, args.threads, dtype)
     if choice.sha256 != index.encoder_sha256:
-        raise UserError(f"{index.folder}: its vectors were not made with the encoder {settings.encoder!r}")
+        raise UserError(
+            f"{index.folder}: its vectors were not made with the encoder {settings.encoder!r}"
+        )
     queries = choice.load().encode(texts[:: max(1, len(texts) // RECALL_QUERIES)][:RECALL_QUERIES])
     path = args.out or index_folder(args.database, label) / "recall.json"
     saved = path.with_name(f".{path.name}.npz")
     exact, shards = exact_search_within(vectors, queries, args.minutes, saved)
     report = {
         "index": index.sha256,
-        "settings": index.recipe.model_dump() | ({"shards": None} if len(vectors.embeddings) == count else {}),
+        "settings": index.recipe.model_dump()
+        | ({"shards": None} if len(vectors.embeddings) == count else {}),
         "vectors": len(index),
         "filled": index.recipe.filled,
         "queries": len(queries),
@@ -161,8 +201,8 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> None:
-    from ragauge.retrieval.database import Database, EvaluationSet
-    from ragauge.retrieval.index import Index
+    from ragauge.pipelines.database.database import Database, EvaluationSet
+    from ragauge.pipelines.retrieval.index import Index
 
     files, size = folders.verify(args.database)  # before faiss reads sizes that a file states
     database = Database(args.database)
@@ -170,18 +210,22 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings, _: str) -> Non
         EvaluationSet(args.database, label)
     for label in settings.indexes:
         Index(database, label)
-    chunks, indexes = len(database), list(settings.indexes)
+    chunks = len(database)
+    indexes = list(settings.indexes)
     text = f"{chunks:,} chunks and {len(indexes)} indexes are intact: {files:,} files read, {size:,} bytes"
     facts = {"chunks": chunks, "indexes": indexes, "files": files, "bytes": size}
     options.print_result(args, f"{args.database}: {text}", database=args.database, **facts)
 
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
-    where, data = "--set", dict[str, Any]()
+    where = "--set"
+    data = dict[str, Any]()
     if args.config:
-        databases, where = loading.load(args.config).databases, f"{args.config}: databases"
+        databases = loading.load(args.config).databases
+        where = f"{args.config}: databases"
         label = options.label(databases, args.entry, "database", where)
-        where, data = f"{where}.{label}", databases[label].model_dump(exclude_unset=True)
+        where = f"{where}.{label}"
+        data = databases[label].model_dump(exclude_unset=True)
     own, changes = options.settings(args.set, "index")
     data |= own
     if changes:

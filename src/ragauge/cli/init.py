@@ -1,4 +1,6 @@
-"""Write the workflow's files and a configuration, or an example's documents, into a new folder; no clone is needed."""
+"""Write the workflow's files and a configuration, or an example's documents, into a new folder; no
+clone is needed.
+"""
 
 import argparse
 import shlex
@@ -9,7 +11,15 @@ from ragauge.cli import _options as options
 from ragauge.io.files import os_errors_as_user_errors
 from ragauge.io.folders import check_replaceable
 
-WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/full.yaml", "configs/ci/smoke.yaml")
+WRITTEN = (
+    "Snakefile",
+    "workflow",
+    "profiles",
+    "envs",
+    "config.yaml",
+    "configs/full.yaml",
+    "configs/ci/smoke.yaml",
+)
 EXAMPLES = ("documents", "questions.csv")
 STUDY = (
     "ragauge study --documents {folder}/documents --questions {folder}/questions.csv "
@@ -25,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.config.launch import workflow_files
-    from ragauge.study import EXAMPLE
+    from ragauge.study.settings import EXAMPLE
 
     folder: Path = args.folder
     source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
@@ -41,4 +51,6 @@ def run(args: argparse.Namespace) -> None:
     next_step = "edit its config.yaml, and run it there: snakemake --cores all"
     if args.example:
         next_step = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"
-    options.print_result(args, f"wrote {folder}; {next_step}", folder=str(folder), files=sorted(written))
+    options.print_result(
+        args, f"wrote {folder}; {next_step}", folder=str(folder), files=sorted(written)
+    )

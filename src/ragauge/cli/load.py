@@ -1,11 +1,13 @@
-"""Measure methods under load: Poisson arrivals, clients that ask one question after another, or a replayed trace."""
+"""Measure methods under load: Poisson arrivals, clients that ask one question after another, or a
+replayed trace.
+"""
 
 import argparse
 from dataclasses import replace
 from typing import Any
 
 from ragauge.cli import _timing
-from ragauge.cost.settings import LoadSettings
+from ragauge.config.protocols import LoadSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,23 +15,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.measure import load, served, timing
+    from ragauge.measure import timing
+    from ragauge.measure.protocols import load, served
 
     def levels(stated: dict[str, Any]) -> dict[str, Any]:
         none: dict[str, Any] = {"rates": [], "clients": [], "speeds": []}
         return {**none, **stated} if stated.keys() & none.keys() else stated
 
-    settings, variants, model, _, questions, seed = _timing.read(args, LoadSettings, lambda config: config.load, levels)
+    settings, variants, model, _, questions, seed = _timing.read(
+        args, LoadSettings, lambda config: config.load, levels
+    )
     assert questions is not None  # `load` has no random weights
     number = settings.warmup + settings.requests if settings.speeds else settings.prompts
     if model.served:
         with _timing.served_bench(args, model, questions, number, settings.new_tokens) as bench:
             if settings.speeds:
-                bench = replace(bench, trace=timing.trace_of(questions, bench.prompts, bench.engine, settings))
+                bench = replace(
+                    bench, trace=timing.trace_of(questions, bench.prompts, bench.engine, settings)
+                )
             result = served.measure_load(variants, bench, settings, seed)
     else:
-        local = timing.bench_of_questions(questions, number, model, settings.new_tokens, settings.threads)
+        local = timing.bench_of_questions(
+            questions, number, model, settings.new_tokens, settings.threads
+        )
         if settings.speeds:
-            local = replace(local, trace=timing.trace_of(questions, local.prompts, local.lm, settings))
+            local = replace(
+                local, trace=timing.trace_of(questions, local.prompts, local.lm, settings)
+            )
         result = load.measure_load(variants, local, settings, seed=seed)
     _timing.write_result(args, result, result["levels"], load.table(result))

@@ -1,4 +1,6 @@
-"""PipeRAG: generation with retrieval, the training and the export of decoders that read neighbours, stale queries."""
+"""PipeRAG: generation with retrieval, the training and the export of decoders that read neighbours,
+stale queries.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,18 @@ from ragauge.config.reading import checked_options
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
-from ragauge.generation import modes
-from ragauge.generation.settings import PipelineSettings, check_model
 from ragauge.io import folders
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import IndexFacts
-from ragauge.retrieval.settings import StalenessSettings
+from ragauge.pipelines import modes
+from ragauge.pipelines.retrieval.settings import StalenessSettings
+from ragauge.pipelines.settings import PipelineSettings, check_model
 from ragauge.training.settings import RetrofitSettings
 
 if TYPE_CHECKING:
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.generation.specification import PipelineSpecification
-    from ragauge.retrieval.database import Database
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.specification import PipelineSpecification
 
 STEPS = {
     "run": "generate or score evaluation text with retrieval under one schedule; resumes an interrupted run",
@@ -41,33 +43,71 @@ STEPS = {
 DATABASE = ("database",)  # a key of a comparison that is an option of another meaning
 # Keys of a configuration that are labels, or that other options stand for.
 NO_OPTIONS = {
-    *("model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes", "adapters", "weights"),
+    *(
+        "model",
+        "database",
+        "index",
+        "engine",
+        "retrieval_cores",
+        "retrofit_minutes",
+        "adapters",
+        "weights",
+    ),
     *("server", "server_threads", "server_cert", "server_key", "tls_ca", "tls_name", "token_file"),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    own = (_add_run, run), (_add_staleness, _compare), (_add_retrofit, _train), (_add_export, _export)
+    own = (
+        (_add_run, run),
+        (_add_staleness, _compare),
+        (_add_retrofit, _train),
+        (_add_export, _export),
+    )
     for (_, step), (add, work) in zip(options.add_steps(parser, STEPS), own, strict=True):
         add(step)
         step.set_defaults(verb=work)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    add, choices = parser.add_argument, {key: registry.names(key) for key in ("schedule", "mode")}
+    add = parser.add_argument
+    choices = {key: registry.names(key) for key in ("schedule", "mode")}
     options.add_config(parser, "a configuration; options override it")
     options.add_entry(parser, "pipelines")
     options.add_settings(parser, PipelineSettings, NO_OPTIONS, **choices)
     options.add_reader(parser)
-    add("--dtype", default=AUTO, choices=(AUTO, *DTYPES), help="type of the decoder's weights and cache (auto)")
+    add(
+        "--dtype",
+        default=AUTO,
+        choices=(AUTO, *DTYPES),
+        help="type of the decoder's weights and cache (auto)",
+    )
     options.add_device(parser)
-    add("--onnx", type=Path, metavar="FOLDER", help="run the decoder of `ragauge piperag export` with ONNX Runtime")
+    add(
+        "--onnx",
+        type=Path,
+        metavar="FOLDER",
+        help="run the decoder of `ragauge piperag export` with ONNX Runtime",
+    )
     options.add_database(parser, "the chunk database, with its held-out text")
     add("--index", metavar="LABEL", help="start a server of this index of the database for the run")
-    options.add_server(parser, "use a running server; repeat for each part of an index", action="append")
-    add("--server-file", type=Path, metavar="FILE", help="use the server whose address is written there; wait for it")
+    options.add_server(
+        parser, "use a running server; repeat for each part of an index", action="append"
+    )
+    add(
+        "--server-file",
+        type=Path,
+        metavar="FILE",
+        help="use the server whose address is written there; wait for it",
+    )
     options.add_access(parser)
-    add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
+    add(
+        "--deadline",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="time allowed for a retrieval (30)",
+    )
     add("--seed", type=int, default=0, help="seed of random neighbours (0)")
     add("--overwrite", action="store_true", help="run every sequence again")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
@@ -87,17 +127,26 @@ class Plan:
     @property
     def evaluation(self) -> str | None:
         """The evaluation set; None is the database's held-out text, which its own label names too."""
-        return None if self.settings.evaluation == self.settings.database else self.settings.evaluation
+        return (
+            None if self.settings.evaluation == self.settings.database else self.settings.evaluation
+        )
 
     @property
     def index_facts(self) -> IndexFacts | None:
-        """The index that is searched: as it is on disk, with the configuration's nprobe, which does not rebuild it."""
-        from ragauge.generation.specification import index_facts
+        """The index that is searched: as it is on disk, with the configuration's nprobe, which does
+        not rebuild it.
+        """
+        from ragauge.pipelines.specification import index_facts
 
         if not self.index:
             return self.stated_index
-        facts, stated = index_facts(self.index), self.stated_index
-        return facts.model_copy(update={"nprobe": stated.nprobe}) if stated and stated.nprobe else facts
+        facts = index_facts(self.index)
+        stated = self.stated_index
+        return (
+            facts.model_copy(update={"nprobe": stated.nprobe})
+            if stated and stated.nprobe
+            else facts
+        )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -107,7 +156,8 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.index) + bool(args.server) + bool(args.server_file) > 1:
         raise UserError("give --index or --server, or --server-file, not several")
     plan = _from_configuration(args) if args.config else _from_options(args)
-    settings, model = plan.settings, plan.model
+    settings = plan.settings
+    model = plan.model
     try:
         check_model(settings, model.source, model.dtype, model.device)
     except SettingError as error:
@@ -119,7 +169,7 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, key) is None and getattr(settings, key):
             setattr(args, key, Path(getattr(settings, key)))
     if args.server_file:
-        from ragauge.retrieval.service.jobs import wait_for_server
+        from ragauge.pipelines.service.jobs import wait_for_server
 
         args.server = [wait_for_server(args.server_file, **options.access(args))]
     if settings.asks_index and not (plan.starts_server or args.server):
@@ -129,13 +179,14 @@ def run(args: argparse.Namespace) -> None:
     allowed = ("float32",) if settings.engine == "onnx" else None
     plan = replace(plan, model=with_dtype(model, recorded_dtype(args.out), allowed))
     with ExitStack() as opened:
-        if plan.starts_server and plan.index:  # before this process is pinned to cores, which its children inherit
-            from ragauge.retrieval.service.process import running
+        # before this process is pinned to cores, which its children inherit
+        if plan.starts_server and plan.index:
+            from ragauge.pipelines.service.process import running
 
             started = opened.enter_context(running(plan.index, options=plan.serve_options))
             args.server = [started.address]
         if settings.cores:
-            from ragauge.retrieval.service.cores import pin
+            from ragauge.pipelines.service.cores import pin
 
             pin(settings.cores)
         _score(args, plan, opened)
@@ -146,27 +197,44 @@ def _from_options(args: argparse.Namespace) -> Plan:
     stated = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
     stated |= {"model": args.model, "database": args.database.name, "index": args.index or "server"}
     stated |= {"schedule": "retro", "engine": "onnx" if args.onnx else "torch"}
-    settings = checked_options(PipelineSettings, stated | options.given(args, PipelineSettings, NO_OPTIONS))
+    settings = checked_options(
+        PipelineSettings, stated | options.given(args, PipelineSettings, NO_OPTIONS)
+    )
     check_source(args.model, "--model")
     model = ModelEntry(source=args.model, dtype=args.dtype, device=args.device)
     index = args.database / "indexes" / args.index if args.index else None
     starts_server = settings.asks_index and bool(args.index)
-    return Plan(settings, model, index, starts_server, IndexFacts(label="server", type="server", settings={}))
+    return Plan(
+        settings,
+        model,
+        index,
+        starts_server,
+        IndexFacts(label="server", type="server", settings={}),
+    )
 
 
 def _from_configuration(args: argparse.Namespace) -> Plan:
     """The pipeline of a configuration, overridden by the options; its seed goes to `args`."""
-    from ragauge.generation.specification import facts_of
+    from ragauge.pipelines.specification import facts_of
 
     experiment = loading.load(args.config)
     label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
     entry = experiment.pipelines[label]
-    args.seed, args.adapters = experiment.seed, args.adapters or (Path(entry.adapters) if entry.adapters else None)
-    needed = {"adapters": bool(entry.retrofit_minutes or entry.adapters), "onnx": entry.engine == "onnx"}
+    args.seed, args.adapters = (
+        experiment.seed,
+        args.adapters or (Path(entry.adapters) if entry.adapters else None),
+    )
+    needed = {
+        "adapters": bool(entry.retrofit_minutes or entry.adapters),
+        "onnx": entry.engine == "onnx",
+    }
     for option, is_needed in needed.items():
         if is_needed != (getattr(args, option) is not None):
-            raise UserError(f"--entry {label}: {'requires' if is_needed else 'does not take'} --{option}")
-    model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
+            raise UserError(
+                f"--entry {label}: {'requires' if is_needed else 'does not take'} --{option}"
+            )
+    model = experiment.pipeline_model(entry)
+    database = experiment.pipeline_database(entry)
     stated = entry.model_dump() | {"model": model, "database": database}
     settings = checked_options(type(entry), stated | options.given(args, type(entry), NO_OPTIONS))
     recipes = experiment.databases[database]
@@ -175,19 +243,27 @@ def _from_configuration(args: argparse.Namespace) -> Plan:
     is_remote = bool(args.server or args.server_file or entry.server)
     is_on_disk = not is_remote or bool(entry.has_server_job and args.server_file)
     index = args.database / "indexes" / entry.index if entry.asks_index and is_on_disk else None
-    facts = facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None) if entry.asks_index else None
-    return Plan(settings, experiment.models[model], index, entry.asks_index and not is_remote, facts, made)
+    facts = (
+        facts_of(entry.index, recipes.indexes[entry.index].model_dump(), None)
+        if entry.asks_index
+        else None
+    )
+    return Plan(
+        settings, experiment.models[model], index, entry.asks_index and not is_remote, facts, made
+    )
 
 
 def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
     from ragauge.cost.machine import provenance
-    from ragauge.generation import pipeline
-    from ragauge.generation.evaluation import texts
-    from ragauge.generation.specification import modules_of, specify
     from ragauge.io.digest import digest
-    from ragauge.retrieval.database import Database
+    from ragauge.pipelines import pipeline
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.evaluation import texts
+    from ragauge.pipelines.specification import modules_of, specify
 
-    settings, database, facts = plan.settings, Database(args.database), plan.index_facts
+    settings = plan.settings
+    database = Database(args.database)
+    facts = plan.index_facts
     checkpoint = modes.Checkpoint(
         plan.model.source,
         dtype=plan.model.dtype,
@@ -215,15 +291,21 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
         model_sha256=sha256,
         adapters_sha256=checkpoint.adapters_sha256,
         database_sha256=database.sha256,
-        evaluation_sha256=database.evaluation_set(plan.evaluation).sha256 if plan.evaluation else None,
+        evaluation_sha256=database.evaluation_set(plan.evaluation).sha256
+        if plan.evaluation
+        else None,
         index_sha256=_index_sha256(args, plan) if settings.asks_index else None,
-        code=digest("ragauge.generation.pipeline", *modules_of(settings, facts.type if facts else None)),
+        code=digest(
+            "ragauge.pipelines.pipeline", *modules_of(settings, facts.type if facts else None)
+        ),
     )
     is_published = settings.task == "perplexity" and settings.scoring == "published"
     with options.ended_in_order():
         out = pipeline.run(
             lambda: _make(args, plan, checkpoint, specification, database, opened),
-            texts(database, settings.tokens, settings.limit, plan.evaluation, published=is_published),
+            texts(
+                database, settings.tokens, settings.limit, plan.evaluation, published=is_published
+            ),
             specification,
             args.out,
             overwrite=args.overwrite,
@@ -234,10 +316,14 @@ def _score(args: argparse.Namespace, plan: Plan, opened: ExitStack) -> None:
 
 def _index_sha256(args: argparse.Namespace, plan: Plan) -> str:
     """The hashes of the searched index, wherever it is and whoever serves it."""
-    from ragauge.retrieval.index import merged_folder
-    from ragauge.retrieval.service.client import Client
+    from ragauge.pipelines.retrieval.index import merged_folder
+    from ragauge.pipelines.service.client import Client
 
-    expected = folders.sha256(merged_folder(plan.index.parent.parent, plan.index.name)) if plan.index else None
+    expected = (
+        folders.sha256(merged_folder(plan.index.parent.parent, plan.index.name))
+        if plan.index
+        else None
+    )
     if plan.starts_server and expected:
         return expected
     hashes = []
@@ -257,10 +343,12 @@ def _make(
     database: Database,
     opened: ExitStack,
 ) -> Pipeline:
-    """The decoder, and the retriever that the schedule uses: the server, or the servers of all parts at once."""
-    from ragauge.generation.pipeline import Pipeline
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.fanout import Fanout
+    """The decoder, and the retriever that the schedule uses: the server, or the servers of all
+    parts at once.
+    """
+    from ragauge.pipelines.pipeline import Pipeline
+    from ragauge.pipelines.service.client import Client
+    from ragauge.pipelines.service.fanout import Fanout
 
     lm = specification.mode.load(checkpoint)
     database.check_tokenizer(lm.tokenizer, specification.source)
@@ -268,9 +356,13 @@ def _make(
         return Pipeline(lm, specification, passages=database)
     clients = []
     for address in args.server:
-        client = opened.enter_context(Client(address, deadline_s=args.deadline, **options.access(args)))
+        client = opened.enter_context(
+            Client(address, deadline_s=args.deadline, **options.access(args))
+        )
         if client.describe().tokenizer != database.manifest["tokenizer"]:
-            raise UserError(f"{address}: serves chunks cut with a different tokenizer than {args.database}")
+            raise UserError(
+                f"{address}: serves chunks cut with a different tokenizer than {args.database}"
+            )
         clients.append(client)
     searcher = clients[0] if len(clients) == 1 else Fanout(clients)
     return Pipeline(lm, specification, searcher, network_s=searcher.round_trip_s())
@@ -278,17 +370,22 @@ def _make(
 
 def _add_staleness(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    options.add_config(parser, "a configuration: all settings are those of --entry in its section `staleness`")
+    options.add_config(
+        parser, "a configuration: all settings are those of --entry in its section `staleness`"
+    )
     options.add_entry(parser, "staleness")
     options.add_database(parser, "the chunk database, with its held-out text")
     options.add_settings(parser, StalenessSettings, DATABASE)
-    options.add_threads(parser, "threads of the encoder and of a search; default: the libraries' own choice")
+    options.add_threads(
+        parser, "threads of the encoder and of a search; default: the libraries' own choice"
+    )
     add("--out", type=Path, required=True, metavar="FILE.json")
 
 
 def _compare(args: argparse.Namespace) -> None:
     if args.config:
-        config, where = loading.load(args.config), f"{args.config}: staleness"
+        config = loading.load(args.config)
+        where = f"{args.config}: staleness"
         entries = config.staleness
         settings: StalenessSettings = options.entry(entries, args.entry, "comparison", where)
         recipe = config.databases[settings.database].indexes[settings.index]
@@ -297,26 +394,32 @@ def _compare(args: argparse.Namespace) -> None:
         stated = options.given(args, StalenessSettings, DATABASE)
         settings = checked_options(StalenessSettings, {"database": args.database.name, **stated})
     from ragauge.cost.machine import provenance
-    from ragauge.generation.evaluation import texts
     from ragauge.io import resumed
     from ragauge.io.digest import digest
     from ragauge.io.files import text_sha256
-    from ragauge.retrieval.embed import Embeddings, EncoderChoice
-    from ragauge.retrieval.retriever import Retriever
-    from ragauge.retrieval.staleness import Comparison
+    from ragauge.pipelines.database.embed import Embeddings, EncoderChoice
+    from ragauge.pipelines.evaluation import texts
+    from ragauge.pipelines.retrieval.retriever import Retriever
+    from ragauge.pipelines.retrieval.staleness import Comparison
 
-    made, threads = Embeddings(args.database, 0).manifest, args.threads
-    searched = {"encoder": made["encoder"], "engine": made["engine"]}  # that the vectors of the index were made with
+    made = Embeddings(args.database, 0).manifest
+    threads = args.threads
+    # that the vectors of the index were made with
+    searched = {"encoder": made["encoder"], "engine": made["engine"]}
     retriever = Retriever.open(args.database, settings.index, **searched, threads=threads)
     choice = EncoderChoice(settings.encoder, settings.engine, threads)
     comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
     own = settings.evaluation in (None, settings.database)
-    read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
+    read = texts(
+        retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation
+    )
     saved = args.out.with_name(f".{args.out.name}.texts")
     made_from = retriever.index.sha256, choice.sha256, settings.nprobe, settings.tokens
     compared = resumed.results(
         saved,
-        text_sha256(*made_from, digest("ragauge.retrieval.staleness"), [text.key for text in read]),
+        text_sha256(
+            *made_from, digest("ragauge.pipelines.retrieval.staleness"), [text.key for text in read]
+        ),
         read,
         lambda text: [asdict(one) for one in comparison.compare(text.key, text.ids)],
         settings.minutes,
@@ -324,7 +427,9 @@ def _compare(args: argparse.Namespace) -> None:
     comparisons = [one for text in compared for one in text]
     if not comparisons:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
-        raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")
+        raise UserError(
+            f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}"
+        )
     recipe = retriever.index.recipe
     report = {
         **settings.model_dump(include={"encoder", "database", "index", "evaluation", "tokens"}),
@@ -347,20 +452,30 @@ def _add_retrofit(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     options.add_device(parser)
     options.add_database(parser, "the chunk database to train on")
-    add("--index", metavar="LABEL", help="start a server of this index of the database for the training")
+    add(
+        "--index",
+        metavar="LABEL",
+        help="start a server of this index of the database for the training",
+    )
     options.add_server(parser, "use a running server")
     options.add_access(parser)
     options.add_settings(parser, RetrofitSettings, mode=modes.trainable())
     options.add_threads(parser, "default: torch's own choice")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, checkpoints")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="adapters.safetensors, curve.jsonl, checkpoints",
+    )
 
 
 def _train(args: argparse.Namespace) -> None:
-    from ragauge import assets
+    from ragauge.assets import resolver
     from ragauge.io.digest import digest
-    from ragauge.retrieval.database import Database
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.process import running
+    from ragauge.pipelines.database.database import Database
+    from ragauge.pipelines.service.client import Client
+    from ragauge.pipelines.service.process import running
     from ragauge.training.fit import RetroFit, RetrofitMaterial
 
     settings = checked_options(RetrofitSettings, options.given(args, RetrofitSettings))
@@ -368,13 +483,18 @@ def _train(args: argparse.Namespace) -> None:
     if bool(args.index) == bool(args.server):
         raise UserError("training requires retrieval: give --index or --server")
     database = Database(args.database)
-    lm = modes.Checkpoint(args.model, dtype=args.dtype, device=args.device, threads=args.threads).decoder()
+    lm = modes.Checkpoint(
+        args.model, dtype=args.dtype, device=args.device, threads=args.threads
+    ).decoder()
     database.check_tokenizer(lm.tokenizer, args.model)
-    sha256 = assets.describe(args.model)["sha256"]
+    sha256 = resolver.describe(args.model)["sha256"]
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}
     about["code"] = digest("ragauge.training.fit", registry.module_name("mode", settings.mode))
     with ExitStack() as opened:
-        address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
+        address = (
+            args.server
+            or opened.enter_context(running(args.database / "indexes" / args.index)).address
+        )
         client = opened.enter_context(Client(address, **options.access(args)))
         about["index_sha256"] = client.describe().index
         adapters = RetroFit(lm, RetrofitMaterial(database, client, settings), args.out, about).fit()
@@ -382,25 +502,35 @@ def _train(args: argparse.Namespace) -> None:
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
-    add, own = parser.add_argument, ", ".join(modes.with_option("weights"))
-    add("--mode", default="joint", choices=registry.names("mode"), help="how neighbours are read (joint)")
+    add = parser.add_argument
+    own = ", ".join(modes.with_option("weights"))
+    add(
+        "--mode",
+        default="joint",
+        choices=registry.names("mode"),
+        help="how neighbours are read (joint)",
+    )
     options.add_reader(parser)
     dtype = "data type of the export; float16 is for GPUs only (float32)"
     add("--dtype", default="float32", choices=ONNX_DTYPES["cuda"], help=dtype)
     add("--seed", type=int, default=0, help="seed of random weights (0)")
-    options.add_database(parser, f"mode {own}: the chunk database, for its tokenizer", required=False)
+    options.add_database(
+        parser, f"mode {own}: the chunk database, for its tokenizer", required=False
+    )
     add("--out", type=Path, required=True, metavar="FOLDER")
 
 
 def _export(args: argparse.Namespace) -> None:
-    from ragauge.retrieval.database import Database
+    from ragauge.pipelines.database.database import Database
 
     folders.check_replaceable(args.out, has_manifest)
     mode = modes.make(args.mode, {})
     if "onnx" not in mode.engines:
         raise UserError(f"--mode {args.mode}: cannot be exported to ONNX")
     if mode.own_model and not args.database:
-        raise UserError(f"--mode {args.mode}: requires --database, whose tokenizer sets the vocabulary")
+        raise UserError(
+            f"--mode {args.mode}: requires --database, whose tokenizer sets the vocabulary"
+        )
     option, value = ("--adapters", args.adapters) if mode.own_model else ("--weights", args.weights)
     if value:
         raise UserError(f"{option}: not valid with mode {args.mode!r}")

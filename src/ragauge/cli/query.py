@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ragauge.cli import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.retriever import Neighbours
-    from ragauge.retrieval.service.client import Client
+    from ragauge.pipelines.retrieval.retriever import Neighbours
+    from ragauge.pipelines.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
-FIELDS = ("id", "distance", "document", "text", "continuation", "tokens", "continuation_tokens")  # of a neighbour
+# of a neighbour
+FIELDS = ("id", "distance", "document", "text", "continuation", "tokens", "continuation_tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,21 +25,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nprobe = parser.add_mutually_exclusive_group()
     text = "inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
     nprobe.add_argument("--nprobe", type=int, metavar="N", help=text)
-    nprobe.add_argument("--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit")
+    nprobe.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit"
+    )
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
-    add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
+    add(
+        "--partial",
+        action="store_true",
+        help="answer without the parts whose server cannot be reached, and name them",
+    )
     options.add_access(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.retrieval.retriever import Query
-    from ragauge.retrieval.service.client import Client
-    from ragauge.retrieval.service.fanout import Fanout
+    from ragauge.pipelines.retrieval.retriever import Query
+    from ragauge.pipelines.service.client import Client
+    from ragauge.pipelines.service.fanout import Fanout
 
     query = Query(text=args.text, k=args.k, nprobe=args.nprobe, budget_s=args.budget)
     with ExitStack() as stack:
         access = options.access(args)
-        clients = [stack.enter_context(Client(one, deadline_s=args.deadline, **access)) for one in args.server]
+        clients = [
+            stack.enter_context(Client(one, deadline_s=args.deadline, **access))
+            for one in args.server
+        ]
         searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=args.partial)
         [neighbours] = searcher.search([query])
         result = _result(clients, neighbours)
@@ -47,7 +57,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
     tokens = [row[:n].tolist() for row, n in zip(answer.tokens, answer.lengths, strict=True)]
-    tokens += [row[:n].tolist() for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)]
+    tokens += [
+        row[:n].tolist()
+        for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)
+    ]
     sequences = [ids for ids in tokens if ids]
     reached = next(client for client in clients if client.address not in answer.missing)
     spelled = iter(reached.detokenize(sequences) if sequences else [])
@@ -56,17 +69,25 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
     numbers = (values.tolist() for values in (answer.ids, answer.distances, answer.documents))
     rows = zip(*numbers, texts[:count], texts[count:], tokens[:count], tokens[count:], strict=True)
     neighbours = [dict(zip(FIELDS, row, strict=True)) for row in rows if row[0] >= 0]
-    about = {"nprobe": answer.nprobe, "seconds": answer.seconds, "missing_servers": list(answer.missing)}
+    about = {
+        "nprobe": answer.nprobe,
+        "seconds": answer.seconds,
+        "missing_servers": list(answer.missing),
+    }
     return {"neighbours": neighbours, **about}
 
 
 def _readable(result: dict[str, Any]) -> str:
     lines = []
     for place, one in enumerate(result["neighbours"], start=1):
-        lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")
+        lines.append(
+            f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}"
+        )
         texts = [" ".join(one[key].split()) for key in ("text", "continuation") if one[key]]
         lines += [f"   {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}" for text in texts]
-    stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
+    stages = ", ".join(
+        f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items()
+    )
     lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
     if result["missing_servers"]:
         lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")

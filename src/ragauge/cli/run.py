@@ -27,14 +27,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_answered_questions(parser, required=False)
     add("--limit", type=options.count, metavar="N", help="answer the first N questions only")
     add("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
-    gather = "answer nothing; put the records of all parts, in the order of the questions, into one file"
+    gather = (
+        "answer nothing; put the records of all parts, in the order of the questions, into one file"
+    )
     add("--gather", nargs="+", type=Path, metavar="PART.jsonl", help=gather)
-    add("--finder", metavar="MODEL", help="the model that finds evidence for --model, or chooses tokens for it")
+    add(
+        "--finder",
+        metavar="MODEL",
+        help="the model that finds evidence for --model, or chooses tokens for it",
+    )
     options.add_settings(parser, Generation, {"documents_gb"})
     add("--overwrite", action="store_true", help="replace the records of another run")
-    add("--document-store", type=Path, metavar="FOLDER", help="store keys and values of documents here, for later runs")
-    add("--document-store-gb", type=options.amount, metavar="X", help="size limit of that folder in GB (4)")
-    add("--retry-failed", action="store_true", help="ask failed questions again (prefix_tree, context_pilot: all)")
+    add(
+        "--document-store",
+        type=Path,
+        metavar="FOLDER",
+        help="store keys and values of documents here, for later runs",
+    )
+    add(
+        "--document-store-gb",
+        type=options.amount,
+        metavar="X",
+        help="size limit of that folder in GB (4)",
+    )
+    add(
+        "--retry-failed",
+        action="store_true",
+        help="ask failed questions again (prefix_tree, context_pilot: all)",
+    )
     add("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
 
@@ -44,13 +64,17 @@ def run(args: argparse.Namespace) -> int:
         records.gather(args.gather, args.out)
         options.print_result(args, args.out, out=args.out)
         return 0
-    if missing := [f"--{name}" for name in ("method", "dataset", "model") if getattr(args, name) is None]:
+    if missing := [
+        f"--{name}" for name in ("method", "dataset", "model") if getattr(args, name) is None
+    ]:
         raise UserError(f"run: give {', '.join(missing)}")
     config = options.configuration(args)
     stated = options.given(args, Generation)
     configured = config.generation if config else Generation(documents_gb=4)
     generation = checked_options(Generation, configured.model_dump() | stated)
-    job, served = _job(args, config, generation.max_new_tokens if "max_new_tokens" in stated else None)
+    job, served = _job(
+        args, config, generation.max_new_tokens if "max_new_tokens" in stated else None
+    )
     from ragauge.measure import runner
 
     gigabytes = options.first(args.document_store_gb, generation.documents_gb)
@@ -63,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
     failed = sum(map(len, reasons.values()))
     lines = [f"{args.out}: {answered} answered, {failed} failed", *_reasons(reasons)]
     lines += ["ask them again with --retry-failed"] if failed else []
-    options.print_result(args, "\n".join(lines), out=args.out, answered=answered, failed=failed, reasons=reasons)
+    options.print_result(
+        args, "\n".join(lines), out=args.out, answered=answered, failed=failed, reasons=reasons
+    )
     return FAILED if failed and not args.allow_failed else 0
 
 
@@ -75,19 +101,29 @@ def _reasons(reasons: dict[str, list[str]]) -> list[str]:
     lines = []
     for alike in kinds.values():
         keys = [key for reason in alike for key in reasons[reason]]
-        shown = ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
-        lines.append(f"  {len(keys)} failed{', the first' * (len(alike) > 1)}: {alike[0]} ({shown})")
+        shown = ", ".join(keys[:SHOWN]) + (
+            f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+        )
+        lines.append(
+            f"  {len(keys)} failed{', the first' * (len(alike) > 1)}: {alike[0]} ({shown})"
+        )
     return lines
 
 
-def _job(args: argparse.Namespace, config: Config | None, new_tokens: int | None) -> tuple[Job, Served | None]:
+def _job(
+    args: argparse.Namespace, config: Config | None, new_tokens: int | None
+) -> tuple[Job, Served | None]:
     """Return the job that the options name, and how its model is reached if it is behind a server."""
     name, method = options.method(args, args.method, config)
     if args.part and method.sequential():
-        raise UserError(f"--part: answers of {args.method} depend on the questions before them; answer all in one run")
+        raise UserError(
+            f"--part: answers of {args.method} depend on the questions before them; answer all in one run"
+        )
     model = options.model(args, config)
     questions = options.questions(args, config)
-    limit = options.first(args.limit, config and config.limit(Answers(args.dataset, args.model, args.method)))
+    limit = options.first(
+        args.limit, config and config.limit(Answers(args.dataset, args.model, args.method))
+    )
     method = model.adapt(method, f"{args.method} on {args.model}")
     examples = questions.examples(limit)
     if args.part:  # consecutive questions, in parts of similar size

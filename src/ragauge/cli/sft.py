@@ -1,4 +1,6 @@
-"""Build the data for CFIC's fine-tuning, or fine-tune a model on it; both resume an interrupted run."""
+"""Build the data for CFIC's fine-tuning, or fine-tune a model on it; both resume an interrupted
+run.
+"""
 
 import argparse
 import os
@@ -8,13 +10,18 @@ from typing import Any
 
 from ragauge.cli import _options as options
 
-STEPS = {"data": "draw spans from long articles and have questions written for them", "train": "fine-tune the model"}
+STEPS = {
+    "data": "draw spans from long articles and have questions written for them",
+    "train": "fine-tune the model",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     (_, data), (_, train) = options.add_steps(parser, STEPS)
     text = "questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)"
-    data.add_argument("--evaluation", type=Path, nargs="*", default=[], metavar="FILE.jsonl", help=text)
+    data.add_argument(
+        "--evaluation", type=Path, nargs="*", default=[], metavar="FILE.jsonl", help=text
+    )
     for option, text in (
         ("--data", "folder written by `ragauge sft data`"),
         ("--checkpoints", "folder of checkpoints, from which a killed run resumes"),
@@ -33,23 +40,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge.config import loading
 
-    experiment, label, where, stated = options.configuration(args), "", "--set", dict[str, Any]()
+    experiment = options.configuration(args)
+    label = ""
+    where = "--set"
+    stated = dict[str, Any]()
     if experiment:
         where = f"{args.config}: training"
         label = options.label(experiment.training, args.entry, "training", where)
-        where, stated = f"{where}.{label}", experiment.training[label].model_dump()
+        where = f"{where}.{label}"
+        stated = experiment.training[label].model_dump()
     changes, _ = options.settings(args.set)
     settings = loading.parse_training({**stated, **changes}, where)
     if args.step == "train" and settings.device == "cuda":
         import torch
 
         # Those that torchrun started, else one for each GPU that is there and allowed.
-        planned = min(args.gpus or settings.processes, torch.cuda.device_count() or settings.processes)
-        settings = settings.on_processes(int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else planned)
+        planned = min(
+            args.gpus or settings.processes, torch.cuda.device_count() or settings.processes
+        )
+        settings = settings.on_processes(
+            int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else planned
+        )
     if args.step == "train" and settings.processes > 1 and "RANK" not in os.environ:
         # become torchrun, which starts this same command once per process
         sys.stdout.flush()
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={settings.processes}"]
+        launcher = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={settings.processes}",
+        ]
         command = ["--module", "ragauge.cli", *sys.argv[1:]]  # argv[0] may be a module's file
         os.execv(sys.executable, [sys.executable, *launcher, *command])
     if args.step == "data":

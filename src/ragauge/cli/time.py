@@ -6,52 +6,96 @@ from typing import Any
 
 from ragauge.cli import _options as options
 from ragauge.cli import _timing
-from ragauge.cost.settings import LatencySettings
+from ragauge.config.protocols import LatencySettings
 from ragauge.errors import UserError
 
 # Keys of the section `latency` that are options as they are.
-OPTIONS = {"trials", "warmup", "documents", "tokens", "evidence_batch", "allow_load", "server_cache"}
+OPTIONS = {
+    "trials",
+    "warmup",
+    "documents",
+    "tokens",
+    "evidence_batch",
+    "allow_load",
+    "server_cache",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _timing.add_measured(parser, LatencySettings, set(LatencySettings.model_fields) - OPTIONS)
     add = parser.add_argument
-    random = "random weights of the model's shape, on random tokens; --dataset then names token counts"
+    random = (
+        "random weights of the model's shape, on random tokens; --dataset then names token counts"
+    )
     add("--random-weights", action="store_true", help=random)
-    add("--new-tokens", type=options.counts, metavar="N,...", help="tokens generated in a trial, a run per number (5)")
-    add("--prompts", type=options.count, default=3, metavar="N", help="prompts that share the trials (3)")
-    add("--machine", type=Path, metavar="FILE.json", help="written by `ragauge doctor machine`; default: measure now")
+    add(
+        "--new-tokens",
+        type=options.counts,
+        metavar="N,...",
+        help="tokens generated in a trial, a run per number (5)",
+    )
+    add(
+        "--prompts",
+        type=options.count,
+        default=3,
+        metavar="N",
+        help="prompts that share the trials (3)",
+    )
+    add(
+        "--machine",
+        type=Path,
+        metavar="FILE.json",
+        help="written by `ragauge doctor machine`; default: measure now",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.cost import gap, machine
-    from ragauge.measure import latency, served, timing
+    from ragauge.measure import timing
+    from ragauge.measure.protocols import latency, served
 
     def lengths(stated: dict[str, Any]) -> dict[str, Any]:
         first, *more = stated.get("new_tokens") or [None]
         return stated | ({"new_tokens": first, "more_new_tokens": more} if first else {})
 
     settings, variants, model, finder, questions, seed = _timing.read(
-        args, LatencySettings, lambda config: config.protocol(args.dataset) or options.first(*config.protocols), lengths
+        args,
+        LatencySettings,
+        lambda config: config.protocol(args.dataset) or options.first(*config.protocols),
+        lengths,
     )
     longest = max(settings.all_new_tokens)
     if model.served:
-        if questions is None or settings.tokens or settings.evidence_batch or settings.documents == "cold":
+        if (
+            questions is None
+            or settings.tokens
+            or settings.evidence_batch
+            or settings.documents == "cold"
+        ):
             named = "--random-weights, --tokens, --evidence-batch and --documents cold"
-            raise UserError(f"--model: {args.model} runs behind a server; {named} need a model that runs here")
+            raise UserError(
+                f"--model: {args.model} runs behind a server; {named} need a model that runs here"
+            )
         with _timing.served_bench(args, model, questions, args.prompts, longest) as there:
             result = served.measure_latency(variants, there, settings, seed)
         runs = (result, *result["other_lengths"])
         _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))
         return
-    rates = machine.read(args.machine) if args.machine else None  # before the weights are, which take longer
+    # before the weights are, which take longer
+    rates = machine.read(args.machine) if args.machine else None
     if questions is None:
         bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
     elif settings.tokens:
-        bench = timing.bench_of_random_tokens(settings.tokens, questions.name, model, settings.threads)
+        bench = timing.bench_of_random_tokens(
+            settings.tokens, questions.name, model, settings.threads
+        )
     else:
         batch = settings.evidence_batch or 0
-        bench = timing.bench_of_questions(questions, args.prompts, model, longest, settings.threads, batch, finder)
-    result = latency.measure_latency(variants, bench, settings, machine=rates, folder=args.out.parent, seed=seed)
+        bench = timing.bench_of_questions(
+            questions, args.prompts, model, longest, settings.threads, batch, finder
+        )
+    result = latency.measure_latency(
+        variants, bench, settings, machine=rates, folder=args.out.parent, seed=seed
+    )
     runs = (result, *result["other_lengths"])
     _timing.write_result(args, result, runs, "\n".join(map(gap.table, runs)))

@@ -1,4 +1,6 @@
-"""Cross-checks of a configuration: its labels are defined, names and options exist, values fit together."""
+"""Cross-checks of a configuration: its labels are defined, names and options exist, values fit
+together.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge import engines, registry
-from ragauge.assets import catalog, pins, refuse_path, refuse_secret
+from ragauge import registry
+from ragauge.assets import catalog, pins
+from ragauge.assets.resolver import refuse_path, refuse_secret
+from ragauge.config.protocols import LatencySettings
 from ragauge.config.schema import SERVED
-from ragauge.cost.settings import LatencySettings
+from ragauge.engines import backend
 from ragauge.errors import SettingError, UserError, unknown
-from ragauge.generation.settings import PipelineSettings, check_model
-from ragauge.io.human_judgements import read_human_judgements
+from ragauge.methods.evidence.human_judgements import read_human_judgements
+from ragauge.pipelines.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
     from ragauge.config.schema import Config
-    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
+    from ragauge.pipelines.retrieval.settings import (
+        DatabaseSettings,
+        EvaluationSetSettings,
+        StalenessSettings,
+    )
     from ragauge.training.settings import TrainingSettings
 
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
@@ -39,7 +47,10 @@ def check(config: Config) -> None:
     for job in {(job.variant, job.model): job for job in config.answers()}.values():
         config.method(job)
     for job in config.answers():
-        if config.datasets[job.dataset].jobs > 1 and config.methods[job.variant].make().sequential():
+        if (
+            config.datasets[job.dataset].jobs > 1
+            and config.methods[job.variant].make().sequential()
+        ):
             reason = f"answers of {job.variant} depend on the questions before them, which other jobs would answer"
             raise UserError(f"datasets.{job.dataset}.jobs: {reason}; leave it out")
     for label, database in config.databases.items():
@@ -59,7 +70,8 @@ def check(config: Config) -> None:
             raise UserError(f"items: {unusable}")
 
 
-Reference = tuple[str, str | list[str] | None, Any, str]  # kind, names of it, known names, path of the key
+# kind, names of it, known names, path of the key
+Reference = tuple[str, str | list[str] | None, Any, str]
 
 
 def _references(config: Config) -> Iterator[Reference]:
@@ -82,10 +94,18 @@ def _references(config: Config) -> Iterator[Reference]:
         if not config.databases:
             raise UserError(f"{where}: needs a chunk database; name one under databases")
         database = config.pipeline_database(pipeline)
-        yield from _database_references(config, database, pipeline, where, indexed=pipeline.asks_index)
+        yield from _database_references(
+            config, database, pipeline, where, indexed=pipeline.asks_index
+        )
     for label, compared in config.staleness.items():
-        yield from _database_references(config, compared.database, compared, f"staleness.{label}", indexed=True)
-    for where, section in (*config.placed_protocols(), ("load", config.load), ("stream", config.stream)):
+        yield from _database_references(
+            config, compared.database, compared, f"staleness.{label}", indexed=True
+        )
+    for where, section in (
+        *config.placed_protocols(),
+        ("load", config.load),
+        ("stream", config.stream),
+    ):
         if section:
             yield "data set", section.dataset, config.datasets, f"{where}.dataset"
             yield "variant", section.methods, config.methods, f"{where}.methods"
@@ -96,18 +116,31 @@ def _references(config: Config) -> Iterator[Reference]:
 
 
 def _database_references(
-    config: Config, label: str, entry: PipelineSettings | StalenessSettings, where: str, indexed: bool
+    config: Config,
+    label: str,
+    entry: PipelineSettings | StalenessSettings,
+    where: str,
+    indexed: bool,
 ) -> Iterator[Reference]:
-    """A database (a label), the text that is predicted with it, held out or an evaluation set, and its index."""
+    """A database (a label), the text that is predicted with it, held out or an evaluation set, and
+    its index.
+    """
     yield "database", label, config.databases, f"{where}.database"
     database = config.databases[label]
-    yield "evaluation set", entry.evaluation, [label, *database.evaluation_sets], f"{where}.evaluation"
+    yield (
+        "evaluation set",
+        entry.evaluation,
+        [label, *database.evaluation_sets],
+        f"{where}.evaluation",
+    )
     if indexed:
         yield "index", entry.index, database.indexes, f"{where}.index"
 
 
 def check_source(source: str, where: str, kind: str = "model") -> str:
-    """A source as the catalog spells it. Raises UserError: no such name of that kind, prefixed source or folder."""
+    """A source as the catalog spells it. Raises UserError: no such name of that kind, prefixed
+    source or folder.
+    """
     refuse_secret(source, where)
     if source.startswith(SERVED) and not os.path.exists(source):
         reason = f"is behind a server, but this needs the files of the {kind}; `ragauge run` and configurations do not"
@@ -117,15 +150,21 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
-    if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or os.path.exists(source)):
+    if not (
+        catalog.spelled(source) in known
+        or source.startswith(SOURCE_PREFIXES)
+        or os.path.exists(source)
+    ):
         refuse_path(source, f"{where}: ")
-        raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+        raise unknown(
+            kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where
+        )
     return catalog.spelled(source)
 
 
 def check_training(training: TrainingSettings, where: str) -> None:
     """Raise UserError if a training's models or corpora are not available."""
-    from ragauge.retrieval import corpus
+    from ragauge.pipelines.database import corpus
 
     check_source(training.model, f"{where}.model")
     if training.writer != ENDPOINT:
@@ -136,11 +175,14 @@ def check_training(training: TrainingSettings, where: str) -> None:
 
 def check_database(database: DatabaseSettings, where: str) -> None:
     """Raise UserError if a database's sources do not exist."""
-    from ragauge.retrieval import corpus
+    from ragauge.pipelines.database import corpus
 
     check_source(database.tokenizer, f"{where}.tokenizer")
     check_source(database.encoder, f"{where}.encoder", "encoder")
-    sets = {f"{where}.evaluation_sets.{label}": chosen for label, chosen in database.evaluation_sets.items()}
+    sets = {
+        f"{where}.evaluation_sets.{label}": chosen
+        for label, chosen in database.evaluation_sets.items()
+    }
     for place, texts in {where: database, **sets}.items():
         for source in texts.sources:
             corpus.check_source(source, f"{place}.corpus")
@@ -154,12 +196,14 @@ def _check_models(config: Config) -> None:
             if finder.finder is not None:
                 raise UserError(f"{where}.finder: {model.finder} has a finder itself")
             if finder.engine != model.engine:
-                raise UserError(f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}")
+                raise UserError(
+                    f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}"
+                )
         if not model.served:
             check_source(model.source, f"{where}.source")
         elif model.served.tokenizer:
             check_source(model.served.tokenizer, f"{where}.served.tokenizer")
-        engines.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, where)
+        backend.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, where)
 
 
 def _check_datasets(config: Config) -> None:
@@ -178,12 +222,16 @@ def _check_datasets(config: Config) -> None:
 
 def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
     if pipeline.adapters and pipeline.engine == "onnx":
-        raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
+        raise UserError(
+            f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes"
+        )
     label = config.pipeline_model(pipeline)
     model = config.models[label]
     for key, needed in (("engine", "torch"), ("weights", "full"), ("kv", "full")):
         if (value := getattr(model, key)) != needed:
-            raise UserError(f"{where}.model: {label} has {key} {value!r}; pipelines require {needed!r}")
+            raise UserError(
+                f"{where}.model: {label} has {key} {value!r}; pipelines require {needed!r}"
+            )
     try:
         check_model(pipeline, model.source, model.dtype, model.device)
     except SettingError as error:
@@ -192,29 +240,39 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
 
 def _check_scoring(config: Config) -> None:
     """All text of a run is scored alike: its perplexities stand in one table."""
-    scored = [(label, one.scoring) for label, one in config.pipelines.items() if one.task == "perplexity"]
+    scored = [
+        (label, one.scoring) for label, one in config.pipelines.items() if one.task == "perplexity"
+    ]
     for label, scoring in scored:
         first, its_scoring = scored[0]
         if scoring != its_scoring:
-            raise UserError(f"pipelines.{label}.scoring: {scoring!r}, but pipelines.{first} has {its_scoring!r}")
+            raise UserError(
+                f"pipelines.{label}.scoring: {scoring!r}, but pipelines.{first} has {its_scoring!r}"
+            )
 
 
 def _check_evaluation_labels(config: Config) -> None:
-    """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's. Sets with the
-    same settings in several databases are one text."""
-    texts: dict[str, tuple[str, EvaluationSetSettings | None]] = dict.fromkeys(config.databases, ("a database", None))
+    """Raise UserError where two texts would have one label in tables: sets', or a set's and a
+    database's. Sets with the same settings in several databases are one text.
+    """
+    texts: dict[str, tuple[str, EvaluationSetSettings | None]] = dict.fromkeys(
+        config.databases, ("a database", None)
+    )
     for label, database in config.databases.items():
         for name, settings in database.evaluation_sets.items():
             owner, text = texts.get(name, ("", settings))
             if text != settings:
                 where = f"databases.{label}.evaluation_sets.{name}"
-                raise UserError(f"{where}: {owner} already has this label, which names a text in tables")
+                raise UserError(
+                    f"{where}: {owner} already has this label, which names a text in tables"
+                )
             texts[name] = f"a set of databases.{label}", settings
 
 
 def _check_human_judgements(config: Config) -> None:
     """People judge what the configuration asks."""
-    path, jobs = config.human_judgements, set(config.answers())
+    path = config.human_judgements
+    jobs = set(config.answers())
     for place, one in read_human_judgements(Path(path)).items() if path else ():
         if (one.dataset, one.model, one.variant) not in jobs:
             reason = f"model {one.model!r} does not answer data set {one.dataset!r} with variant {one.variant!r}"
@@ -222,7 +280,11 @@ def _check_human_judgements(config: Config) -> None:
 
 
 def _check_timed(config: Config) -> None:
-    for where, protocol in (*config.placed_protocols(), ("load", config.load), ("stream", config.stream)):
+    for where, protocol in (
+        *config.placed_protocols(),
+        ("load", config.load),
+        ("stream", config.stream),
+    ):
         if protocol is None:
             continue
         for label, model in ((label, config.models[label]) for label in protocol.models or ()):
@@ -235,8 +297,15 @@ def _check_timed(config: Config) -> None:
                 raise UserError(f"{place} has a finder; only `latency` times such a pair")
             if model.engine != "torch" and (where.startswith("latency") or not model.served):
                 also = " here; `ragauge time` times served models" if model.served else ""
-                raise UserError(f"{place} has engine {model.engine!r}; only engine 'torch' can be timed{also}")
+                raise UserError(
+                    f"{place} has engine {model.engine!r}; only engine 'torch' can be timed{also}"
+                )
             if model.datasets is not None and protocol.dataset not in model.datasets:
                 raise UserError(f"{place} does not answer {protocol.dataset!r}")
-        if isinstance(protocol, LatencySettings) and config.protocol(protocol.dataset) is not protocol:
-            raise UserError(f"{where}.dataset: there is already a protocol for {protocol.dataset!r}")
+        if (
+            isinstance(protocol, LatencySettings)
+            and config.protocol(protocol.dataset) is not protocol
+        ):
+            raise UserError(
+                f"{where}.dataset: there is already a protocol for {protocol.dataset!r}"
+            )

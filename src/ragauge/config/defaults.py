@@ -1,8 +1,8 @@
 """The meaning of short forms in a configuration: keys as names, sweeps, models made by a training.
 
-A label with keys in braces stands for several entries: `bm25_k{top_k}: {method: bm25, top_k: [1, 2]}` is the two
-entries `bm25_k1` and `bm25_k2`. Several keys are swept crosswise. Only keys that the label names are swept: every other
-list is the value that it is.
+A label with keys in braces stands for several entries: `bm25_k{top_k}: {method: bm25, top_k: [1,
+2]}` is the two entries `bm25_k1` and `bm25_k2`. Several keys are swept crosswise. Only keys that
+the label names are swept: every other list is the value that it is.
 """
 
 import re
@@ -24,28 +24,40 @@ _KEY = re.compile(r"\{(\w*)\}")
 
 
 def completed(data: dict[str, Any]) -> dict[str, Any]:
-    """A configuration in full: `naive: {}` is the method naive, sweeps are written out, trained models have sources.
-    Raises UserError: a sweep over something other than a list; a model with both a training and a source."""
+    """A configuration in full: `naive: {}` is the method naive, sweeps are written out, trained
+    models have sources. Raises UserError: a sweep over something other than a list; a model with
+    both a training and a source.
+    """
     if isinstance(models := data.get("models"), dict):
-        data = data | {"models": {label: _trained(label, entry, data) for label, entry in models.items()}}
+        data = data | {
+            "models": {label: _trained(label, entry, data) for label, entry in models.items()}
+        }
     data = {section: expanded(v, section) if section in SWEPT else v for section, v in data.items()}
     for name, key in NAMED_BY_KEY.items():
         if isinstance(section := data.get(name), dict):
             filled = {label: {} if entry is None else entry for label, entry in section.items()}
-            data[name] = {k: {key: k, **entry} if isinstance(entry, dict) else entry for k, entry in filled.items()}
+            data[name] = {
+                k: {key: k, **entry} if isinstance(entry, dict) else entry
+                for k, entry in filled.items()
+            }
     return data
 
 
 def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
-    """A model's entry with the folder that its training, if it names one, leaves, and the training's template."""
+    """A model's entry with the folder that its training, if it names one, leaves, and the
+    training's template.
+    """
     from ragauge.assets.catalog import entries
 
     if not isinstance(entry, dict) or entry.get("training") is None:
         return entry
     made = f"path:results/{data.get('run', '')}/models/{entry['training']}"
     if entry.get("source", made) != made:
-        raise UserError(f"models.{label}: has a training, whose result is its source; leave out one of the two")
-    trainings, template = data.get("training"), None
+        raise UserError(
+            f"models.{label}: has a training, whose result is its source; leave out one of the two"
+        )
+    trainings = data.get("training")
+    template = None
     training = trainings.get(entry["training"]) if isinstance(trainings, dict) else None
     if isinstance(training, dict):
         catalogued = entries().get(str(training.get("model")))
@@ -54,8 +66,10 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
 
 
 def expanded(section: Any, where: str) -> Any:
-    """A section (`where`) of labelled entries with every sweep written out, in its order; anything else as it is.
-    Raises UserError: a swept key that the entry lacks or that has no list of plain values; a label twice."""
+    """A section (`where`) of labelled entries with every sweep written out, in its order; anything
+    else as it is. Raises UserError: a swept key that the entry lacks or that has no list of plain
+    values; a label twice.
+    """
     if not isinstance(section, dict):
         return section
     made: dict[Any, Any] = {}
@@ -73,16 +87,23 @@ def _entries(label: Any, entry: Any, where: str) -> Iterator[tuple[Any, Any]]:
     if not swept:
         yield label, entry
         return
-    keys, lists = entry if isinstance(entry, dict) else {}, list[Any]()
+    keys = entry if isinstance(entry, dict) else {}
+    lists = list[Any]()
     for key in swept:
         if key not in keys:
             raise unknown("key in braces", key, keys, where)
         lists.append(values := keys[key])
-        if not isinstance(values, list) or not values or not all(isinstance(v, str | int | float) for v in values):
+        if (
+            not isinstance(values, list)
+            or not values
+            or not all(isinstance(v, str | int | float) for v in values)
+        ):
             reason = "must be a list of values, since the label names it in braces"
             raise UserError(f"{where}.{key}: {reason}, not {values!r}")
     for values in product(*lists):
         name = label
         for key, value in zip(swept, values, strict=True):
-            name = name.replace(f"{{{key}}}", str(value).lower() if isinstance(value, bool) else str(value))
+            name = name.replace(
+                f"{{{key}}}", str(value).lower() if isinstance(value, bool) else str(value)
+            )
         yield name, {**entry, **dict(zip(swept, values, strict=True))}

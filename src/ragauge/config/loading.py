@@ -1,4 +1,6 @@
-"""Loads the configuration of an experiment and checks it once, so that mistakes are found before any work."""
+"""Loads the configuration of an experiment and checks it once, so that mistakes are found before
+any work.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,16 +13,18 @@ from ragauge.config.reading import checked
 from ragauge.config.reading import read as read
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.training.settings import TrainingSettings
 
-CHECKED_BY = "checked_by"  # the key of a configuration that a run wrote: the version of ragauge that checked it
+# the key of a configuration that a run wrote: the version of ragauge that checked it
+CHECKED_BY = "checked_by"
 
 
 def load(path: Path) -> Config:
-    """The checked configuration of a file, whose lock is then in use (`assets.pins`). A configuration that a run of
-    this version wrote was checked when the run began, and is not checked again. Raises UserError: the first mistake,
-    with the key's path."""
+    """The checked configuration of a file, whose lock is then in use (`assets.pins`). A
+    configuration that a run of this version wrote was checked when the run began, and is not
+    checked again. Raises UserError: the first mistake, with the key's path.
+    """
     data = read(path)
     is_checked = data.pop(CHECKED_BY, None) == __version__
     config = checked(Config, data, str(path)) if is_checked else parse(data, str(path))
@@ -29,7 +33,9 @@ def load(path: Path) -> Config:
 
 
 def parse(data: Mapping[str, Any], place: str) -> Config:
-    """The checked configuration of a mapping that came from `place` (a file name, for the messages)."""
+    """The checked configuration of a mapping that came from `place` (a file name, for the
+    messages).
+    """
     config = checked(Config, data, place)
     try:
         checks.check(config)

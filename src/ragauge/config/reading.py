@@ -19,7 +19,9 @@ _NOT_KEYS = {
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
+    """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not
+    a mapping.
+    """
     try:
         data = safe_yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
@@ -36,18 +38,26 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def checked(model: type[Settings], data: Mapping[str, Any], place: str) -> Settings:
-    """The settings of a mapping. Raises UserError on the first mistake: `<place>: <path of the key>: what is wrong`."""
+    """The settings of a mapping. Raises UserError on the first mistake: `<place>: <path of the
+    key>: what is wrong`.
+    """
     try:
         return model.model_validate(dict(data))
-    except UnicodeError:  # half of a surrogate pair, as an escape can write it; pydantic cannot tell where
-        raise UserError(f"{place}: holds an escape that is no character (\\ud800 to \\udfff)") from None
+    except (
+        UnicodeError
+    ):  # half of a surrogate pair, as an escape can write it; pydantic cannot tell where
+        raise UserError(
+            f"{place}: holds an escape that is no character (\\ud800 to \\udfff)"
+        ) from None
     except ValidationError as error:
         path, message = mistake(error)
         raise UserError(": ".join(filter(None, (place, ".".join(path), message)))) from error
 
 
 def checked_options(model: type[Settings], given: Mapping[str, Any]) -> Settings:
-    """The settings that options of a command line state as text. Raises UserError: `--<option>: what is wrong`."""
+    """The settings that options of a command line state as text. Raises UserError: `--<option>:
+    what is wrong`.
+    """
     try:
         return model.model_validate(dict(given), strict=False)
     except ValidationError as error:
@@ -67,9 +77,16 @@ def mistake(error: ValidationError) -> tuple[list[str], str]:
     if first["type"] == "missing":
         return path, "is missing"
     if first["type"] == "string_pattern_mismatch":
-        return path, f"{first['input']!r} must be made of letters, digits, '.', '_' and '-', at most 100 of them"
-    same = [one["msg"] for one in error.errors() if _keys(one["loc"]) == path]  # one for each type that it may have
-    texts = [text.removeprefix("Input should ").removeprefix("be ").partition(", unable")[0] for text in same]
+        return (
+            path,
+            f"{first['input']!r} must be made of letters, digits, '.', '_' and '-', at most 100 of them",
+        )
+    # one for each type that it may have
+    same = [one["msg"] for one in error.errors() if _keys(one["loc"]) == path]
+    texts = [
+        text.removeprefix("Input should ").removeprefix("be ").partition(", unable")[0]
+        for text in same
+    ]
     return path, f"must be {' or '.join(texts)}, not {first['input']!r}".replace("be have", "have")
 
 
@@ -84,6 +101,8 @@ class _Loader(yaml.CSafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} again", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} again", key.start_mark
+                )
             seen.add(key.value if isinstance(key.value, str) else repr(key))
         return super().construct_mapping(node, deep)

@@ -1,9 +1,10 @@
-"""What an item reads, as data: the workflow makes that before it renders the item, and nothing else.
+"""What an item reads, as data: the workflow makes that before it renders the item, and nothing
+else.
 
 Every item states it in its own file:
 
-    READS = Reads(answers=(every("naive"), defaults("superposition", top_k=ANY)), datasets="single_hop",
-                  predictions=True)
+    READS = Reads(answers=(every("naive"), defaults("superposition", top_k=ANY)),
+                  datasets="single_hop", predictions=True)
 """
 
 from collections import Counter
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
-from ragauge.datasets import Dataset
+from ragauge.datasets.base.dataset import Dataset
 
 Kind = Literal["single_hop", "multi_hop", "long"]  # of a data set
-Datasets = Literal["single_hop", "multi_hop", "short", "long", "any"]  # short: single-hop or multi-hop
+# short: single-hop or multi-hop
+Datasets = Literal["single_hop", "multi_hop", "short", "long", "any"]
 
 
 class Values(Enum):
@@ -26,12 +28,16 @@ class Values(Enum):
     COMPARED = "those that several variants have in common; where there are none, the smallest"
 
 
-ANY, SMALLEST, COMPARED = Values.ANY, Values.SMALLEST, Values.COMPARED
+ANY = Values.ANY
+SMALLEST = Values.SMALLEST
+COMPARED = Values.COMPARED
 
 
 @dataclass(frozen=True)
 class VariantJob:
-    """A variant that is asked the questions of a data set with a model: what `Reads.select` chooses from."""
+    """A variant that is asked the questions of a data set with a model: what `Reads.select` chooses
+    from.
+    """
 
     dataset: str  # labels
     model: str
@@ -40,7 +46,8 @@ class VariantJob:
     options: Mapping[str, Any]  # all options of the method, resolved
     changed: Collection[str]  # the names of those that are not at their defaults
     kind: Kind
-    trained: bool = False  # whether the model, or what finds evidence for it, is fine-tuned here and not timed itself
+    # whether the model, or what finds evidence for it, is fine-tuned here and not timed itself
+    trained: bool = False
     timed: bool = False  # whether the latency protocol of the data set times the variant
 
 
@@ -51,7 +58,8 @@ class AnswersRead:
     methods: tuple[str, ...] = ()  # none: all methods
     excluded: tuple[str, ...] = ()
     timed: bool = False  # only variants that the latency protocol times
-    options: Mapping[str, Any] | None = None  # None: any options; else values, tuples of values or `Values`
+    # None: any options; else values, tuples of values or `Values`
+    options: Mapping[str, Any] | None = None
 
     def select(self, group: Iterable[VariantJob]) -> list[VariantJob]:
         """Which variants of one data set and model these are."""
@@ -69,9 +77,12 @@ class AnswersRead:
             return False
         if self.options is None or (self.timed and not variant.timed):
             return variant.timed or not self.timed
-        fixed = {name: value for name, value in self.options.items() if not isinstance(value, Values)}
+        fixed = {
+            name: value for name, value in self.options.items() if not isinstance(value, Values)
+        }
         return set(variant.changed) <= set(self.options) and all(
-            variant.options[name] in (value if isinstance(value, tuple) else (value,)) for name, value in fixed.items()
+            variant.options[name] in (value if isinstance(value, tuple) else (value,))
+            for name, value in fixed.items()
         )
 
 
@@ -91,8 +102,9 @@ def timed() -> AnswersRead:
 
 
 def defaults(method: str, **options: Any) -> AnswersRead:
-    """The variants of a method with every option at its default but these, which have a value, one of a tuple of
-    values, or a value among `Values`."""
+    """The variants of a method with every option at its default but these, which have a value, one
+    of a tuple of values, or a value among `Values`.
+    """
     return AnswersRead((method,), options=options)
 
 
@@ -102,7 +114,8 @@ class Reads:
 
     answers: Sequence[AnswersRead] = ()
     datasets: Datasets = "any"  # whose answers
-    trained: bool = True  # whether of models that the experiment fine-tunes, too; of those that it times in any case
+    # whether of models that the experiment fine-tunes, too; of those that it times in any case
+    trained: bool = True
     latency: Datasets | None = None  # the times on prompts of these data sets
     load: Datasets | None = None  # the times under load on questions of these data sets
     stream: Datasets | None = None  # the times on a stream of questions of these data sets
@@ -119,9 +132,19 @@ class Reads:
         for one in variants:
             if of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
                 groups.setdefault((one.dataset, one.model), []).append(one)
-        read = [one for group in groups.values() for answers in self.answers for one in answers.select(group)]
+        read = [
+            one
+            for group in groups.values()
+            for answers in self.answers
+            for one in answers.select(group)
+        ]
         places = {(one.dataset, one.model, one.variant) for one in read}
-        return [one for group in groups.values() for one in group if (one.dataset, one.model, one.variant) in places]
+        return [
+            one
+            for group in groups.values()
+            for one in group
+            if (one.dataset, one.model, one.variant) in places
+        ]
 
 
 def kind_of(dataset: type[Dataset] | None) -> Kind:

@@ -1,4 +1,6 @@
-"""The progress of a workflow run: how many of its jobs and questions are done, and about how long the rest takes."""
+"""The progress of a workflow run: how many of its jobs and questions are done, and about how long
+the rest takes.
+"""
 
 import os
 import sys
@@ -11,15 +13,19 @@ from typing import Any, NamedTuple
 
 from ragauge.io.records import partial_path
 
-PAUSE_S, STEP_S = 30.0, 1.0  # between two lines; between two looks where each job that is done has a line
-STEPS = "RAGAUGE_STEPS"  # set in the environment: a line a job that is done, for those who do not see Snakemake's
+# between two lines; between two looks where each job that is done has a line
+PAUSE_S = 30.0
+STEP_S = 1.0
+# set in the environment: a line a job that is done, for those who do not see Snakemake's
+STEPS = "RAGAUGE_STEPS"
 LEAST_SHARE = 0.02  # of the run that is done before the rest is estimated
 
 
 @dataclass(frozen=True)
 class Job:
     is_done: Callable[[], bool]
-    examples: Path | None = None  # the file of all questions, which an earlier job may have to make; None: it has none
+    # the file of all questions, which an earlier job may have to make; None: it has none
+    examples: Path | None = None
     records: Path = Path()  # of its answers
     limit: int | None = None  # of the questions; None: all
     part: int = 0
@@ -33,7 +39,9 @@ class Job:
         count = min(filter(None, (_lines(self.examples), self.limit)), default=0)
         count = (self.part + 1) * count // self.parts - self.part * count // self.parts
         # While the job runs, its records stand below the header of their file.
-        return count, count if self.is_done() else min(max(_lines(partial_path(self.records)) - 1, 0), count)
+        return count, count if self.is_done() else min(
+            max(_lines(partial_path(self.records)) - 1, 0), count
+        )
 
 
 class Status(NamedTuple):
@@ -51,12 +59,16 @@ class Status(NamedTuple):
 def status(jobs: Sequence[Job]) -> Status:
     counts = [job.count() for job in jobs]
     done = sum(job.is_done() for job in jobs)
-    return Status(len(jobs), done, sum(count for count, _ in counts), sum(answered for _, answered in counts))
+    return Status(
+        len(jobs), done, sum(count for count, _ in counts), sum(answered for _, answered in counts)
+    )
 
 
 def line(now: Status, first: Status, elapsed_s: float) -> str:
     """A line such as `12 of 129 jobs and 340 of 2,655 questions done; about 14 min left`."""
-    questions = f" and {now.questions_done:,} of {now.questions:,} questions" if now.questions else ""
+    questions = (
+        f" and {now.questions_done:,} of {now.questions:,} questions" if now.questions else ""
+    )
     share = now.share - first.share  # of this run: an earlier one may have answered some
     rest = ""
     if share >= LEAST_SHARE:
@@ -67,36 +79,55 @@ def line(now: Status, first: Status, elapsed_s: float) -> str:
 
 
 def start(jobs: Sequence[Job]) -> None:
-    """Print a line to stderr from time to time, as long as this process lives and something has changed."""
+    """Print a line to stderr from time to time, as long as this process lives and something has
+    changed.
+    """
     steps = STEPS in os.environ
 
     def report() -> None:
-        started, first = time.monotonic(), status(jobs)
-        last, printed, running = first, started, list(jobs)
+        started = time.monotonic()
+        first = status(jobs)
+        last = first
+        printed = started
+        running = list(jobs)
         while last.jobs_done < last.jobs:
             time.sleep(STEP_S if steps else PAUSE_S)
-            now, moment = status(jobs), time.monotonic()
+            now = status(jobs)
+            moment = time.monotonic()
             done = [job for job in running if steps and job.is_done()]
-            if now == last or now.questions_done < last.questions_done:  # a job has ended, as Snakemake will see soon
+            # a job has ended, as Snakemake will see soon
+            if now == last or now.questions_done < last.questions_done:
                 continue
             if steps and not done and moment < printed + PAUSE_S:
                 continue
             seconds = round(moment - started)
-            step = f"{seconds // 60}:{seconds % 60:02} {', '.join(job.name for job in done)}; " if done else ""
-            print(f"ragauge: {step}{line(now, first, moment - started)}", file=sys.stderr, flush=True)
-            last, printed, running = now, moment, [job for job in running if job not in done]
+            step = (
+                f"{seconds // 60}:{seconds % 60:02} {', '.join(job.name for job in done)}; "
+                if done
+                else ""
+            )
+            print(
+                f"ragauge: {step}{line(now, first, moment - started)}", file=sys.stderr, flush=True
+            )
+            last = now
+            printed = moment
+            running = [job for job in running if job not in done]
 
     threading.Thread(target=report, name="progress", daemon=True).start()
 
 
 def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
-    """A job of Snakemake. `limit`: the number of questions of a job that answers some, by its labels."""
+    """A job of Snakemake. `limit`: the number of questions of a job that answers some, by its
+    labels.
+    """
     name = " ".join([str(job.rule.name).replace("_", " "), *list(job.wildcards)[-1:]])
     if "records" not in job.output.keys() or "examples" not in job.input.keys():  # noqa: SIM118 (named lists)
         return Job(lambda: bool(dag.finished(job)), name=name)
     labels = job.wildcards
-    examples, records = Path(str(job.input.examples)), Path(str(job.output.records))
-    part, parts = int(getattr(labels, "part", 0)), int(getattr(labels, "jobs", 1))
+    examples = Path(str(job.input.examples))
+    records = Path(str(job.output.records))
+    part = int(getattr(labels, "part", 0))
+    parts = int(getattr(labels, "jobs", 1))
     return Job(lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts, name)
 
 

@@ -1,23 +1,26 @@
-"""Everything that an experiment fetches: assets, data sets and streams of the hub; what of it is pinned; its lock."""
+"""Everything that an experiment fetches: assets, data sets and streams of the hub; what of it is
+pinned; its lock.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ragauge import assets, datasets, engines
-from ragauge.assets import pins
+from ragauge.assets import pins, resolver
 from ragauge.assets.pins import Lock, Pin
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config, ModelEntry
-from ragauge.datasets import Dataset
-from ragauge.engines import Limits
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Dataset
+from ragauge.engines import backend
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.jsonl import read_object
-from ragauge.prompts.templates import wrapper
-from ragauge.retrieval import hub
-from ragauge.retrieval.corpus import streamed
+from ragauge.methods.prompts.templates import wrapper
+from ragauge.pipelines.database import hub
+from ragauge.pipelines.database.corpus import streamed
 from ragauge.training.settings import ENDPOINT
 
 WORD = "Reply with the word: ready"  # what an endpoint is asked before a run
@@ -26,13 +29,17 @@ REPLY_TOKENS = 64  # of an endpoint's first reply, in which some models think be
 
 
 def fetch(config: Config, *, lock: bool = False) -> Lock:
-    """Fetch what is not here yet, and say what everything is. Streams of the hub are read when a database is built;
-    here they only have their pins. `lock`: ask the hub which commits its data sets are, and fetch these. Raises
-    UserError: something cannot be fetched, or is not what the configuration or the lock in use says."""
-    fetched = {source: assets.fetch_pin(source) for source in Plan(config).assets}
+    """Fetch what is not here yet, and say what everything is. Streams of the hub are read when a
+    database is built; here they only have their pins. `lock`: ask the hub which commits its data
+    sets are, and fetch these. Raises UserError: something cannot be fetched, or is not what the
+    configuration or the lock in use says.
+    """
+    fetched = {source: resolver.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
         assets={source: pin for source, pin in fetched.items() if pin},
-        datasets={name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()},
+        datasets={
+            name: dataset.fetched(pin, lock) for name, (dataset, pin) in downloads(config).items()
+        },
         corpora={source: hub.pinned(source, lock) for source in streams(config)},
     )
 
@@ -41,7 +48,7 @@ def downloads(config: Config) -> dict[str, tuple[Dataset, Pin]]:
     """The data sets that are downloaded, by name, with the pins that the configuration states."""
     downloaded = {}
     for entry in config.datasets.values():
-        dataset = datasets.make(entry.dataset, **entry.options)
+        dataset = loader.make(entry.dataset, **entry.options)
         if entry.data is None and dataset.downloads():
             downloaded[entry.dataset] = (dataset, Pin(revision=entry.revision, sha256=entry.sha256))
     return downloaded
@@ -51,52 +58,72 @@ def streams(config: Config) -> list[str]:
     """The corpora that are read as streams of the hub."""
     databases = config.databases.values()
     sources = [source for database in databases for source in database.sources]
-    sources += [s for database in databases for chosen in database.evaluation_sets.values() for s in chosen.sources]
+    sources += [
+        s
+        for database in databases
+        for chosen in database.evaluation_sets.values()
+        for s in chosen.sources
+    ]
     sources += [source for training in config.training.values() for source in training.corpora]
     return sorted(set(streamed(sources)))
 
 
 def unpinned(config: Config) -> list[str]:
-    """What may be another file tomorrow: what has neither a hash nor a commit in configuration, catalog or lock. Raises
-    UserError: the lock in use contradicts the configuration, or lacks something that nothing else pins."""
-    sets = {name: pins.required_pin("datasets", name, pin) for name, (_, pin) in downloads(config).items()}
+    """What may be another file tomorrow: what has neither a hash nor a commit in configuration,
+    catalog or lock. Raises UserError: the lock in use contradicts the configuration, or lacks
+    something that nothing else pins.
+    """
+    sets = {
+        name: pins.required_pin("datasets", name, pin)
+        for name, (_, pin) in downloads(config).items()
+    }
     corpora = {source: hub.pinned(source) for source in streams(config)}
     return [
-        *(source for source in Plan(config).assets if not assets.is_pinned(source)),
+        *(source for source in Plan(config).assets if not resolver.is_pinned(source)),
         *(f"data set {name}" for name, pin in sets.items() if not pin.is_exact),
         *(f"corpus {source}" for source, pin in corpora.items() if not pin.is_exact),
     ]
 
 
 def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
-    """Check what a run needs of others before hours are spent on it, and name what of it is not pinned.
+    """Check what a run needs of others before hours are spent on it, and name what of it is not
+    pinned.
 
-    Args:
-        made: the files that the run makes.
-        asks: whether endpoints are asked for a word; jobs on other machines may reach what this one does not.
+    Args: made: the files that the run makes. asks: whether endpoints are asked for a word; jobs on
+        other machines may reach what this one does not.
 
-    Raises UserError: a line for each endpoint that is not named or does not answer, and each refused model or archive.
+    Raises UserError: a line for each endpoint that is not named or does not answer, and each
+    refused model or archive.
     """
-    fetched, problems = [source for path, source in plan.manifests.items() if path in made], list[str]()
+    fetched = [source for path, source in plan.manifests.items() if path in made]
+    problems = list[str]()
     checks = [partial(_check_endpoint, *endpoint, asks) for endpoint in _endpoints(plan, made)]
-    answered = (job for job in plan.config.answers() if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made)
+    answered = (
+        job
+        for job in plan.config.answers()
+        if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made
+    )
     models = {job.model: plan.config.models[job.model] for job in answered}
     checks += [partial(check_served, model, asks) for model in models.values() if model.served]
-    for check in (*(partial(assets.check_access, source) for source in fetched), *checks):
+    for check in (*(partial(resolver.check_access, source) for source in fetched), *checks):
         try:
             check()
         except UserError as error:
             problems.append(str(error))
     if problems:
         raise UserError("\n".join(problems))
-    if unpinned := [source for source in fetched if not assets.is_pinned(source)]:
+    if unpinned := [source for source in fetched if not resolver.is_pinned(source)]:
         progress.line(NOT_PINNED.format(", ".join(unpinned)))
 
 
 def _endpoints(plan: Plan, made: Collection[str]) -> Iterator[tuple[str, str]]:
     """Prefix and purpose of the endpoints that the jobs behind these files ask."""
-    config, data = plan.config, f"{plan.paths.training}/data/train.jsonl"
-    if any(one.writer == ENDPOINT and data.format(training=label) in made for label, one in config.training.items()):
+    config = plan.config
+    data = f"{plan.paths.training}/data/train.jsonl"
+    if any(
+        one.writer == ENDPOINT and data.format(training=label) in made
+        for label, one in config.training.items()
+    ):
         yield "RAGAUGE_WRITER", "writes the questions"
     judged = {plan.paths.judgements.format(**job._asdict()) for job in config.judged()}
     if config.judge and config.judge.model == ENDPOINT and judged & set(made):
@@ -104,7 +131,7 @@ def _endpoints(plan: Plan, made: Collection[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check_endpoint(prefix: str, purpose: str, asks: bool) -> None:
-    from ragauge.evidence.chat import Endpoint
+    from ragauge.methods.evidence.chat import Endpoint
 
     endpoint = replace(Endpoint.from_environment(prefix, purpose), attempts=2)
     if asks:
@@ -115,17 +142,21 @@ def check_served(model: ModelEntry, asks: bool = True) -> None:
     """Raise UserError if a served model does not answer a word."""
     assert model.served is not None
     served = {**model.served.engine_options, "tokenizer": None, "attempts": 2}
-    engine = engines.load(model.source, model.engine, served=served)
+    engine = backend.load(model.source, model.engine, served=served)
     if asks:
         opening, task = wrapper(model.template or "chat", engine.tokenizer)
         engine.respond(f"{opening}{WORD}{task}", Limits(REPLY_TOKENS))
 
 
 def check_fetched(plan: Plan) -> None:
-    """Raise UserError if an asset that this folder has a manifest of is not what the lock in use says."""
+    """Raise UserError if an asset that this folder has a manifest of is not what the lock in use
+    says.
+    """
     for path, source in plan.manifests.items():
         locked = pins.locked_pin("assets", source)
         if locked and Path(path).is_file():
             there = pins.validated(Pin, read_object(Path(path)).get("pin") or {}, f"{path}: pin")
             if trouble := locked.conflict(there):
-                raise UserError(f"{path}: the lock has {trouble}; to fetch it again, remove this file")
+                raise UserError(
+                    f"{path}: the lock has {trouble}; to fetch it again, remove this file"
+                )

@@ -1,1 +1,5 @@
-"""What a run costs: traces of model calls and the folds over them."""
+"""Costs: folds over the trace of model calls (MACs, cycles, bytes, roofline), shapes of models,
+rates of machines.
+
+Measuring belongs to `measure`.
+"""

@@ -1,7 +1,9 @@
-"""Multiply-accumulates (MACs) of a decoder, in closed form: one formula, one function (docs/cost-accounting.md).
+"""Multiply-accumulates (MACs) of a decoder, in closed form: one formula, one function
+(docs/cost-accounting.md).
 
-The count is that of matrix products alone, as fvcore counts them, with dense attention: a token counts as many keys as
-there are, at most those of the layer's sliding window. One MAC is two floating-point operations.
+The count is that of matrix products alone, as fvcore counts them, with dense attention: a token
+counts as many keys as there are, at most those of the layer's sliding window. One MAC is two
+floating-point operations.
 """
 
 from collections.abc import Iterable
@@ -18,10 +20,15 @@ Layers = tuple[int, int] | None
 
 @lru_cache(maxsize=64)  # every row of every call of a trace asks for it
 def layer_weights(shape: Shape, layers: Layers = None) -> int:
-    """Weights of all layers' matrices (or those of a range), which is also the MACs of one token through them."""
+    """Weights of all layers' matrices (or those of a range), which is also the MACs of one token
+    through them.
+    """
     chosen = slice(*layers or (None,))
-    heads = 2 * sum(shape.heads[chosen]) + 2 * sum(shape.kv_heads[chosen])  # queries and outputs, keys and values
-    return shape.d_model * (shape.head_dim * heads + (3 if shape.gated else 2) * sum(shape.ffn[chosen]))
+    # queries and outputs, keys and values
+    heads = 2 * sum(shape.heads[chosen]) + 2 * sum(shape.kv_heads[chosen])
+    return shape.d_model * (
+        shape.head_dim * heads + (3 if shape.gated else 2) * sum(shape.ffn[chosen])
+    )
 
 
 def output_weights(shape: Shape) -> int:
@@ -30,19 +37,24 @@ def output_weights(shape: Shape) -> int:
 
 
 def attention_macs(shape: Shape, new: int, past: int, steps: int = 1, layers: Layers = None) -> int:
-    """Query·key and probability·value products of `new` tokens a step, of which step s has `past + s * new` behind it.
-    Dense: `heads * head_dim * n * (past + n)` for each of the two products, summed over layers and steps; in a layer
-    with a sliding window of w tokens `min(past + n, w)`."""
+    """Query·key and probability·value products of `new` tokens a step, of which step s has `past +
+    s * new` behind it. Dense: `heads * head_dim * n * (past + n)` for each of the two products,
+    summed over layers and steps; in a layer with a sliding window of w tokens `min(past + n, w)`.
+    """
     if shape.shortest_window is None:
         pairs = new * keys_of_steps(new, past, steps)
         return 2 * pairs * sum(shape.heads[slice(*layers or (None,))]) * shape.head_dim
     chosen = range(*layers or (0, shape.layers))
-    pairs = sum(shape.heads[i] * new * keys_of_steps(new, past, steps, shape.window(i)) for i in chosen)
+    pairs = sum(
+        shape.heads[i] * new * keys_of_steps(new, past, steps, shape.window(i)) for i in chosen
+    )
     return 2 * pairs * shape.head_dim
 
 
 def keys_of_steps(new: int, past: int, steps: int, most: int | None = None) -> int:
-    """Keys that are there in each of `steps` steps of `new` tokens, at most `most` in one: their sum over the steps."""
+    """Keys that are there in each of `steps` steps of `new` tokens, at most `most` in one: their
+    sum over the steps.
+    """
     growing = steps if most is None or not new else min(steps, max(0, (most - past) // new))
     keys = growing * (past + new) + new * (growing * (growing - 1) // 2)
     return keys + (steps - growing) * (most or 0)
@@ -83,10 +95,13 @@ def layer_rows(shape: Shape, layers: Layers = None) -> int:
 
 
 def parameters(shape: Shape) -> int:
-    """Parameters of the decoder: what `numel` of a checkpoint's tensors sums to, tied matrices counted once."""
+    """Parameters of the decoder: what `numel` of a checkpoint's tensors sums to, tied matrices
+    counted once.
+    """
     matrices = layer_weights(shape) + output_weights(shape) * (1 if shape.tied else 2)
     norm = shape.d_model * (2 if shape.norm_bias else 1)
-    stem = norm * (2 if shape.embedding_norm else 1)  # the final norm and, in BLOOM, the norm after the embedding
+    # the final norm and, in BLOOM, the norm after the embedding
+    stem = norm * (2 if shape.embedding_norm else 1)
     vectors = 2 * norm * shape.layers * (2 if shape.norm_place == "both" else 1)
     for heads, kv_heads, ffn in zip(shape.heads, shape.kv_heads, shape.ffn, strict=True):
         if shape.bias or shape.attention_bias:

@@ -1,4 +1,6 @@
-"""Why a method that needs a hundredth of the MACs is not a hundred times as fast (docs/latency-protocol.md)."""
+"""Why a method that needs a hundredth of the MACs is not a hundred times as fast
+(docs/latency-protocol.md).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,9 +16,12 @@ UNCOUNTED = "decode"  # the stage that the theory leaves out
 PARTS = ("theory_s", "parallel_paths_s", "memory_s", "kernels_s")
 
 
-def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine) -> dict[str, dict[str, float]]:
-    """Sum a traced answer's online calls by stage: `seconds` by the clock, `roofline_s` and how much of it is
-    `memory_s`, `compute_cycles` on the critical path, and `macs` of all rows."""
+def stages(
+    trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine
+) -> dict[str, dict[str, float]]:
+    """Sum a traced answer's online calls by stage: `seconds` by the clock, `roofline_s` and how
+    much of it is `memory_s`, `compute_cycles` on the critical path, and `macs` of all rows.
+    """
     sums: dict[str, dict[str, float]] = {}
     for call in online(trace):
         floor = floor_seconds(call, shape, dtype, machine)
@@ -35,16 +40,20 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
 
 
 def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
-    """Compute the three speedups of a method over naive from `stages` and median seconds of a response of each.
-    Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`, `gap_s`, `stages` (PARTS of each) and
-    `between_calls_s`, as docs/latency-protocol.md defines them."""
+    """Compute the three speedups of a method over naive from `stages` and median seconds of a
+    response of each. Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`,
+    `gap_s`, `stages` (PARTS of each) and `between_calls_s`, as docs/latency-protocol.md defines
+    them.
+    """
     cycle_s = naive_total_s / _counted(naive)
     parts = {}
     for stage, values in method.items():
         theory = 0.0 if stage == UNCOUNTED else cycle_s * values["compute_cycles"]
         parallel = cycle_s * (values["macs"] - values["compute_cycles"])
         kernels = values["seconds"] - theory - parallel - values["memory_s"]
-        parts[stage] = dict(zip(PARTS, (theory, parallel, values["memory_s"], kernels), strict=True))
+        parts[stage] = dict(
+            zip(PARTS, (theory, parallel, values["memory_s"], kernels), strict=True)
+        )
     called_s = sum(values["seconds"] for values in method.values())
     return {
         "theoretical_speedup": _counted(naive) / _counted(method),
@@ -58,12 +67,30 @@ def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float)
 
 def table(result: Mapping[str, Any]) -> str:
     """Format the result of the latency protocol: a line per variant, with the parts of its gap."""
-    lines = [["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "gap, by part"]]
+    lines = [
+        [
+            "variant",
+            "first token s",
+            "total s",
+            "roofline s",
+            "theory",
+            "roofline",
+            "measured",
+            "gap, by part",
+        ]
+    ]
     for name, summary in result["summary"].items():
-        medians = summary["first_token_s"]["median"], summary["total_s"]["median"], _floor(result["stages"][name])
+        medians = (
+            summary["first_token_s"]["median"],
+            summary["total_s"]["median"],
+            _floor(result["stages"][name]),
+        )
         cells = ["", "", "", ""]
         if (gap := (result.get("gap") or {}).get(name)) is not None:
-            cells = [f"{gap[key]:.2f}x" for key in ("theoretical_speedup", "roofline_speedup", "measured_speedup")]
+            cells = [
+                f"{gap[key]:.2f}x"
+                for key in ("theoretical_speedup", "roofline_speedup", "measured_speedup")
+            ]
             parts = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
             if gap["gap_s"] and (decode := gap["stages"].get(UNCOUNTED)):
                 parts.append(f"(memory-bound decode {decode['memory_s'] / gap['gap_s']:.0%})")
@@ -75,7 +102,10 @@ def table(result: Mapping[str, Any]) -> str:
 def aligned(lines: Sequence[Sequence[str]]) -> str:
     """Lines of cells as columns of text."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = ("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+    padded = (
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        for line in lines
+    )
     return "\n".join(line.rstrip() for line in padded)
 
 
@@ -83,7 +113,9 @@ def shares(gap: Mapping[str, Any]) -> dict[str, float]:
     """The shares of a gap that each stage and the time between calls make up; they sum to 1."""
     beyond = {s: sum(parts[key] for key in PARTS[1:]) for s, parts in gap["stages"].items()}
     beyond["between calls"] = gap["between_calls_s"]
-    return {name: seconds / gap["gap_s"] for name, seconds in beyond.items()} if gap["gap_s"] else {}
+    return (
+        {name: seconds / gap["gap_s"] for name, seconds in beyond.items()} if gap["gap_s"] else {}
+    )
 
 
 def _counted(stages: Stages) -> float:

@@ -13,13 +13,16 @@ CacheType = Literal["full", "int8"]  # of cached keys and values
 AUTO: Literal["auto"] = "auto"
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DEVICES: tuple[str, ...] = get_args(Device)
-ONNX_DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16")}  # what ONNX Runtime has kernels for, by device
+# what ONNX Runtime has kernels for, by device
+ONNX_DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16")}
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 CACHE_TYPES: tuple[str, ...] = get_args(CacheType)
 
 
 def device_here(device: str) -> str:
-    """Resolve `auto` to `cuda` where torch can use a GPU, else to `cpu`. Raises UserError: unknown device."""
+    """Resolve `auto` to `cuda` where torch can use a GPU, else to `cpu`. Raises UserError: unknown
+    device.
+    """
     if device not in (AUTO, *DEVICES):
         raise unknown("device", device, (AUTO, *DEVICES))
     if device != AUTO:
@@ -49,5 +52,7 @@ class Precision:
 
 
 def precision(dtype: object) -> Precision:
-    """The precision itself, or one in which everything has this torch dtype, given as such or by name."""
+    """The precision itself, or one in which everything has this torch dtype, given as such or by
+    name.
+    """
     return dtype if isinstance(dtype, Precision) else Precision(str(dtype).removeprefix("torch."))

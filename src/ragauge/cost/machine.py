@@ -1,4 +1,6 @@
-"""The machine: how fast it reads and multiplies, what it consists of, and how busy other processes keep it."""
+"""The machine: how fast it reads and multiplies, what it consists of, and how busy other processes
+keep it.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,21 @@ PACKAGES = (
     "snakemake",
 )  # fmt: skip
 
-CPU_READ_BYTES, CUDA_READ_BYTES = 256 * 2**20, 4 * 2**30  # much larger than any cache
-CPU_MATMUL_SIDE, CUDA_MATMUL_SIDE = 1024, 8192
+CPU_READ_BYTES = 256 * 2**20
+CUDA_READ_BYTES = 4 * 2**30  # much larger than any cache
+CPU_MATMUL_SIDE = 1024
+CUDA_MATMUL_SIDE = 8192
 BUDGET_S = 0.25  # of each quantity
 
 MAX_LOAD = 0.05  # share of the machine's CPU time that others may take while anything is measured
-ATTEMPTS, PAUSE_S = 5, 1.0  # to find the machine quiet
+ATTEMPTS = 5
+PAUSE_S = 1.0  # to find the machine quiet
 TICK_S = 0.01  # resolution of the kernel's CPU accounting
 
 WeightRead = Callable[[int], Callable[[], object] | None]
 
-engines_state: dict[str, Any] = {}  # what this process's engines report about how they compute; part of its provenance
+# what this process's engines report about how they compute; part of its provenance
+engines_state: dict[str, Any] = {}
 
 
 @dataclass
@@ -50,11 +56,14 @@ class Load:
     """CPU time that other processes took during an interval; filled in when the interval ends."""
 
     seconds: float = 0.0  # length of the interval
-    others_cpu_s: float = 0.0  # CPU seconds of the whole machine less those of this process and its children
+    # CPU seconds of the whole machine less those of this process and its children
+    others_cpu_s: float = 0.0
 
     @property
     def share(self) -> float:
-        """The part of the whole machine's CPU time that others took, less what the clock ticks cannot resolve."""
+        """The part of the whole machine's CPU time that others took, less what the clock ticks
+        cannot resolve.
+        """
         available = self.seconds * (psutil.cpu_count() or 1)
         taken = max(0.0, self.others_cpu_s - 2 * TICK_S) / available if available else 0.0
         return min(1.0, taken)  # two clocks count: their sum may be a little more than all
@@ -67,7 +76,9 @@ class Load:
 def competing_load() -> Iterator[Load]:
     """Measure the CPU time that other processes take during the block."""
     load = Load()
-    busy, own, started = _busy_s(), _own_s(), time.perf_counter()
+    busy = _busy_s()
+    own = _own_s()
+    started = time.perf_counter()
     try:
         yield load
     finally:
@@ -76,22 +87,28 @@ def competing_load() -> Iterator[Load]:
 
 
 def measure(
-    threads: int | None = None, device: str = "cpu", *, allow_load: bool = False, weight_read: WeightRead | None = None
+    threads: int | None = None,
+    device: str = "cpu",
+    *,
+    allow_load: bool = False,
+    weight_read: WeightRead | None = None,
 ) -> dict[str, Any]:
-    """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a few seconds.
+    """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a
+    few seconds.
 
-    Repeated up to ATTEMPTS times while other processes keep the machine busy (once with `allow_load`); the least
-    disturbed attempt counts. `weight_read` makes a read of so many bytes as a CPU's kernels read weights
-    (`engines.tuning.weight_read`).
+    Repeated up to ATTEMPTS times while other processes keep the machine busy (once with
+    `allow_load`); the least disturbed attempt counts. `weight_read` makes a read of so many bytes
+    as a CPU's kernels read weights (`engines.tuning.weight_read`).
 
-    Returns:
-        `bandwidth_bytes_per_s`: the faster read of a buffer much larger than the caches: a sum, or `weight_read`;
-        `matmul_flop_per_s` by dtype, int8 among them: square matrix products;
-        `threads`, `device`, its `processor`, and `load_share`, the part of the machine that others took meanwhile.
+    Returns: `bandwidth_bytes_per_s`: the faster read of a buffer much larger than the caches: a
+        sum, or `weight_read`; `matmul_flop_per_s` by dtype, int8 among them: square matrix
+        products; `threads`, `device`, its `processor`, and `load_share`, the part of the machine
+        that others took meanwhile.
     """
     import torch
 
-    before, measured = torch.get_num_threads(), list[dict[str, Any]]()
+    before = torch.get_num_threads()
+    measured = list[dict[str, Any]]()
     torch.set_num_threads(threads or before)
     try:
         while len(measured) < (1 if allow_load else ATTEMPTS):
@@ -99,7 +116,11 @@ def measure(
                 time.sleep(PAUSE_S)
             with competing_load() as load:
                 rates = _rates(torch.device(device), weight_read)
-            about = {"threads": torch.get_num_threads(), "device": device, "processor": processor(device)}
+            about = {
+                "threads": torch.get_num_threads(),
+                "device": device,
+                "processor": processor(device),
+            }
             measured.append({**rates, **about, "load_share": load.share})
             if load.share <= MAX_LOAD:
                 break
@@ -121,7 +142,9 @@ class _Rates(BaseModel):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read what `ragauge doctor machine` wrote. Raises UserError: no JSON, or a rate of the roofline is missing."""
+    """Read what `ragauge doctor machine` wrote. Raises UserError: no JSON, or a rate of the
+    roofline is missing.
+    """
     rates = read_object(path)
     try:
         _Rates.model_validate(rates, strict=True)
@@ -131,13 +154,17 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def provenance() -> dict[str, Any]:
-    """The machine, the versions and the commit that a result was made with; no host name, user name or path."""
+    """The machine, the versions and the commit that a result was made with; no host name, user name
+    or path.
+    """
     import torch
 
-    here, git_state = Path(__file__), None  # where this package is not a checkout of its own
+    here = Path(__file__)
+    git_state = None  # where this package is not a checkout of its own
     git = partial(command_output, "git", "-C", str(here.parent))
     if git("ls-files", "--error-unmatch", here.name) is not None:
-        dirty = bool(git("status", "--porcelain", "--untracked-files=no"))  # whether tracked files differ
+        # whether tracked files differ
+        dirty = bool(git("status", "--porcelain", "--untracked-files=no"))
         git_state = {"commit": git("rev-parse", "HEAD"), "dirty": dirty}
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -155,12 +182,16 @@ def provenance() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """The processor's name, with family and model where it has no number: on many virtual machines two generations of
-    processors have one name."""
+    """The processor's name, with family and model where it has no number: on many virtual machines
+    two generations of processors have one name.
+    """
     facts: dict[str, str] = {}
     with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()  # the first processor's
-        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        # the first processor's
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        facts = {
+            key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+        }
     name = facts.get("model name") or platform.processor() or platform.machine()
     if {"cpu family", "model"} <= facts.keys() and not any(map(str.isdigit, name)):
         return f"{name} family {facts['cpu family']} model {facts['model']}"
@@ -184,7 +215,9 @@ def gpu_state() -> dict[str, Any] | None:
         "name": device.name,
         "memory_bytes": device.total_memory,
         "count": torch.cuda.device_count(),
-        "driver": command_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
+        "driver": command_output(
+            "nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"
+        ),
         "torch_cuda": torch.version.cuda,
     }
 
@@ -204,23 +237,35 @@ def _rates(device: torch.device, weight_read: WeightRead | None) -> dict[str, An
     dtypes = {name: getattr(torch, name) for name in (*DTYPES, "int8")}
     size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
     with torch.inference_mode():
-        reads: list[Callable[[], object]] = [torch.ones(size // 4, dtype=torch.float32, device=device).sum]
+        reads: list[Callable[[], object]] = [
+            torch.ones(size // 4, dtype=torch.float32, device=device).sum
+        ]
         if weight_read and device.type == "cpu" and (read := weight_read(size)):
             reads.append(read)
         return {
-            "bandwidth_bytes_per_s": max((_rate(size, read) for read in reads), key=itemgetter("high")),
-            "matmul_flop_per_s": {name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()},
+            "bandwidth_bytes_per_s": max(
+                (_rate(size, read) for read in reads), key=itemgetter("high")
+            ),
+            "matmul_flop_per_s": {
+                name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()
+            },
         }
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
-    """Operations a second of a square matrix product; 8-bit integers are summed in 32 bits. On a CPU the faster of two
-    ways counts: the bound must not depend on one library's choice for a processor."""
+    """Operations a second of a square matrix product; 8-bit integers are summed in 32 bits. On a
+    CPU the faster of two ways counts: the bound must not depend on one library's choice for a
+    processor.
+    """
     import torch
 
     side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    plain = partial(torch._int_mm, left, right.t()) if dtype == torch.int8 else partial(torch.mm, left, right.t())
+    plain = (
+        partial(torch._int_mm, left, right.t())
+        if dtype == torch.int8
+        else partial(torch.mm, left, right.t())
+    )
     rates = [_rate(2 * side**3, plain)]
     if device.type == "cpu":
         with suppress(RuntimeError, AttributeError):  # torch or the processor lacks it
@@ -232,13 +277,19 @@ def _packed_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
     """The product by oneDNN, the right matrix in the layout that it prefers."""
     import torch
 
-    side, mkldnn, onednn = len(left), torch.ops.mkldnn, torch.ops.onednn
+    side = len(left)
+    mkldnn = torch.ops.mkldnn
+    onednn = torch.ops.onednn
     if left.dtype != torch.int8:
         packed = mkldnn._reorder_linear_weight(right, side)
         return partial(mkldnn._linear_pointwise, left, packed, None, "none", [], "")
-    packed, scales, zeros = onednn.qlinear_prepack(right, None), torch.ones(side), torch.zeros(side, dtype=torch.int32)
+    packed = onednn.qlinear_prepack(right, None)
+    scales = torch.ones(side)
+    zeros = torch.zeros(side, dtype=torch.int32)
     rescaled: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
-    return partial(onednn.qlinear_pointwise, left.view(torch.uint8), 1.0, 0, packed, scales, zeros, *rescaled)
+    return partial(
+        onednn.qlinear_pointwise, left.view(torch.uint8), 1.0, 0, packed, scales, zeros, *rescaled
+    )
 
 
 def _rate(work: float, run: Callable[[], object]) -> dict[str, float]:
@@ -248,11 +299,18 @@ def _rate(work: float, run: Callable[[], object]) -> dict[str, float]:
 
     timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
     rates = [work / seconds for seconds in timer.blocked_autorange(min_run_time=BUDGET_S).times]
-    return {"median": statistics.median(rates), "low": min(rates), "high": max(rates), "n": len(rates)}
+    return {
+        "median": statistics.median(rates),
+        "low": min(rates),
+        "high": max(rates),
+        "n": len(rates),
+    }
 
 
 def _busy_s() -> float:
-    """CPU seconds that the whole machine has worked since it started; time stolen by a hypervisor counts as work."""
+    """CPU seconds that the whole machine has worked since it started; time stolen by a hypervisor
+    counts as work.
+    """
     times = psutil.cpu_times()
     kinds = ("user", "nice", "system", "irq", "softirq", "steal")
     return sum(getattr(times, kind, 0.0) for kind in kinds)
@@ -261,7 +319,8 @@ def _busy_s() -> float:
 def _own_s() -> float:
     """CPU seconds of this process and of its children, living and ended."""
     me = psutil.Process()
-    ended, own = me.cpu_times(), time.process_time()
+    ended = me.cpu_times()
+    own = time.process_time()
     for child in me.children(recursive=True):
         with suppress(psutil.Error):
             times = child.cpu_times()

@@ -1,4 +1,5 @@
-"""Latency of pipelined generation from its trace: as it ran, with ideal overlap, and with either part faster.
+"""Latency of pipelined generation from its trace: as it ran, with ideal overlap, and with either
+part faster.
 
 PipeRAG, section 4.3, appendix C.2 and Figure 7; docs/piperag.md explains the stages of a trace.
 """
@@ -31,9 +32,12 @@ class OverlapWindow:
         return self.retrieval_s + self.generation_s
 
 
-def windows(trace: Iterable[Call], retrieval: float = 1.0, generation: float = 1.0) -> list[OverlapWindow]:
-    """The trace as pairs of a retrieval and the generation since the one before it, each so many times faster; the last
-    has no retrieval."""
+def windows(
+    trace: Iterable[Call], retrieval: float = 1.0, generation: float = 1.0
+) -> list[OverlapWindow]:
+    """The trace as pairs of a retrieval and the generation since the one before it, each so many
+    times faster; the last has no retrieval.
+    """
     pairs: list[OverlapWindow] = []
     generation_s = 0.0
     for call in online(trace):
@@ -49,17 +53,22 @@ def windows(trace: Iterable[Call], retrieval: float = 1.0, generation: float = 1
 
 
 def ideal_s(trace: Iterable[Call], retrieval: float = 1.0, generation: float = 1.0) -> float:
-    """Seconds of the generation if every prefetch overlapped its window at no cost to either (the longer counts), with
-    each part so many times faster."""
+    """Seconds of the generation if every prefetch overlapped its window at no cost to either (the
+    longer counts), with each part so many times faster.
+    """
     return sum(window.seconds for window in windows(trace, retrieval, generation))
 
 
 def parts_s(trace: Iterable[Call]) -> dict[str, float]:
-    """Seconds of a generation's parts: `retrieval_s` of all searches, hidden or not; `generation_s` of everything but
-    retrieval and the wait for it; `ahead_s` of reading prefetched neighbours during generation; `waited_s`.
+    """Seconds of a generation's parts: `retrieval_s` of all searches, hidden or not; `generation_s`
+    of everything but retrieval and the wait for it; `ahead_s` of reading prefetched neighbours
+    during generation; `waited_s`.
     """
     calls = list(trace)
-    sums = {name: sum(getattr(w, name) for w in windows(calls)) for name in ("retrieval_s", "generation_s", "ahead_s")}
+    sums = {
+        name: sum(getattr(w, name) for w in windows(calls))
+        for name in ("retrieval_s", "generation_s", "ahead_s")
+    }
     return {**sums, "waited_s": waited_s(calls)}
 
 

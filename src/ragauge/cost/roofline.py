@@ -1,4 +1,6 @@
-"""The roofline: the fewest seconds that a trace takes on a machine of `cost.machine` (docs/cost-accounting.md)."""
+"""The roofline: the fewest seconds that a trace takes on a machine of `cost.machine`
+(docs/cost-accounting.md).
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,16 +14,18 @@ from ragauge.errors import unknown
 
 Machine = Mapping[str, Any]
 
-LEAST_RATIO = 0.95  # of measured seconds to a floor; below it, the machine's rates were measured wrong
+# of measured seconds to a floor; below it, the machine's rates were measured wrong
+LEAST_RATIO = 0.95
 
 A100_FLOP_PER_S = {"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12, "int8": 624e12}
-A100: Machine = {  # by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
+# by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
+A100: Machine = {
     "name": "NVIDIA A100 80 GB SXM",
     "bandwidth_bytes_per_s": {"high": 2.039e12},
     "matmul_flop_per_s": {dtype: {"high": rate} for dtype, rate in A100_FLOP_PER_S.items()},
 }
-# PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels of DDR4-2933 and 64
-# FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
+# PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels
+# of DDR4-2933 and 64 FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
 SERVERS: dict[str, Machine] = {
     "xeon-8259cl": {
         "name": "2 x Intel Xeon Platinum 8259CL",
@@ -35,36 +39,56 @@ SERVERS: dict[str, Machine] = {
 
 
 def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
-    """Bytes that a call must move: weights once a step, keys and values read and written by each row. `dtype`, here and
-    below, is a torch dtype, its name or a `Precision`. A call whose MACs are stated counts 0."""
+    """Bytes that a call must move: weights once a step, keys and values read and written by each
+    row. `dtype`, here and below, is a torch dtype, its name or a `Precision`. A call whose MACs are
+    stated counts 0.
+    """
     if call.macs is not None:
         return 0
     weights = call.steps * weight_bytes(call, shape, dtype)
     if shape.shortest_window is None:
         return weights + kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
     chosen = range(*call.layers or (0, shape.layers))
-    return weights + sum(kv_bytes(shape, _kv_tokens(call, shape.window(i)), dtype, (i, i + 1)) for i in chosen)
+    return weights + sum(
+        kv_bytes(shape, _kv_tokens(call, shape.window(i)), dtype, (i, i + 1)) for i in chosen
+    )
 
 
 def weight_bytes(call: Call, shape: Shape, dtype: object) -> int:
-    """Bytes of the matrices that one step of a call reads; the output matrix only where logits are computed."""
+    """Bytes of the matrices that one step of a call reads; the output matrix only where logits are
+    computed.
+    """
     head = any(call.logits)
     count = flop.layer_weights(shape, call.layers) + (flop.output_weights(shape) if head else 0)
-    return _matrix_bytes(count, flop.layer_rows(shape, call.layers) + (shape.vocab if head else 0), precision(dtype))
+    return _matrix_bytes(
+        count, flop.layer_rows(shape, call.layers) + (shape.vocab if head else 0), precision(dtype)
+    )
 
 
 def model_bytes(shape: Shape, dtype: object) -> int:
-    """Bytes of all of a decoder's weights in memory; in 8 bits, a tied output matrix is not the embedding."""
+    """Bytes of all of a decoder's weights in memory; in 8 bits, a tied output matrix is not the
+    embedding.
+    """
     storage = precision(dtype)
     matrices = flop.layer_weights(shape) + flop.output_weights(shape)
     if storage.weights == "full":
         return flop.parameters(shape) * dtype_bytes(storage.dtype)
-    in_full = flop.parameters(shape) - flop.layer_weights(shape) - (0 if shape.tied else flop.output_weights(shape))
-    return in_full * dtype_bytes(storage.dtype) + _matrix_bytes(matrices, flop.layer_rows(shape) + shape.vocab, storage)
+    in_full = (
+        flop.parameters(shape)
+        - flop.layer_weights(shape)
+        - (0 if shape.tied else flop.output_weights(shape))
+    )
+    return in_full * dtype_bytes(storage.dtype) + _matrix_bytes(
+        matrices, flop.layer_rows(shape) + shape.vocab, storage
+    )
 
 
 def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
-    return count * dtype_bytes(storage.dtype) if storage.weights == "full" else count + SCALE_BYTES * rows
+    return (
+        count * dtype_bytes(storage.dtype)
+        if storage.weights == "full"
+        else count + SCALE_BYTES * rows
+    )
 
 
 def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
@@ -75,13 +99,18 @@ def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> 
 
 def product_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
     """Least seconds of a call's products alone."""
-    macs, computed_in = flop.call_macs(call, shape), precision(dtype)
+    macs = flop.call_macs(call, shape)
+    computed_in = precision(dtype)
     rate = matmul_rate(machine, computed_in.dtype)
     if computed_in.weights != "int8" or call.macs is not None:
         return flop.FLOP_PER_MAC * macs / rate
     rows = zip(call.lengths, call.past, strict=True)
-    attention = sum(flop.attention_macs(shape, new, past, call.steps, call.layers) for new, past in rows)
-    return flop.FLOP_PER_MAC * (attention / rate + (macs - attention) / matmul_rate(machine, "int8"))
+    attention = sum(
+        flop.attention_macs(shape, new, past, call.steps, call.layers) for new, past in rows
+    )
+    return flop.FLOP_PER_MAC * (
+        attention / rate + (macs - attention) / matmul_rate(machine, "int8")
+    )
 
 
 def matmul_rate(machine: Machine, dtype: object) -> float:
@@ -94,8 +123,9 @@ def matmul_rate(machine: Machine, dtype: object) -> float:
 
 
 def _kv_tokens(call: Call, window: int | None = None) -> int:
-    """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and steps. `window`: of
-    the layer; of the past, what its first new token sees of it is read."""
+    """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and
+    steps. `window`: of the layer; of the past, what its first new token sees of it is read.
+    """
     tokens = 0
     for new, past in zip(call.lengths, call.past, strict=True):
         most = None if window is None else window - 1 + new

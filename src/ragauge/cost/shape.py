@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder-only transformer. Per-layer tuples have one entry a layer (OpenELM varies them)."""
+    """Sizes of a decoder-only transformer. Per-layer tuples have one entry a layer (OpenELM varies
+    them).
+    """
 
     family: str  # a file of engines/families
     vocab: int  # rows of the output matrix
@@ -18,17 +20,21 @@ class Shape:
     max_context: int  # tokens; positions beyond it were not trained
     position: str  # "rope" or "alibi"
     norm: str = "rms"  # "rms" or "layer"
-    norm_place: str = "before"  # attention and MLP; "after" them, before their results are added; or "both"
+    # attention and MLP; "after" them, before their results are added; or "both"
+    norm_place: str = "before"
     norm_eps: float = 1e-5
     activation: str = "silu"  # "silu" or "gelu" or "gelu_tanh"
     rope_theta: float = 10000.0
     rope_scale: float = 1.0  # positions are divided by it (linear scaling)
-    rope_divisors: tuple[float, ...] = field(default=())  # one a rotary frequency, which is divided by it (Llama 3)
+    # one a rotary frequency, which is divided by it (Llama 3)
+    rope_divisors: tuple[float, ...] = field(default=())
     rope_attention_factor: float = 1.0  # rotated queries and keys are multiplied by it (YaRN)
     rotary_dim: int | None = None  # numbers of each head that are rotated (Phi-4-mini); None: all
-    local_theta: float | None = None  # rope_theta, unscaled, of the layers with a window; None: as in the others
+    # rope_theta, unscaled, of the layers with a window; None: as in the others
+    local_theta: float | None = None
     unrotated: tuple[int, ...] = ()  # layers without positions (SmolLM3)
-    windows: tuple[int, ...] = ()  # latest tokens that a token of each layer attends to; 0: all; (): all in every layer
+    # latest tokens that a token of each layer attends to; 0: all; (): all in every layer
+    windows: tuple[int, ...] = ()
     alibi_slopes: tuple[float, ...] = field(default=())  # one a head
     tied: bool = True  # the output matrix is the embedding
     bias: bool = False  # linear layers carry biases
@@ -40,7 +46,8 @@ class Shape:
     embedding_scale: float = 1.0  # embeddings are multiplied by it (Gemma, Granite)
     logit_cap: float | None = None  # logits are limited to it: cap * tanh(logit / cap)
     qk_norm: bool = False  # RMSNorm of every query and key head (OpenELM, Qwen3)
-    qk_norm_joint: bool = False  # RMSNorm of all query heads together, and of all key heads (OLMo 2)
+    # RMSNorm of all query heads together, and of all key heads (OLMo 2)
+    qk_norm_joint: bool = False
     qkv_clip: float | None = None  # queries, keys and values are clamped to this (MPT)
     eos: tuple[int, ...] = ()  # ids that end a response
 
@@ -49,14 +56,22 @@ class Shape:
         return len(self.heads)
 
     def window(self, layer: int) -> int | None:
-        """Latest tokens, its own included, that a token attends to in a layer; None: all that the context can have."""
+        """Latest tokens, its own included, that a token attends to in a layer; None: all that the
+        context can have.
+        """
         window = self.windows[layer] if self.windows else 0
         return window if 0 < window < self.max_context else None
 
     @property
     def shortest_window(self) -> int | None:
-        """The window of the layer with the shortest one; None where all layers attend to all tokens."""
-        return min(filter(None, map(self.window, range(self.layers))), default=None) if self.windows else None
+        """The window of the layer with the shortest one; None where all layers attend to all
+        tokens.
+        """
+        return (
+            min(filter(None, map(self.window, range(self.layers))), default=None)
+            if self.windows
+            else None
+        )
 
     def is_local(self, layer: int) -> bool:
         """Whether a layer has the rotary base of layers with a window."""

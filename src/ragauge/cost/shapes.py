@@ -20,7 +20,9 @@ def names() -> list[str]:
 
 
 def named(name: str) -> Shape:
-    """The shape of a model of `shapes.yaml`, in any case; raises UserError with the choices on an unknown name."""
+    """The shape of a model of `shapes.yaml`, in any case; raises UserError with the choices on an
+    unknown name.
+    """
     entries = _entries()
     known = in_any_case(name, entries)
     if known not in entries:
@@ -41,7 +43,9 @@ def with_context(shape: Shape, tokens: int) -> Shape:
 
 
 def alibi_slopes(heads: int, bias_max: float = 8.0) -> tuple[float, ...]:
-    """ALiBi's slope of each head (Press et al. 2022): a geometric series, interleaved if heads is not a power of 2."""
+    """ALiBi's slope of each head (Press et al. 2022): a geometric series, interleaved if heads is
+    not a power of 2.
+    """
     power = 2 ** math.ceil(math.log2(heads))
     slopes = tuple(2.0 ** -(bias_max * (i + 1) / power) for i in range(power))
     return slopes if power == heads else (slopes[1::2] + slopes[::2])[:heads]

@@ -14,7 +14,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ragauge.errors import UserError, first_problem, unknown
 from ragauge.io import safe_yaml
 
-TOKENIZERS = {250880: "bloom", 32000: "llama"}  # by the model's vocabulary; all others: GPT-NeoX's counts
+# by the model's vocabulary; all others: GPT-NeoX's counts
+TOKENIZERS = {250880: "bloom", 32000: "llama"}
 KEYS = ("preamble", "documents", "query", "task")
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -36,9 +37,11 @@ class TokenCounts:
 
 
 def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCounts:
-    """Load the counts of `tokens.yaml` under a name, for the tokenizer with a vocabulary of this size, or of a file.
+    """Load the counts of `tokens.yaml` under a name, for the tokenizer with a vocabulary of this
+    size, or of a file.
 
-    Raises UserError: neither a known name nor a file; a key missing or unknown; a count that is not a positive integer.
+    Raises UserError: neither a known name nor a file; a key missing or unknown; a count that is not
+    a positive integer.
     """
     own = f"{name_or_file}.{TOKENIZERS.get(vocab)}"
     name = own if own in _entries() else name_or_file
@@ -50,21 +53,27 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
     try:
         return _counts(safe_yaml.load(path.read_text(encoding="utf-8")), name_or_file)
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(f"{name_or_file}: neither JSON nor YAML; it needs the keys {', '.join(KEYS)}") from None
+        raise UserError(
+            f"{name_or_file}: neither JSON nor YAML; it needs the keys {', '.join(KEYS)}"
+        ) from None
 
 
 @lru_cache(maxsize=64)
 def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
-    """The fields of a `ragauge.prompts.Prompt` of random token ids, with texts of as many words for rankers. Ids skip
-    the first thousand of a large vocabulary, which hold special tokens. Word counts rank documents in order.
-    What is returned stays for the next call, and is not to be changed."""
+    """The fields of a `ragauge.methods.prompts.Prompt` of random token ids, with texts of as many
+    words for rankers. Ids skip the first thousand of a large vocabulary, which hold special tokens.
+    Word counts rank documents in order. What is returned stays for the next call, and is not to be
+    changed.
+    """
     draw = random.Random(seed)
     first = 1000 if vocab > 2000 else 0
     question = _words(draw, counts.query)
     return {
         "opening": [],
         "preamble": [draw.randrange(first, vocab) for _ in range(counts.preamble)],
-        "documents": [[draw.randrange(first, vocab) for _ in range(count)] for count in counts.documents],
+        "documents": [
+            [draw.randrange(first, vocab) for _ in range(count)] for count in counts.documents
+        ],
         "query": [draw.randrange(first, vocab) for _ in range(counts.query)],
         "task": [draw.randrange(first, vocab) for _ in range(counts.task)],
         "question": " ".join(question),

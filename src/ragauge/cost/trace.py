@@ -9,25 +9,33 @@ Trace = list["Call"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a model on one or more sequences (rows). A decode loop of n single-token steps is one Call with
-    `steps=n`: step s has `past + s` tokens behind it."""
+    """One call of a model on one or more sequences (rows). A decode loop of n single-token steps is
+    one Call with `steps=n`: step s has `past + s` tokens behind it.
+    """
 
     stage: str  # "preamble", "documents", "query", "task", "prompt", "decode", "rank"
     lengths: tuple[int, ...]  # new tokens of each row (per step)
     past: tuple[int, ...]  # cached tokens that each row attends to, at the first step
     offline: bool = False  # could be computed before the query was known
     parallel: bool = False  # the rows are independent paths, which could run at the same time
-    logits: tuple[int, ...] = ()  # positions of each row whose vocabulary logits were computed; () is none
+    # positions of each row whose vocabulary logits were computed; () is none
+    logits: tuple[int, ...] = ()
     steps: int = 1
-    macs: int | None = None  # multiply-accumulates of another model (an encoder); None: they follow from the shape
+    # multiply-accumulates of another model (an encoder); None: they follow from the shape
+    macs: int | None = None
     seconds: float | None = None  # wall clock; None if nothing ran (shape-only decoders)
-    loading_s: float | None = None  # of a result that was read from disk; `seconds` is what computing it had taken
-    layers: tuple[int, int] | None = None  # from the first to before the last of these alone; None: all
-    again: tuple[int, ...] = ()  # tokens of each row that overwrite their own slots, not counted in `past`; () is none
+    # of a result that was read from disk; `seconds` is what computing it had taken
+    loading_s: float | None = None
+    # from the first to before the last of these alone; None: all
+    layers: tuple[int, int] | None = None
+    # tokens of each row that overwrite their own slots, not counted in `past`; () is none
+    again: tuple[int, ...] = ()
 
     @property
     def cached(self) -> int:
-        """Tokens that the call added to a cache; an encoder's call and one that goes on from a layer add none."""
+        """Tokens that the call added to a cache; an encoder's call and one that goes on from a
+        layer add none.
+        """
         if self.macs is not None or (self.layers and self.layers[0] > 0):
             return 0
         return sum(self.lengths) * self.steps - sum(self.again)
@@ -41,9 +49,18 @@ class Call:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_json`; raises TypeError on unknown keys and on values of another type."""
         listed = {"lengths", "past", "logits", "layers", "again"}
-        values: dict[str, Any] = {k: tuple(v) if k in listed and v is not None else v for k, v in data.items()}
+        values: dict[str, Any] = {
+            k: tuple(v) if k in listed and v is not None else v for k, v in data.items()
+        }
         call = cls(**values)
-        counts = (*call.lengths, *call.past, *call.logits, *(call.layers or ()), *call.again, call.steps)
+        counts = (
+            *call.lengths,
+            *call.past,
+            *call.logits,
+            *(call.layers or ()),
+            *call.again,
+            call.steps,
+        )
         times = (n for n in (call.macs, call.seconds, call.loading_s) if n is not None)
         if not isinstance(call.stage, str) or any(type(n) is not int for n in counts):
             raise TypeError(f"a call must count the tokens of a stage; got {data}")
@@ -58,9 +75,14 @@ def online(trace: Iterable[Call]) -> Trace:
 
 
 def stage_seconds(trace: Iterable[Call]) -> dict[str, float]:
-    """Wall-clock seconds of each stage that a user waits for, in the order of the stages' first calls."""
+    """Wall-clock seconds of each stage that a user waits for, in the order of the stages' first
+    calls.
+    """
     waited = online(trace)
-    return {stage: seconds(c for c in waited if c.stage == stage) for stage in dict.fromkeys(c.stage for c in waited)}
+    return {
+        stage: seconds(c for c in waited if c.stage == stage)
+        for stage in dict.fromkeys(c.stage for c in waited)
+    }
 
 
 def seconds(trace: Iterable[Call]) -> float:
@@ -69,5 +91,7 @@ def seconds(trace: Iterable[Call]) -> float:
 
 
 def elapsed(trace: Iterable[Call]) -> float:
-    """Wall-clock seconds that passed in this run: like `seconds`, but a result read from disk counts its reading."""
+    """Wall-clock seconds that passed in this run: like `seconds`, but a result read from disk
+    counts its reading.
+    """
     return sum((c.seconds if c.loading_s is None else c.loading_s) or 0.0 for c in trace)

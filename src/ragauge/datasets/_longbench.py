@@ -1,9 +1,10 @@
-"""LongBench's question answering tasks over one long text (Bai et al., ACL 2024), in their official format.
+"""LongBench's question answering tasks over one long text (Bai et al., ACL 2024), in their official
+format.
 
-The prompts are those of THUDM/LongBench, config/dataset2prompt.json at 8ae23fd (copies of another state have
-"asconcisely" in NarrativeQA's), and the lengths of the answers are the official ones. Answers end at a newline here, as
-everywhere in this package. What is beyond the model's context is cut out of the middle of the prompt, as the official
-code does.
+The prompts are those of THUDM/LongBench, config/dataset2prompt.json at 8ae23fd (copies of another
+state have "asconcisely" in NarrativeQA's), and the lengths of the answers are the official ones.
+Answers end at a newline here, as everywhere in this package. What is beyond the model's context is
+cut out of the middle of the prompt, as the official code does.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.datasets.base import Dataset, Document, Example
+from ragauge.datasets.base.dataset import Dataset, Document, Example
 from ragauge.io.jsonl import field, strings
 
 _ARCHIVE = "https://huggingface.co/datasets/THUDM/LongBench/resolve/main/data.zip"
@@ -32,15 +33,18 @@ class LongBench(Dataset):
     long = True
     questions = 200
     archive = ("LongBench", 0.114)
-    max_length: int | None = None  # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
+    # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
         self.check_count("max_length")
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        question, context = field(record, "input", str, place), field(record, "context", str, place)
+        question = field(record, "input", str, place)
+        context = field(record, "context", str, place)
         return Example(
-            key=str(record.get("_id") or "") or hashlib.sha256(f"{question}\0{context}".encode()).hexdigest()[:16],
+            key=str(record.get("_id") or "")
+            or hashlib.sha256(f"{question}\0{context}".encode()).hexdigest()[:16],
             question=question,
             documents=(Document("", context),),
             answers=strings(record, "answers", place),

@@ -1,7 +1,8 @@
-"""Our own questions over the Wikipedia sample, and data sets of them: gold passages among hard distractors.
+"""Our own questions over the Wikipedia sample, and data sets of them: gold passages among hard
+distractors.
 
-The files of questions name articles, sections and numbers of passages only; the text is cut from the sample on this
-machine.
+The files of questions name articles, sections and numbers of passages only; the text is cut from
+the sample on this machine.
 """
 
 import hashlib
@@ -14,12 +15,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragauge.datasets.base import ArrangedDataset, Example, example_of, shuffled_order
+from ragauge.datasets.base import wikipedia
+from ragauge.datasets.base.dataset import ArrangedDataset, Example, example_of, shuffled_order
+from ragauge.datasets.base.wikipedia import ArticlePassage
 from ragauge.errors import UserError
-from ragauge.io import wikipedia
 from ragauge.io.jsonl import read_jsonl
-from ragauge.io.wikipedia import ArticlePassage
-from ragauge.metrics import normalise
+from ragauge.metrics.base import normalise
 
 SAMPLE = "wikipedia-sample"  # its name in the catalog of assets
 DOCUMENTS = 20  # a question, as NQ-Open and MuSiQue have
@@ -28,7 +29,9 @@ QUESTIONS = Path(__file__).parent / "questions"
 
 @dataclass(frozen=True)
 class WikiDataset(ArrangedDataset):
-    """Questions with `DOCUMENTS` passages each, shuffled by the seed. Subclasses name their file of questions."""
+    """Questions with `DOCUMENTS` passages each, shuffled by the seed. Subclasses name their file of
+    questions.
+    """
 
     assets = (SAMPLE,)
 
@@ -54,7 +57,9 @@ class GoldPlace:
 
 @dataclass(frozen=True)
 class WikiQuestion:
-    """A question as its file has it. With two gold places the first holds the bridge, the last the answer."""
+    """A question as its file has it. With two gold places the first holds the bridge, the last the
+    answer.
+    """
 
     id: str
     question: str
@@ -83,24 +88,40 @@ class WikiCorpus:
         return found
 
     def gold(self, question: WikiQuestion) -> list[int]:
-        """The gold passages, one a place, in the order of the hops; UserError where a place does not name one."""
+        """The gold passages, one a place, in the order of the hops; UserError where a place does
+        not name one.
+        """
         gold = []
         for hop, place in enumerate(question.gold, start=1):
             answers = question.answers if hop == len(question.gold) else question.bridge
-            section = [(i, self.passages[i].text) for i in self.sections.get((place.article, place.section), ())]
-            near = [(i, normalise(text)) for i, text in section if place.near.casefold() in text.casefold()]
-            fitting = [i for i, text in near if any(normalise(answer) in text for answer in answers)]
+            section = [
+                (i, self.passages[i].text)
+                for i in self.sections.get((place.article, place.section), ())
+            ]
+            near = [
+                (i, normalise(text))
+                for i, text in section
+                if place.near.casefold() in text.casefold()
+            ]
+            fitting = [
+                i for i, text in near if any(normalise(answer) in text for answer in answers)
+            ]
             if len(fitting) != 1:
-                raise UserError(f"question {question.id}: {len(fitting)} passages fit hop {hop} ({place}), not one")
+                raise UserError(
+                    f"question {question.id}: {len(fitting)} passages fit hop {hop} ({place}), not one"
+                )
             gold += fitting
         return gold
 
 
-def build_records(name: str, path: Path, code: Path, records: Callable[[Path], Iterable[Mapping[str, Any]]]) -> Path:
-    """Build a data set over the sample as JSONL, once for every state of the questions and distractors, the sample and
-    the module `code`, whose `records` makes the lines from the file of the sample."""
-    from ragauge import assets
-    from ragauge.assets import store
+def build_records(
+    name: str, path: Path, code: Path, records: Callable[[Path], Iterable[Mapping[str, Any]]]
+) -> Path:
+    """Build a data set over the sample as JSONL, once for every state of the questions and
+    distractors, the sample and the module `code`, whose `records` makes the lines from the file of
+    the sample.
+    """
+    from ragauge.assets import resolver, store
     from ragauge.io.files import file_sha256
 
     def write(folder: Path) -> dict[str, Any]:
@@ -109,15 +130,25 @@ def build_records(name: str, path: Path, code: Path, records: Callable[[Path], I
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
         return {"source": SAMPLE, "questions": path.name}
 
-    sample, home = assets.resolve(SAMPLE), store.Store(store.home())
-    files = [*sorted(path.parent.glob(f"{path.stem}.*")), code, Path(__file__), Path(wikipedia.__file__), sample]
+    sample = resolver.resolve(SAMPLE)
+    home = store.Store(store.home())
+    files = [
+        *sorted(path.parent.glob(f"{path.stem}.*")),
+        code,
+        Path(__file__),
+        Path(wikipedia.__file__),
+        sample,
+    ]
     state = list(map(file_sha256, files))
     return home.build(home.folder("datasets", name, *state), write) / "records.jsonl"
 
 
 def records(path: Path, sample: Path) -> Iterator[dict[str, Any]]:
-    """Make the lines of the data set of a file of questions: gold passages first, then the question's distractors."""
-    questions, corpus = read_questions(path), WikiCorpus(wikipedia.read_passages(sample))
+    """Make the lines of the data set of a file of questions: gold passages first, then the
+    question's distractors.
+    """
+    questions = read_questions(path)
+    corpus = WikiCorpus(wikipedia.read_passages(sample))
     chosen = distractors(path, questions, corpus)
     for question in questions:
         gold = corpus.gold(question)
@@ -126,13 +157,18 @@ def records(path: Path, sample: Path) -> Iterator[dict[str, Any]]:
             "id": question.id,
             "question": question.question,
             "answers": list(question.answers),
-            "documents": [{"title": p.title, "text": p.text, "is_gold": is_gold} for p, is_gold in documents],
+            "documents": [
+                {"title": p.title, "text": p.text, "is_gold": is_gold} for p, is_gold in documents
+            ],
         }
 
 
-def distractors(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpus) -> Mapping[str, Sequence[int]]:
-    """Read the distractors of each question's id, as numbers of passages, the hardest first. Raises UserError if they
-    were chosen for other questions or passages."""
+def distractors(
+    path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpus
+) -> Mapping[str, Sequence[int]]:
+    """Read the distractors of each question's id, as numbers of passages, the hardest first. Raises
+    UserError if they were chosen for other questions or passages.
+    """
     file = path.with_suffix(".distractors.json")
     stored = json.loads(file.read_bytes())
     if stored["made_from"] != digest(questions, corpus.passages):
@@ -141,7 +177,9 @@ def distractors(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpu
 
 
 def digest(questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]) -> str:
-    """Digest everything that a choice of distractors depends on but the code: questions and passages, in order."""
+    """Digest everything that a choice of distractors depends on but the code: questions and
+    passages, in order.
+    """
     texts = [f"{passage.title}\n{passage.text}" for passage in passages]
     parts = [json.dumps(asdict(question)) for question in questions] + texts
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

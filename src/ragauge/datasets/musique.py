@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.datasets.base import ArrangedDataset, Example, example_of, shuffled_order
+from ragauge.datasets.base.dataset import ArrangedDataset, Example, example_of, shuffled_order
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
 
 @dataclass(frozen=True)
 class Musique(ArrangedDataset):
-    """The development set, its paragraphs in the official order (which is random already), supporting ones gold."""
+    """The development set, its paragraphs in the official order (which is random already),
+    supporting ones gold.
+    """
 
     preamble = (
         "You are a question-answering assistant, who is careful to reference source material. "
@@ -31,7 +33,9 @@ class Musique(ArrangedDataset):
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         if not field(record, "answerable", bool, place):
-            raise UserError(f"{place}: not answerable: from MuSiQue-Full, but this data set is MuSiQue-Ans")
+            raise UserError(
+                f"{place}: not answerable: from MuSiQue-Full, but this data set is MuSiQue-Ans"
+            )
         answers = (field(record, "answer", str, place), *strings(record, "answer_aliases", place))
         answers = tuple(dict.fromkeys(answers))  # an alias may repeat the answer
         names = {"documents": "paragraphs", "text": "paragraph_text", "gold": "is_supporting"}

@@ -1,8 +1,10 @@
-"""A trace of requests with their arrival times, in Mooncake's published format or with questions and documents.
+"""A trace of requests with their arrival times, in Mooncake's published format or with questions
+and documents.
 
-Mooncake (Qin et al., FAST 2025) publishes arrivals, lengths and hashes of blocks of tokens, and no text: the last block
-of a prompt is what is left of its length, and a hash is of a block and all before it. Here a block becomes a document
-of random words, the same for the same hash, so that requests share what they shared in use.
+Mooncake (Qin et al., FAST 2025) publishes arrivals, lengths and hashes of blocks of tokens, and no
+text: the last block of a prompt is what is left of its length, and a hash is of a block and all
+before it. Here a block becomes a document of random words, the same for the same hash, so that
+requests share what they shared in use.
 """
 
 import random
@@ -11,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets._examples import trace_entry
-from ragauge.datasets.base import SEARCH_RESULTS, Dataset, Document, Example
+from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example
+from ragauge.datasets.base.examples import trace_entry
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, number, objects
 
-HEADING = 8  # tokens that a prompt has around a document's text, in SmolLM2's and Qwen's vocabularies
+# tokens that a prompt has around a document's text, in SmolLM2's and Qwen's vocabularies
+HEADING = 8
 WORDS = (  # each one token of common vocabularies, with the blank before it
     "time year people way day man thing woman life child world school state family student group country problem hand "
     "part place case week company system program question work number night point home water room mother area money "
@@ -26,9 +29,11 @@ WORDS = (  # each one token of common vocabularies, with the blank before it
 
 @dataclass(frozen=True)
 class Trace(Dataset):
-    """Requests in the order of their arrival; `answer` is known in a format of questions alone, and there may be none.
+    """Requests in the order of their arrival; `answer` is known in a format of questions alone, and
+    there may be none.
 
-    A turn of a conversation has the questions and recorded answers of those before it in front of its question.
+    A turn of a conversation has the questions and recorded answers of those before it in front of
+    its question.
     """
 
     preamble = SEARCH_RESULTS
@@ -40,43 +45,56 @@ class Trace(Dataset):
         self.check_count("block_tokens", optional=False)
 
     def default_path(self) -> Path:
-        raise UserError("data set 'trace' has no source of its own; give a file of requests with --data or as `data`")
+        raise UserError(
+            "data set 'trace' has no source of its own; give a file of requests with --data or as `data`"
+        )
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         key = place.rpartition(":")[2]
         if "hash_ids" in record:
             entry = trace_entry(record, place, "timestamp", "output_length", 1e-3)
             blocks = tuple(self._blocks(record, place))
-            return Example(key, "What follows?", blocks, (), (), trace=replace(entry, is_simulated=True))
+            return Example(
+                key, "What follows?", blocks, (), (), trace=replace(entry, is_simulated=True)
+            )
         rows = objects(record, "documents", place)
         titles = [field(row, "title", str, at) if row.get("title") else "" for row, at in rows]
         texts = [field(row, "text", str, at) for row, at in rows]
         answer = () if record.get("answer") is None else (field(record, "answer", str, place),)
-        question, entry = field(record, "question", str, place), trace_entry(record, place, "time")
+        question = field(record, "question", str, place)
+        entry = trace_entry(record, place, "time")
         return Example(key, question, tuple(map(Document, titles, texts)), answer, (), trace=entry)
 
     def read(self, path: Path) -> Iterator[Example]:
-        last_s, history = 0.0, dict[str, str]()
+        last_s = 0.0
+        history = dict[str, str]()
         for example in super().read(path):
             assert example.trace
-            arrival_s, conversation = example.trace.arrival_s, example.trace.conversation
+            arrival_s = example.trace.arrival_s
+            conversation = example.trace.conversation
             if arrival_s < last_s:
                 problem = f"arrives at {arrival_s:g} s, before the line above, at {last_s:g} s; sort the lines by time"
                 raise UserError(f"{path}:{example.key}: {problem}")
             last_s = arrival_s
             if conversation:
-                example = replace(example, question=history.get(conversation, "") + example.question)
+                example = replace(
+                    example, question=history.get(conversation, "") + example.question
+                )
                 answer = "".join(f"\nAnswer: {text}" for text in example.answers)
                 history[conversation] = f"{example.question}{answer}\nQuestion: "
             yield example
 
     def _blocks(self, record: Mapping[str, Any], place: str) -> Iterator[Document]:
         """A document for each block of the prompt, of its length in tokens."""
-        length, size = number(record, "input_length", place, int, 1), self.block_tokens
+        length = number(record, "input_length", place, int, 1)
+        size = self.block_tokens
         hashes = field(record, "hash_ids", list, place)
         if len(hashes) != -(-length // size) or any(type(one) is not int for one in hashes):
             problem = f"must be {-(-length // size)} integers, as 'input_length' is {length} and a block {size} tokens"
             raise UserError(f"{place}: field 'hash_ids' {problem}; it has {len(hashes)} values")
         for i, one in enumerate(hashes):
             words = max(1, min(size, length - i * size) - HEADING)
-            yield Document("Block", " ".join(random.Random(f"{self.seed} {one}").choices(WORDS.split(), k=words)))
+            yield Document(
+                "Block",
+                " ".join(random.Random(f"{self.seed} {one}").choices(WORDS.split(), k=words)),
+            )

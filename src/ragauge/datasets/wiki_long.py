@@ -7,12 +7,12 @@ from typing import Any
 
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
 from ragauge.datasets._wiki import QUESTIONS, SAMPLE, WikiQuestion, build_records, read_questions
-from ragauge.datasets.base import Document, Example, Stretch
+from ragauge.datasets.base import wikipedia
+from ragauge.datasets.base.dataset import Document, Example, Stretch
+from ragauge.datasets.base.wikipedia import Article
 from ragauge.errors import UserError
-from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, strings
-from ragauge.io.wikipedia import Article
-from ragauge.metrics import normalise
+from ragauge.metrics.base import normalise
 
 SEPARATOR = "\n\n"  # between headings and texts of an article
 _QUESTIONS = QUESTIONS / "wiki_single.jsonl"
@@ -20,7 +20,9 @@ _QUESTIONS = QUESTIONS / "wiki_single.jsonl"
 
 @dataclass(frozen=True)
 class WikiLong(LongBench):
-    """The questions of `wiki_single`; the one document is the article, its headings lines of their own."""
+    """The questions of `wiki_single`; the one document is the article, its headings lines of their
+    own.
+    """
 
     preamble = PASSAGES_PROMPT
     max_new_tokens = 32
@@ -34,11 +36,17 @@ class WikiLong(LongBench):
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         section: tuple[Stretch, ...] = ()
         if "section_start" in record:
-            section = (Stretch(0, *(field(record, f"section_{end}", int, place) for end in ("start", "stop"))),)
+            section = (
+                Stretch(
+                    0, *(field(record, f"section_{end}", int, place) for end in ("start", "stop"))
+                ),
+            )
         return Example(
             key=field(record, "id", str, place),
             question=field(record, "question", str, place),
-            documents=(Document(field(record, "title", str, place), field(record, "context", str, place)),),
+            documents=(
+                Document(field(record, "title", str, place), field(record, "context", str, place)),
+            ),
             answers=strings(record, "answers", place),
             gold=(0,),
             gold_stretches=section,
@@ -51,13 +59,19 @@ def article_text(article: Article) -> str:
 
 
 def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
-    """Where in the article's text the gold section stands, without its heading: (start, stop), in characters. Raises
-    UserError if not one section bears the question's heading and holds an answer and the words near it."""
-    place, at, fitting = question.gold[0], 0, []
+    """Where in the article's text the gold section stands, without its heading: (start, stop), in
+    characters. Raises UserError if not one section bears the question's heading and holds an answer
+    and the words near it.
+    """
+    place = question.gold[0]
+    at = 0
+    fitting = []
     for section in article.sections:
         at += len(section.heading) + len(SEPARATOR) if section.heading else 0
         fits = section.heading == place.section and place.near.casefold() in section.text.casefold()
-        if fits and any(normalise(answer) in normalise(section.text) for answer in question.answers):
+        if fits and any(
+            normalise(answer) in normalise(section.text) for answer in question.answers
+        ):
             fitting.append((at, at + len(section.text)))
         at += len(section.text) + len(SEPARATOR) if section.text else 0
     if len(fitting) != 1:

@@ -7,7 +7,9 @@ from ragauge.datasets._wiki import WikiDataset
 
 @dataclass(frozen=True)
 class WikiMulti(WikiDataset):
-    """Questions in the manner of MuSiQue: what the first passage says is needed to find the second; 20 passages."""
+    """Questions in the manner of MuSiQue: what the first passage says is needed to find the second;
+    20 passages.
+    """
 
     preamble = (
         "You are a question-answering assistant, who is careful to reference source material. "

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 from ragauge.datasets._wiki import WikiDataset
-from ragauge.datasets.base import SEARCH_RESULTS
+from ragauge.datasets.base.dataset import SEARCH_RESULTS
 
 
 @dataclass(frozen=True)
 class WikiSingle(WikiDataset):
-    """Questions in the manner of NQ-Open, at least one on every article of the sample, 20 passages each."""
+    """Questions in the manner of NQ-Open, at least one on every article of the sample, 20 passages
+    each.
+    """
 
     preamble = SEARCH_RESULTS
     metrics = ("best_subspan_em", "kept_gold_recall")

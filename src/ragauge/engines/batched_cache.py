@@ -1,6 +1,8 @@
-"""Keys and values of several responses side by side, so that one attention computes a token of all of them.
+"""Keys and values of several responses side by side, so that one attention computes a token of all
+of them.
 
-A response's keys are copied to a row when it begins, and its new ones back to its own cache when it ends.
+A response's keys are copied to a row when it begins, and its new ones back to its own cache when it
+ends.
 """
 
 from __future__ import annotations
@@ -62,9 +64,12 @@ class BatchedKVCache:
         return Part(positions, self.cache, lay_out_steps(pasts, self.stride, positions.device))
 
 
-def add_row(batched: dict[tuple[int, Shape], BatchedKVCache], cache: KVCache, more: int) -> BatchRow | None:
-    """A row for a cache and `more` tokens in `batched`, by row length and the decoder's shape; None if the cache is not
-    plain, or memory is short."""
+def add_row(
+    batched: dict[tuple[int, Shape], BatchedKVCache], cache: KVCache, more: int
+) -> BatchRow | None:
+    """A row for a cache and `more` tokens in `batched`, by row length and the decoder's shape; None
+    if the cache is not plain, or memory is short.
+    """
     if not cache.plain or not isinstance(cache.k[0], Tensor):
         return None
     stride = max(MIN_ROW, 1 << (cache.length + more - 1).bit_length())

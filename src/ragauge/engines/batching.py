@@ -1,8 +1,10 @@
-"""Several questions side by side on one decoder, for methods written for one at a time; see docs/batching.md.
+"""Several questions side by side on one decoder, for methods written for one at a time; see
+docs/batching.md.
 
-Each piece of work (a method that answers a question) runs in a thread of its own on an `EngineProxy`, which hands its
-calls over. Only one thread runs at any time, in an order that does not depend on the clock. Where no compiled pass
-decodes all responses together, they attend on copies side by side (`batched_cache`).
+Each piece of work (a method that answers a question) runs in a thread of its own on an
+`EngineProxy`, which hands its calls over. Only one thread runs at any time, in an order that does
+not depend on the clock. Where no compiled pass decodes all responses together, they attend on
+copies side by side (`batched_cache`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ from ragauge.engines.batched_cache import BatchedKVCache, BatchRow, add_row
 from ragauge.engines.cache import KVCache
 from ragauge.engines.layout import Part
 from ragauge.engines.lm import LM
-from ragauge.engines.passes import CallOptions, Ended, LogitsRequest, Reading, Requests, StatesRequest, decoding
+from ragauge.engines.passes import (
+    CallOptions,
+    Ended,
+    LogitsRequest,
+    Reading,
+    Requests,
+    StatesRequest,
+    decoding,
+)
 from ragauge.engines.protocol import Extension
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.spans import Row
@@ -35,9 +45,12 @@ from ragauge.engines.store import DocumentStore
 
 T = TypeVar("T")
 
-PASS_TOKENS = 1024  # new tokens of the calls that share a pass; a longer piece has a pass for itself and the responses
+# new tokens of the calls that share a pass; a longer piece has a pass for itself and the responses
+PASS_TOKENS = 1024
 MAX_TASKS = {"cpu": 8, "cuda": 256}  # of `max_batch_size`: more do not make a processor faster
-COPIES = 3  # of a task's keys and values at most: methods that prune copy what they select, and so does decoding
+# of a task's keys and values at most: methods that prune copy what they select, and so does
+# decoding
+COPIES = 3
 SHARE = 0.5  # of the free memory, for keys and values; the rest is for what passes compute
 
 
@@ -55,7 +68,8 @@ class _PendingCall:
     alone: bool = False  # shares no pass
     more: int = 0  # tokens that a response has at most
     row: BatchRow | None = None  # of a response that is decoded in a batched cache
-    request: StatesRequest | LogitsRequest | None = None  # waits for its answer; None: the call is over
+    # waits for its answer; None: the call is over
+    request: StatesRequest | LogitsRequest | None = None
     result: Any = None  # an exception where the call failed
 
     def resume(self, answer: Tensor | Exception | None = None) -> None:
@@ -125,28 +139,38 @@ class Task(Generic[T]):
 
 
 class EngineProxy(RecordedEngine):
-    """The decoder as one task sees it: traces, times and caches are its own, and calls wait for their pass.
+    """The decoder as one task sees it: traces, times and caches are its own, and calls wait for
+    their pass.
 
-    Calls have no seconds, which they would share with other tasks; those that a document store saves run alone.
+    Calls have no seconds, which they would share with other tasks; those that a document store
+    saves run alone.
     """
 
     supported = LM.supported
 
     def __init__(self, lm: LM, task: Task[Any]) -> None:
         super().__init__(lm.shape, lm.tokenizer, lm.dtype, lm.device)
-        self.documents, self.precision = lm.documents, lm.precision
-        self._lm, self._task, self._alone = lm, task, False
+        self.documents = lm.documents
+        self.precision = lm.precision
+        self._lm = lm
+        self._task = task
+        self._alone = False
         if lm.finder is not None:
             self.finder = finder = EngineProxy(cast(LM, lm.finder), task)  # of the same engine
-            finder._answering, finder.template = self, lm.finder.template
+            finder._answering = self
+            finder.template = lm.finder.template
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         requests = Reading(self._lm.decoder, cache, rows, options).requests()
         return self._task.call(_PendingCall(self._lm, requests, response=False, alone=self._alone))
 
-    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
+    def decode(
+        self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
+    ) -> list[int]:
         requests = decoding(self._lm.decoder, cache, ids, position, most, ended)
-        return self._task.call(_PendingCall(self._lm, requests, response=True, more=most - len(ids)))
+        return self._task.call(
+            _PendingCall(self._lm, requests, response=True, more=most - len(ids))
+        )
 
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions
@@ -165,12 +189,16 @@ class EngineProxy(RecordedEngine):
 
 
 class BatchScheduler(AbstractContextManager["BatchScheduler"]):
-    """Work on one decoder, up to `size` tasks of it side by side; more can be submitted between two steps."""
+    """Work on one decoder, up to `size` tasks of it side by side; more can be submitted between two
+    steps.
+    """
 
     def __init__(self, lm: LM, size: int) -> None:
-        self.lm, self.size = lm, size
+        self.lm = lm
+        self.size = size
         self._waiting: deque[Task[Any]] = deque()
-        self._batched: dict[tuple[int, Shape], BatchedKVCache] = {}  # by the length of their rows, and decoder
+        # by the length of their rows, and decoder
+        self._batched: dict[tuple[int, Shape], BatchedKVCache] = {}
         self._pending: dict[Task[Any], _PendingCall] = {}  # of running tasks
 
     @property
@@ -196,7 +224,9 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
 
     @torch.inference_mode()
     def step(self) -> list[Task[Any]]:
-        """One pass for all running work, one more for other layers or another decoder; the tasks that are then done."""
+        """One pass for all running work, one more for other layers or another decoder; the tasks
+        that are then done.
+        """
         done = []
         while self._waiting and len(self._pending) < self.size:
             if self._resume(self._waiting[0]):
@@ -235,7 +265,9 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
         return True
 
     def _passes(self) -> list[list[_PendingCall]]:
-        """The calls that share a pass: all responses, and calls through the same layers up to PASS_TOKENS, by age."""
+        """The calls that share a pass: all responses, and calls through the same layers up to
+        PASS_TOKENS, by age.
+        """
         shared: dict[Any, list[_PendingCall]] = {}
         tokens: dict[Any, int] = {}
         for call in self._pending.values():
@@ -243,7 +275,8 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
             joins = call.request.part.cache.cross_attention is None
             key = (call.lm, call.request.layers) if joins else (call.lm, id(call))
             new = 0 if call.response else call.request.part.tokens
-            if not new or not tokens.get(key) or tokens[key] + new <= PASS_TOKENS:  # else in a later step
+            # else in a later step
+            if not new or not tokens.get(key) or tokens[key] + new <= PASS_TOKENS:
                 shared.setdefault(key, []).append(call)
                 tokens[key] = tokens.get(key, 0) + new
         return list(shared.values())
@@ -259,7 +292,10 @@ def max_batch_size(lm: LM, tokens: int) -> int:
     else:
         free = psutil.virtual_memory().available
         with suppress(OSError, IndexError):  # no control group
-            group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
+            group = (
+                Path("/sys/fs/cgroup")
+                / Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
+            )
             for level in (group, *group.parents):  # Slurm limits a job, above the group of its task
                 with suppress(OSError, ValueError):  # no limit here
                     limit = int((level / "memory.max").read_text())
@@ -278,7 +314,9 @@ def _run(shared: Sequence[_PendingCall]) -> None:
 def _answer_together(
     shared: Sequence[_PendingCall], compute: Callable[[Sequence[_PendingCall]], Sequence[Tensor]]
 ) -> None:
-    """Answer the requests by one computation; where that fails, by one each, so that only its cause fails."""
+    """Answer the requests by one computation; where that fails, by one each, so that only its cause
+    fails.
+    """
     answers: Sequence[Tensor | Exception]
     try:
         answers = compute(shared)
@@ -301,10 +339,17 @@ def _states(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
     requests = {id(call): cast(StatesRequest, call.request) for call in order}
     parts: list[Part] = []
     for group in groups.values():
-        own, rows = [requests[id(call)].part for call in group], [call.row for call in group if call.row]
-        parts.append(rows[0].batched.part(rows, torch.cat([part.positions for part in own])) if rows else own[0])
+        own = [requests[id(call)].part for call in group]
+        rows = [call.row for call in group if call.row]
+        parts.append(
+            rows[0].batched.part(rows, torch.cat([part.positions for part in own]))
+            if rows
+            else own[0]
+        )
     x = [request.x for request in requests.values()]
-    states = order[0].lm.decoder.read(x[0] if len(x) == 1 else torch.cat(x), parts, requests[id(order[0])].layers)
+    states = order[0].lm.decoder.read(
+        x[0] if len(x) == 1 else torch.cat(x), parts, requests[id(order[0])].layers
+    )
     for call in order:
         if call.row:
             call.row.cache.length += 1

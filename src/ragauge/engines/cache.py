@@ -1,8 +1,8 @@
 """The key-value cache: one arena of tokens, in which every segment of a prompt is a span.
 
-Parallel paths share spans (the preamble, say) instead of copying them; a row of a batch names the spans that it
-attends to. Keys are stored rotated to their real-valued positions, so spans can be joined in any order, and moved to
-other positions by rotating them on.
+Parallel paths share spans (the preamble, say) instead of copying them; a row of a batch names the
+spans that it attends to. Keys are stored rotated to their real-valued positions, so spans can be
+joined in any order, and moved to other positions by rotating them on.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from ragauge.engines.rope import rotate_further
 from ragauge.engines.spans import Span, merge
 
 Watch = Callable[[int, Tensor, Tensor, Tensor | None], None]
-"""Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before each attention."""
+"""Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before
+each attention.
+"""
 
 
 class Content(NamedTuple):
-    """Slots whose content has a name: those from `start` to `stop` hold the named content from `offset` on."""
+    """Slots whose content has a name: those from `start` to `stop` hold the named content from
+    `offset` on.
+    """
 
     start: int
     stop: int
@@ -32,7 +36,9 @@ class Content(NamedTuple):
 
 
 class Tempered(NamedTuple):
-    """Keys whose scores get a temperature and whose weight relative to all other keys gets a scale (APE)."""
+    """Keys whose scores get a temperature and whose weight relative to all other keys gets a scale
+    (APE).
+    """
 
     keys: Tensor  # (token,) bool
     temperature: float
@@ -43,29 +49,48 @@ class KVCache:
     """Keys and values of every layer for up to `capacity` tokens; grows when more are reserved."""
 
     def __init__(
-        self, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device, kv: str = "full", filled: int = 0
+        self,
+        shape: Shape,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        kv: str = "full",
+        filled: int = 0,
     ) -> None:
-        """Keys and values are read in `dtype` and stored as `kv` (`cost.hardware.CACHE_TYPES`) says. The caller writes
-        the `filled` slots before anything is read. The others become zero: uninitialized memory may hold NaN, and a key
-        that a mask hides still counts, as 0 times its value."""
-        self.shape, self.dtype, self.kv = shape, dtype, kv
+        """Keys and values are read in `dtype` and stored as `kv` (`cost.hardware.CACHE_TYPES`)
+        says. The caller writes the `filled` slots before anything is read. The others become zero:
+        uninitialized memory may hold NaN, and a key that a mask hides still counts, as 0 times its
+        value.
+        """
+        self.shape = shape
+        self.dtype = dtype
+        self.kv = kv
         self.length = 0  # slots in use
 
         def empty(heads: int) -> Slots:
             size = (heads, capacity, shape.head_dim)
-            return Int8Slots(*size, dtype, device) if kv == "int8" else torch.empty(size, dtype=dtype, device=device)
+            return (
+                Int8Slots(*size, dtype, device)
+                if kv == "int8"
+                else torch.empty(size, dtype=dtype, device=device)
+            )
 
         self.k, self.v = list(map(empty, shape.kv_heads)), list(map(empty, shape.kv_heads))
         for _, tensor in self.tensors():
             tensor[:, filled:].zero_()
-        self.positions = torch.zeros(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
-        self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
+        # (token,), real-valued
+        self.positions = torch.zeros(capacity, dtype=torch.float32, device=device)
+        # (token,), fp32, added to every attention score of a key; None: all zero
+        self.bias: Tensor | None = None
         self.tempered: Tempered | None = None
-        self.watch: Watch | None = None  # is shown each layer's queries and keys; not copied with the cache
-        # (layer, states, positions=) -> what is added to the states after a layer's self-attention, or None
+        # is shown each layer's queries and keys; not copied with the cache
+        self.watch: Watch | None = None
+        # (layer, states, positions=) -> what is added to the states after a layer's self-attention,
+        # or None
         self.cross_attention: Callable[..., Tensor | None] | None = None
         self.head_positions: list[Tensor] | None = None  # a layer: (kv_head, slot); inf: no token
-        self.head_bias: list[Tensor] | None = None  # like `bias`, of each head: a layer (kv_head, slot); None: all zero
+        # like `bias`, of each head: a layer (kv_head, slot); None: all zero
+        self.head_bias: list[Tensor] | None = None
         self.ragged = False  # some head has fewer tokens than others
         self._contents: list[Content] = []  # the named slots, in order
 
@@ -77,17 +102,23 @@ class KVCache:
     def bytes(self) -> int:
         """Bytes of the keys and values in use, and of each head's biases."""
         biases = sum(len(by_head) * by_head.element_size() for by_head in self.head_bias or ())
-        return self.length * (biases + sum(x.shape[0] * x.shape[2] * x.element_size() for _, x in self.tensors()))
+        return self.length * (
+            biases + sum(x.shape[0] * x.shape[2] * x.element_size() for _, x in self.tensors())
+        )
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor of keys or values, (kv_head, slot, ...), with a name that is the same in all caches."""
+        """Every tensor of keys or values, (kv_head, slot, ...), with a name that is the same in all
+        caches.
+        """
         for kind, layers in (("k", self.k), ("v", self.v)):
             for layer, slots in enumerate(layers):
                 for suffix, tensor in zip(("", ".scale"), storage(slots), strict=False):
                     yield f"{kind}{layer}{suffix}", tensor
 
     def copy(self, source: KVCache, slots: slice, start: int) -> None:
-        """Copy the keys, values and positions of another cache's slots to as many slots of this one from `start` on."""
+        """Copy the keys, values and positions of another cache's slots to as many slots of this one
+        from `start` on.
+        """
         at = slice(start, start + slots.stop - slots.start)
         for (_, target), (_, origin) in zip(self.tensors(), source.tensors(), strict=True):
             target[:, at] = origin[:, slots]
@@ -106,8 +137,13 @@ class KVCache:
             return
         grown = self._like(max(needed, self.capacity + self.capacity // 2), self.length)
         grown._fill(self, slice(0, self.length))
-        self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
-        self.head_positions, self.head_bias, self.tempered = grown.head_positions, grown.head_bias, grown.tempered
+        self.k = grown.k
+        self.v = grown.v
+        self.positions = grown.positions
+        self.bias = grown.bias
+        self.head_positions = grown.head_positions
+        self.head_bias = grown.head_bias
+        self.tempered = grown.tempered
 
     def append(self, source: KVCache, span: Span) -> None:
         """Add a span of another cache's slots at the end of this one."""
@@ -123,20 +159,29 @@ class KVCache:
 
     @torch.inference_mode()
     def temper(self, span: Span, temperature: float, scale: float) -> None:
-        """Give the span's keys and earlier tempered ones a temperature and scale: see `decoder.tempered_attention`."""
-        keys = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
+        """Give the span's keys and earlier tempered ones a temperature and scale: see
+        `decoder.tempered_attention`.
+        """
+        keys = (
+            torch.zeros_like(self.positions, dtype=torch.bool)
+            if self.tempered is None
+            else self.tempered.keys
+        )
         keys[span.start : span.stop] = True
         self.tempered = Tempered(keys, temperature, scale)
 
     @torch.inference_mode()
     def move(self, span: Span, positions: Sequence[float]) -> None:
-        """Move a span's tokens to other positions, one per token. Rotated keys are rotated further by the difference,
-        k' = R(new - old) k, in fp32 and rounded once; repeated moves accumulate rounding errors. ALiBi's keys do not
-        encode their position and are unchanged."""
+        """Move a span's tokens to other positions, one per token. Rotated keys are rotated further
+        by the difference, k' = R(new - old) k, in fp32 and rounded once; repeated moves accumulate
+        rounding errors. ALiBi's keys do not encode their position and are unchanged.
+        """
         new = torch.tensor(list(positions), dtype=torch.float32, device=self.positions.device)
         at = slice(span.start, span.stop)
         for layer in range(self.shape.layers):
-            old = (self.positions if self.head_positions is None else self.head_positions[layer])[..., at]
+            old = (self.positions if self.head_positions is None else self.head_positions[layer])[
+                ..., at
+            ]
             self._rotate(layer, at, torch.where(old.isinf(), 0, new - old))
             if self.head_positions is not None:
                 self.head_positions[layer][:, at] = torch.where(old.isinf(), old, new)
@@ -145,7 +190,9 @@ class KVCache:
 
     @torch.inference_mode()
     def shift(self, span: Span, by: Sequence[float]) -> None:
-        """Move a span's tokens by a distance, one a slot, from wherever each head has them; see `move`."""
+        """Move a span's tokens by a distance, one a slot, from wherever each head has them; see
+        `move`.
+        """
         distance = torch.tensor(list(by), dtype=torch.float32, device=self.positions.device)
         at = slice(span.start, span.stop)
         for layer in range(self.shape.layers):
@@ -162,23 +209,33 @@ class KVCache:
 
     @torch.inference_mode()
     def select_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:
-        """A new cache with the slots (layer, kv_head, slot) that each head has chosen, compacted from slot 0 on.
+        """A new cache with the slots (layer, kv_head, slot) that each head has chosen, compacted
+        from slot 0 on.
 
-        Heads may have different numbers of tokens: the cache is as long as the longest head, and the unused slots of
-        the others are masked. Tokens read into it later are in all heads. Raises ValueError if no head has a token, or
-        the cache has score biases.
+        Heads may have different numbers of tokens: the cache is as long as the longest head, and
+        the unused slots of the others are masked. Tokens read into it later are in all heads.
+        Raises ValueError if no head has a token, or the cache has score biases.
         """
         counts = [len(chosen) for heads in slots for chosen in heads]
-        longest, device = max(counts, default=0), self.positions.device
+        longest = max(counts, default=0)
+        device = self.positions.device
         if not longest or self.bias is not None or self.head_bias is not None:
-            raise ValueError("select_by_head requires at least one token and a cache without score biases")
+            raise ValueError(
+                "select_by_head requires at least one token and a cache without score biases"
+            )
         selected = self._like(longest + extra, 0)
         selected.length, selected.ragged = longest, len(set(counts)) > 1 or self.ragged
         selected.head_positions = []
         for layer, heads in enumerate(slots):
-            padded = torch.tensor([[*chosen, *[-1] * (longest - len(chosen))] for chosen in heads], device=device)
+            padded = torch.tensor(
+                [[*chosen, *[-1] * (longest - len(chosen))] for chosen in heads], device=device
+            )
             from_slots = (torch.arange(len(heads), device=device)[:, None], padded.clamp(min=0))
-            at = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
+            at = (
+                self.positions.expand(len(heads), -1)
+                if self.head_positions is None
+                else self.head_positions[layer]
+            )
             places = torch.full((len(heads), selected.capacity), torch.inf, device=device)
             places[:, :longest] = at[from_slots].masked_fill(padded < 0, torch.inf)
             selected.head_positions.append(places)
@@ -189,7 +246,9 @@ class KVCache:
 
     @torch.inference_mode()
     def replace_values(self, layer: int, values: Tensor, bias: Tensor) -> None:
-        """Replace a layer's first values (kv_head, slot, dim) of a cache with slots by head, and its biases."""
+        """Replace a layer's first values (kv_head, slot, dim) of a cache with slots by head, and
+        its biases.
+        """
         assert self.head_positions is not None
         if self.head_bias is None:
             self.head_bias = [torch.zeros_like(at) for at in self.head_positions]
@@ -200,7 +259,9 @@ class KVCache:
     def truncate(self, length: int) -> None:
         """Drop all slots from `length` on, with their biases and names."""
         self.length = min(self.length, length)
-        self._contents = [c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length]
+        self._contents = [
+            c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length
+        ]
         if self.bias is not None:
             self.bias[self.length :] = 0
         for by_head in self.head_bias or ():
@@ -225,7 +286,9 @@ class KVCache:
         self._contents = remaining
 
     def contents(self, spans: Sequence[Span]) -> list[tuple[str, int, int]] | None:
-        """The names in the spans: (name, its first token, its last), in order; None if a slot has no name or a bias."""
+        """The names in the spans: (name, its first token, its last), in order; None if a slot has
+        no name or a bias.
+        """
         if self.bias is not None or self.tempered is not None or self.head_positions is not None:
             return None
         names = []
@@ -233,7 +296,10 @@ class KVCache:
             parts = self._named_parts(span)
             if sum(stop - start for start, stop, _ in parts) != len(span):
                 return None
-            names += [(c.name, start - c.start + c.offset, stop - c.start + c.offset) for start, stop, c in parts]
+            names += [
+                (c.name, start - c.start + c.offset, stop - c.start + c.offset)
+                for start, stop, c in parts
+            ]
         return names
 
     def _named_parts(self, span: Span) -> list[tuple[int, int, Content]]:
@@ -264,19 +330,29 @@ class KVCache:
             self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
             self.bias[self.length : stop] = source.bias[slots]
         if source.tempered is not None:
-            keys = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
+            keys = (
+                torch.zeros_like(self.positions, dtype=torch.bool)
+                if self.tempered is None
+                else self.tempered.keys
+            )
             keys[self.length : stop] = source.tempered.keys[slots]
             self.tempered = source.tempered._replace(keys=keys)
         if source.head_positions is not None or self.head_positions is not None:
-            by_head = source.head_positions or [source.positions.expand(k.shape[0], -1) for k in source.k]
+            by_head = source.head_positions or [
+                source.positions.expand(k.shape[0], -1) for k in source.k
+            ]
             if self.head_positions is None:
-                self.head_positions = [self.positions.expand(k.shape[0], -1).clone() for k in self.k]
+                self.head_positions = [
+                    self.positions.expand(k.shape[0], -1).clone() for k in self.k
+                ]
             for own, other in zip(self.head_positions, by_head, strict=True):
                 own[:, self.length : stop] = other[:, slots]
             self.ragged = self.ragged or source.ragged
         if source.head_bias is not None:
             if self.head_bias is None:
-                self.head_bias = [torch.zeros_like(self.positions).repeat(k.shape[0], 1) for k in self.k]
+                self.head_bias = [
+                    torch.zeros_like(self.positions).repeat(k.shape[0], 1) for k in self.k
+                ]
             for own, other in zip(self.head_bias, source.head_bias, strict=True):
                 own[:, self.length : stop] = other[:, slots]
         moved = self.length - slots.start

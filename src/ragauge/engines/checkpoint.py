@@ -1,4 +1,6 @@
-"""Checkpoints in the hub's folder layout: config.json next to safetensors (or .bin) files, sharded or whole."""
+"""Checkpoints in the hub's folder layout: config.json next to safetensors (or .bin) files, sharded
+or whole.
+"""
 
 import math
 import os
@@ -14,6 +16,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.assets import gguf, gguf_weights
+from ragauge.assets.shards import ShardWriter
+from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
@@ -23,12 +27,12 @@ from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError, error_line
 from ragauge.io import progress
 from ragauge.io.jsonl import read_object
-from ragauge.io.shards import ShardWriter
-from ragauge.io.state_dict import read_state
 
 T = TypeVar("T")
 # Buffers that are computed from the configuration: rotary frequencies, causal masks, positions.
-HARMLESS = re.compile(r"(inv_freq|cos_cached|sin_cached|masked_bias|attn\.bias|attention\.bias|position_ids)$")
+HARMLESS = re.compile(
+    r"(inv_freq|cos_cached|sin_cached|masked_bias|attn\.bias|attention\.bias|position_ids)$"
+)
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
 QUANTIZATION = 1  # raised when the stored integers or scales change
 MAX_LAYERS = 10_000
@@ -43,21 +47,27 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no 'model_type'; is this a checkpoint in the hub's layout?")
     generation = folder / "generation_config.json"
     if generation.exists():
-        config["eos_token_id"] = read_object(generation).get("eos_token_id", config.get("eos_token_id"))
+        config["eos_token_id"] = read_object(generation).get(
+            "eos_token_id", config.get("eos_token_id")
+        )
     return config
 
 
 def read_shape(folder: Path, max_context: int | None = None) -> Shape:
-    """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not known. It reads
-    `max_context` tokens in place of those that the model was trained on: RoPE and ALiBi extrapolate, `dynamic` scaling
-    does not. A `longrope` model takes its long factors."""
-    config, path = {**read_config(folder), "max_context": max_context}, folder / "config.json"
+    """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not
+    known. It reads `max_context` tokens in place of those that the model was trained on: RoPE and
+    ALiBi extrapolate, `dynamic` scaling does not. A `longrope` model takes its long factors.
+    """
+    config = {**read_config(folder), "max_context": max_context}
+    path = folder / "config.json"
     kind = family(config["model_type"], str(path))
     try:
         for key in LAYER_KEYS:
             layers = config.get(key, 1)
             if type(layers) is not int or not 1 <= layers <= MAX_LAYERS:
-                raise UserError(f"{key}: must be a whole number from 1 to {MAX_LAYERS:,}, not {str(layers)[:40]}")
+                raise UserError(
+                    f"{key}: must be a whole number from 1 to {MAX_LAYERS:,}, not {str(layers)[:40]}"
+                )
         shape: Shape = kind.shape(config)
         _check_shape(shape)
     except KeyError as missing:
@@ -65,14 +75,20 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
     except UserError as error:
         raise type(error)(f"{path}: {error}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise UserError(f"{path}: not the sizes of a {config['model_type']} model ({error})") from None
+        raise UserError(
+            f"{path}: not the sizes of a {config['model_type']} model ({error})"
+        ) from None
     return shape if max_context is None else replace(shape, max_context=max_context)
 
 
 def _check_shape(shape: Shape) -> None:
     for field in fields(shape):
         value = getattr(shape, field.name)
-        declared = field.type.__name__ if isinstance(field.type, type) else str(field.type).removeprefix("tuple[")
+        declared = (
+            field.type.__name__
+            if isinstance(field.type, type)
+            else str(field.type).removeprefix("tuple[")
+        )
         if not declared.startswith(("int", "float")) or (value is None and "None" in declared):
             continue
         least = 0 if field.name in ("eos", "unrotated", "windows") else 1
@@ -84,15 +100,23 @@ def _check_shape(shape: Shape) -> None:
                 raise UserError(f"{field.name}: {str(number)[:40]!r} is not a valid size")
 
 
-def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str = "full") -> Weights:
-    """All weights of the checkpoint, in the decoder's own layout, matrices stored as one of `cost.hardware.WEIGHTS`.
+def read_weights(
+    folder: Path, dtype: torch.dtype, device: torch.device, weights: str = "full"
+) -> Weights:
+    """All weights of the checkpoint, in the decoder's own layout, matrices stored as one of
+    `cost.hardware.WEIGHTS`.
 
-    Those of a GGUF file are dequantized once, to a folder in float32 or in 8 bits, or each time if it is not writable.
-    Raises UserError for files and tensors that are missing, damaged, of another size than config.json says, without a
-    place in the family or quantised in a way that is not read, and for a storage that the device does not have.
+    Those of a GGUF file are dequantized once, to a folder in float32 or in 8 bits, or each time if
+    it is not writable. Raises UserError for files and tensors that are missing, damaged, of another
+    size than config.json says, without a place in the family or quantised in a way that is not
+    read, and for a storage that the device does not have.
     """
     store = linear_storage(weights, device)
-    if device.type != "meta" and gguf_weights.is_converted(folder) and os.access(folder.parent, os.W_OK):
+    if (
+        device.type != "meta"
+        and gguf_weights.is_converted(folder)
+        and os.access(folder.parent, os.W_OK)
+    ):
         if weights != "full":
             return _read_quantized(_quantized(folder, dtype), read_shape(folder), store)
         folder = gguf_weights.float_checkpoint(folder)
@@ -100,7 +124,9 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
 
 
 def _quantized(folder: Path, dtype: torch.dtype) -> Path:
-    """A folder of matrices in 8 bits and the rest in `dtype`, by their places in `Weights`; made once."""
+    """A folder of matrices in 8 bits and the rest in `dtype`, by their places in `Weights`; made
+    once.
+    """
 
     def make(made: Path) -> dict[str, Any]:
         progress.line(f"quantizing {folder.name} to 8 bits")
@@ -110,7 +136,8 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
             for kind in ("weight", "scale", "bias"):
                 if (tensor := getattr(part, kind, None)) is not None:
                     writer.add(f"{place}.{kind}", tensor)
-            return part if isinstance(part, Norm) else Linear(torch.zeros(1, 1))  # so that memory has one matrix
+            # so that memory has one matrix
+            return part if isinstance(part, Norm) else Linear(torch.zeros(1, 1))
 
         _read_checkpoint(folder, dtype, torch.device("cpu"), quantized_rows, write)
         writer.close()
@@ -121,13 +148,15 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
 
 
 def _read_quantized(folder: Path, shape: Shape, store: Callable[[Linear], Linear]) -> Weights:
-    stored = {name: path for path in _files(folder) for name in _undamaged(path, partial(_open, path))}
+    stored = {
+        name: path for path in _files(folder) for name in _undamaged(path, partial(_open, path))
+    }
 
     def read(place: str, kind: str = "weight") -> Any:
         if (path := stored.get(name := f"{place}.{kind}")) is None:
             return None
-        # Copied from the mapped file, whose numbers are not aligned and beyond whose end kernels may not read. A file
-        # is opened for each, so that memory has no more of it.
+        # Copied from the mapped file, whose numbers are not aligned and beyond whose end kernels
+        # may not read. A file is opened for each, so that memory has no more of it.
         return _undamaged(path, lambda: _open(path)[name]().clone())
 
     def linear(place: str, *_: Any) -> Linear:
@@ -146,23 +175,34 @@ def _read_checkpoint(
     store: Callable[[Linear], Linear],
     use: Callable[[str, Any], Any] = lambda _, part: part,
 ) -> Weights:
-    """See `read_weights`; `use` takes each part and its place in `Weights`, and returns what takes its place."""
-    shape, config = read_shape(folder), read_config(folder)
+    """See `read_weights`; `use` takes each part and its place in `Weights`, and returns what takes
+    its place.
+    """
+    shape = read_shape(folder)
+    config = read_config(folder)
     module = family(config["model_type"])
-    names, convert = module.NAMES, getattr(module, "convert", None)
+    names = module.NAMES
+    convert = getattr(module, "convert", None)
     readers = _readers(folder, dtype, device)
-    bare, used = f"{names.embedding}.weight", set[str]()
+    bare = f"{names.embedding}.weight"
+    used = set[str]()
     root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
 
     def stacked(place: str) -> list[str]:
         """The checkpoint's names of a place in `Weights`: layers on the same input become one."""
         *layer, part = place.split(".")
-        prefix = ("" if part == "head" else root) + (f"{names.layer.format(layer[1])}." if layer else "")
+        prefix = ("" if part == "head" else root) + (
+            f"{names.layer.format(layer[1])}." if layer else ""
+        )
         weights_read = getattr(names, part)
-        return [prefix + name for name in (weights_read if isinstance(weights_read, tuple) else (weights_read,))]
+        return [
+            prefix + name
+            for name in (weights_read if isinstance(weights_read, tuple) else (weights_read,))
+        ]
 
     def read(place: str, kind: str, *size: int) -> Tensor:
-        # A tensor that is used twice is read twice; none is cached, so that memory has one copy of the weights.
+        # A tensor that is used twice is read twice; none is cached, so that memory has one copy of
+        # the weights.
         used.update(found := [f"{name}.{kind}" for name in stacked(place)])
         parts = [readers[name]() for name in found]
         tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -193,7 +233,9 @@ def _read_checkpoint(
     except torch.OutOfMemoryError as error:  # a RuntimeError, too
         raise MemoryError(f"{folder}: {error_line(error)}") from None
     except RuntimeError as error:
-        raise UserError(f"{folder}: tensors of other sizes than config.json says ({error_line(error)})") from None
+        raise UserError(
+            f"{folder}: tensors of other sizes than config.json says ({error_line(error)})"
+        ) from None
     unused = {name: reader for name, reader in readers.items() if name not in used}
     _check_unused(folder, unused, read_in.embedding if shape.tied else None, f"{names.head}.weight")
     return read_in
@@ -202,14 +244,18 @@ def _read_checkpoint(
 def random_weights(
     shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 0, weights: str = "full"
 ) -> Weights:
-    """Normal weights, scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in any dtype."""
+    """Normal weights, scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in
+    any dtype.
+    """
     store = linear_storage(weights, device)
     # no values on the meta device; drawing them would load torch's compiler, for seconds
     generator = None if device.type == "meta" else torch.Generator(device=device).manual_seed(seed)
 
     def matrix(_: str, rows: int, columns: int) -> Tensor:
         values = torch.empty(rows, columns, dtype=dtype, device=device)
-        return values if generator is None else values.normal_(0, columns**-0.5, generator=generator)
+        return (
+            values if generator is None else values.normal_(0, columns**-0.5, generator=generator)
+        )
 
     def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
         zeros = torch.zeros(rows, dtype=dtype, device=device) if bias else None
@@ -229,9 +275,13 @@ def _assemble(
     norm: Callable[..., Norm],
     store: Callable[[Linear], Linear],  # see `linear_storage`
 ) -> Weights:
-    """The weights of a shape, each made by a function of its place in `Weights`, its size and whether it has a bias."""
-    d, dim = shape.d_model, shape.head_dim
-    before, after = shape.norm_place != "after", shape.norm_place != "before"
+    """The weights of a shape, each made by a function of its place in `Weights`, its size and
+    whether it has a bias.
+    """
+    d = shape.d_model
+    dim = shape.head_dim
+    before = shape.norm_place != "after"
+    after = shape.norm_place != "before"
 
     def head_norm(at: str, heads: int) -> Norm | None:
         if shape.qk_norm_joint:
@@ -240,13 +290,19 @@ def _assemble(
         return norm(at, dim, "rms") if shape.qk_norm else None
 
     def layer(i: int) -> Layer:
-        at, qkv = f"layers.{i}", (shape.heads[i] + 2 * shape.kv_heads[i]) * dim
+        at = f"layers.{i}"
+        qkv = (shape.heads[i] + 2 * shape.kv_heads[i]) * dim
         return Layer(
             attention_norm=norm(f"{at}.attention_norm", d) if before else IDENTITY,
             qkv=linear(f"{at}.qkv", qkv, d, shape.bias or shape.attention_bias),
             out=linear(f"{at}.out", d, shape.heads[i] * dim, shape.bias or shape.output_bias),
             mlp_norm=norm(f"{at}.mlp_norm", d) if before else IDENTITY,
-            up=linear(f"{at}.up", (2 if shape.gated else 1) * shape.ffn[i], d, shape.bias or shape.mlp_bias),
+            up=linear(
+                f"{at}.up",
+                (2 if shape.gated else 1) * shape.ffn[i],
+                d,
+                shape.bias or shape.mlp_bias,
+            ),
             down=linear(f"{at}.down", d, shape.ffn[i], shape.bias or shape.mlp_bias),
             q_norm=head_norm(f"{at}.q_norm", shape.heads[i]),
             k_norm=head_norm(f"{at}.k_norm", shape.kv_heads[i]),
@@ -265,7 +321,8 @@ def _assemble(
 
 
 def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
-    kind, stored = quantization(folder, read_config(folder)), dict[str, Reader]()
+    kind = quantization(folder, read_config(folder))
+    stored = dict[str, Reader]()
     for path in _files(folder):
         tensors = _undamaged(path, partial(_open, path, device.type == "meta"))
         stored |= {name: partial(_undamaged, path, get) for name, get in tensors.items()}
@@ -276,16 +333,24 @@ def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str
     return {name: partial(read, get) for name, get in dequantized(kind, stored, folder).items()}
 
 
-def _check_unused(folder: Path, unused: Mapping[str, Reader], tied: Tensor | None, head: str) -> None:
-    """Raise UserError for tensors that were not read, but for an output matrix that is the embedding it is tied to."""
+def _check_unused(
+    folder: Path, unused: Mapping[str, Reader], tied: Tensor | None, head: str
+) -> None:
+    """Raise UserError for tensors that were not read, but for an output matrix that is the
+    embedding it is tied to.
+    """
     names = sorted(name for name in unused if not HARMLESS.search(name))
     if tied is not None and head in names:
         names.remove(head)
         if tied.device.type != "meta" and not torch.equal(unused[head](), tied):
-            raise UserError(f"{folder}: tensor {head!r} is not the embedding, though config.json ties the two")
+            raise UserError(
+                f"{folder}: tensor {head!r} is not the embedding, though config.json ties the two"
+            )
     if names:
         shown = ", ".join(map(_shortened, names[:3])) + (", ..." if len(names) > 3 else "")
-        raise UserError(f"{folder}: {len(names)} tensors of the checkpoint have no place in its family: {shown}")
+        raise UserError(
+            f"{folder}: {len(names)} tensors of the checkpoint have no place in its family: {shown}"
+        )
 
 
 def _undamaged(path: Path, access: Callable[[], T]) -> T:
@@ -296,21 +361,30 @@ def _undamaged(path: Path, access: Callable[[], T]) -> T:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Safetensors where there are any, else .bin, whole or in shards; folders may have others (`training_args.bin`)."""
+    """Safetensors where there are any, else .bin, whole or in shards; folders may have others
+    (`training_args.bin`).
+    """
     if gguf_weights.is_converted(folder):
         return [folder / gguf.FILE]
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
-        index, single = folder / f"{stem}.{suffix}.index.json", folder / f"{stem}.{suffix}"
+        index = folder / f"{stem}.{suffix}.index.json"
+        single = folder / f"{stem}.{suffix}"
         if single.exists():
             return [single]
         if index.exists():
             return _shards(index)
-    raise UserError(f"{folder}: no model.safetensors and no pytorch_model.bin, whole or in shards with their index")
+    raise UserError(
+        f"{folder}: no model.safetensors and no pytorch_model.bin, whole or in shards with their index"
+    )
 
 
 def _shards(index: Path) -> list[Path]:
     names = read_object(index).get("weight_map")
-    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+    if (
+        not isinstance(names, dict)
+        or not names
+        or not all(isinstance(name, str) for name in names.values())
+    ):
         raise UserError(f"{index}: no 'weight_map' of tensors to files")
     strange = [name for name in names.values() if name in ("", "..") or Path(name).name != name]
     if strange:
@@ -318,7 +392,9 @@ def _shards(index: Path) -> list[Path]:
     paths = [index.parent / name for name in sorted(set(names.values()))]
     missing = [path.name for path in paths if not os.path.exists(path)]
     if missing:
-        raise UserError(f"{index}: names files that are missing: {', '.join(map(_shortened, missing))}")
+        raise UserError(
+            f"{index}: names files that are missing: {', '.join(map(_shortened, missing))}"
+        )
     return paths
 
 
@@ -327,7 +403,9 @@ def _shortened(name: str) -> str:
 
 
 def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
-    """A file's tensors; a .bin is a state dictionary for torch's weights-only loader, which runs no code of it."""
+    """A file's tensors; a .bin is a state dictionary for torch's weights-only loader, which runs no
+    code of it.
+    """
     if path.name == gguf.FILE:
         return gguf_weights.readers(path, sizes_only)
     if path.suffix == ".safetensors":

@@ -17,8 +17,10 @@ from ragauge.engines.layout import Layout, Part
 from ragauge.engines.rope import Rotation, alibi_bias, rotation
 from ragauge.engines.weights import Layer, Norm, Weights
 
-MLP_BYTES = 8 << 20  # of inner units that are in memory together on a CPU: larger tensors get new pages each time
-VOCAB_CHUNK = 4096  # tokens of the vocabulary whose logits are computed together for log-probabilities
+# of inner units that are in memory together on a CPU: larger tensors get new pages each time
+MLP_BYTES = 8 << 20
+# tokens of the vocabulary whose logits are computed together for log-probabilities
+VOCAB_CHUNK = 4096
 Rotations = Sequence[Rotation | None]
 """One a layer; None where queries and keys are not rotated."""
 Attend = Callable[[int, Tensor], Tensor]
@@ -26,12 +28,16 @@ Attend = Callable[[int, Tensor], Tensor]
 CrossAttend = Callable[[int, Tensor], Tensor | None]
 """What is added between a layer's attention and its MLP: (layer, states) -> states or None."""
 PartAttention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, queries, keys, values (token, head, dim)) -> the heads' outputs side by side (token, width)."""
+"""(layer, queries, keys, values (token, head, dim)) -> the heads' outputs side by side (token,
+width).
+"""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder-only transformer: token ids and real positions in, hidden states out, keys and values into a cache."""
+    """A decoder-only transformer: token ids and real positions in, hidden states out, keys and
+    values into a cache.
+    """
 
     shape: Shape
     weights: Weights
@@ -43,11 +49,12 @@ class Decoder:
             object.__setattr__(self, "slopes", torch.tensor(self.shape.alibi_slopes, device=device))
 
     def read(self, x: Tensor, parts: Sequence[Part], layers: Layers = None) -> Tensor:
-        """States (token, d_model) of packed tokens after all layers or a range of them, not normed; their keys and
-        values of these layers join the caches.
+        """States (token, d_model) of packed tokens after all layers or a range of them, not normed;
+        their keys and values of these layers join the caches.
 
-        All linear layers and norms are computed once for all parts, whose tokens lie one after another; each part
-        attends by itself. A part whose cache has a `cross_attention` is read alone.
+        All linear layers and norms are computed once for all parts, whose tokens lie one after
+        another; each part attends by itself. A part whose cache has a `cross_attention` is read
+        alone.
         """
         for part in parts:
             part.layout.put(part.positions, part.cache.positions, 0)
@@ -59,7 +66,11 @@ class Decoder:
             assert self._fused is not None
             x = self._fused.read(x, angles, parts, layers)
         else:
-            hooks = [(part.cache.cross_attention, part.positions) for part in parts if part.cache.cross_attention]
+            hooks = [
+                (part.cache.cross_attention, part.positions)
+                for part in parts
+                if part.cache.cross_attention
+            ]
             assert not hooks or len(parts) == 1
             cross_attend = partial(hooks[0][0], positions=hooks[0][1]) if hooks else None
             x = self.run_layers(x, self._attention(parts), cross_attend, layers)
@@ -89,12 +100,20 @@ class Decoder:
         return float(torch.tensor(self.shape.embedding_scale, dtype=self.weights.embedding.dtype))
 
     def run_layers(
-        self, x: Tensor, attend: Attend, cross_attend: CrossAttend | None = None, layers: Layers = None
+        self,
+        x: Tensor,
+        attend: Attend,
+        cross_attend: CrossAttend | None = None,
+        layers: Layers = None,
     ) -> Tensor:
-        """States (token, d_model) through all layers, or those from the first to before the last, not normed."""
+        """States (token, d_model) through all layers, or those from the first to before the last,
+        not normed.
+        """
         first, last = layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
-            x = x + _normed(layer.out(attend(index, layer.attention_norm(x))), layer.attention_post_norm)
+            x = x + _normed(
+                layer.out(attend(index, layer.attention_norm(x))), layer.attention_post_norm
+            )
             added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
             pieces = self._mlp_pieces(x, index)
@@ -111,13 +130,19 @@ class Decoder:
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         """What a layer's MLP adds to states (token, d_model)."""
-        inner, activation = layer.up(layer.mlp_norm(x)), self.shape.activation
-        active = kernels.gate(inner, activation) if self.shape.gated else kernels.ACTIVATIONS[activation](inner)
+        inner = layer.up(layer.mlp_norm(x))
+        activation = self.shape.activation
+        active = (
+            kernels.gate(inner, activation)
+            if self.shape.gated
+            else kernels.ACTIVATIONS[activation](inner)
+        )
         return _normed(layer.down(active), layer.mlp_post_norm)
 
     def rotations(self, positions: Tensor) -> Rotations:
         """Each layer's rotation of tokens at positions (token,), in the decoder's type."""
-        shape, dtype = self.shape, self.weights.embedding.dtype
+        shape = self.shape
+        dtype = self.weights.embedding.dtype
         if shape.position != "rope":
             return (None,) * shape.layers
 
@@ -127,9 +152,13 @@ class Decoder:
 
         if shape.local_theta is None and not shape.unrotated:
             return (rotated(0),) * shape.layers
-        by_kind = {shape.is_local(layer): layer for layer in range(shape.layers) if shape.is_rotated(layer)}
+        by_kind = {
+            shape.is_local(layer): layer for layer in range(shape.layers) if shape.is_rotated(layer)
+        }
         angles = {kind: rotated(layer) for kind, layer in by_kind.items()}
-        return [angles[shape.is_local(i)] if shape.is_rotated(i) else None for i in range(shape.layers)]
+        return [
+            angles[shape.is_local(i)] if shape.is_rotated(i) else None for i in range(shape.layers)
+        ]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(token, d_model) -> (token, vocab)."""
@@ -140,38 +169,52 @@ class Decoder:
         return logits if cap is None else (logits / cap).tanh() * cap
 
     def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """States (token, d_model), a target of each (token,) -> the targets' log-probabilities (token,) in float32. On
-        a CPU the vocabulary is read in chunks, so that logits are used before they leave the processor's cache."""
-        parts = self.weights.head.split_rows(VOCAB_CHUNK) if hidden.device.type == "cpu" else [self.weights.head]
+        """States (token, d_model), a target of each (token,) -> the targets' log-probabilities
+        (token,) in float32. On a CPU the vocabulary is read in chunks, so that logits are used
+        before they leave the processor's cache.
+        """
+        parts = (
+            self.weights.head.split_rows(VOCAB_CHUNK)
+            if hidden.device.type == "cpu"
+            else [self.weights.head]
+        )
         if len(parts) == 1:
             return kernels.log_probabilities(self.logits(hidden), targets)
-        first, chosen, total = 0, torch.zeros(targets.shape), torch.full(targets.shape, float("-inf"))
+        first = 0
+        chosen = torch.zeros(targets.shape)
+        total = torch.full(targets.shape, float("-inf"))
         for part in parts:
             logits = self._capped(part(hidden))
             at = targets - first
             inside = (at >= 0) & (at < logits.shape[1])
             at = at.where(inside, 0)
-            value, logp = logits.gather(1, at[:, None])[:, 0].float(), kernels.log_probabilities(logits, at)
-            chosen, total = value.where(inside, chosen), total.logaddexp(value - logp)
+            value = logits.gather(1, at[:, None])[:, 0].float()
+            logp = kernels.log_probabilities(logits, at)
+            chosen = value.where(inside, chosen)
+            total = total.logaddexp(value - logp)
             first += logits.shape[1]
         return chosen - total
 
     def _attention(self, parts: Sequence[Part]) -> Attend:
         angles = self.rotations(torch.cat([part.positions for part in parts]))
-        attentions, tokens = [self._part_attention(part) for part in parts], [part.tokens for part in parts]
+        attentions = [self._part_attention(part) for part in parts]
+        tokens = [part.tokens for part in parts]
 
         def attend(index: int, normed: Tensor) -> Tensor:
             qkv = self.split(index, self.weights.layers[index].qkv(normed), angles[index])
             if len(attentions) == 1:
                 return attentions[0](index, *qkv)
             by_part = zip(*(values.split(tokens) for values in qkv), strict=True)
-            return torch.cat([one(index, q, k, v) for one, (q, k, v) in zip(attentions, by_part, strict=True)])
+            return torch.cat(
+                [one(index, q, k, v) for one, (q, k, v) in zip(attentions, by_part, strict=True)]
+            )
 
         return attend
 
     def _part_attention(self, part: Part) -> PartAttention:
         """The attention of one part: what its layers share is computed once, here."""
-        positions, cache = part.positions, part.cache
+        positions = part.positions
+        cache = part.cache
         same_slots = cache.head_positions is None  # in all layers
         watches = [watch for watch in (part.observe, cache.watch) if watch is not None]
         views = self._views(part, bool(watches))
@@ -183,8 +226,11 @@ class Decoder:
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries = layout.pad(q)
             if plain and bias is None and layout.key_slots is not None:
-                slots, mask = layout.key_slots, layout.mask
-                attended = kernels.attend_gathered(queries, cache.k[index], cache.v[index], slots, mask)
+                slots = layout.key_slots
+                mask = layout.mask
+                attended = kernels.attend_gathered(
+                    queries, cache.k[index], cache.v[index], slots, mask
+                )
                 if attended is not None:
                     return layout.pack(attended)
             keys = layout.keys(cache.k[index])
@@ -193,7 +239,9 @@ class Decoder:
                 watch(index, queries, keys, added)
             values = layout.keys(cache.v[index])
             if cache.tempered is not None:
-                return layout.pack(tempered_attention(queries, keys, values, added, layout, cache.tempered))
+                return layout.pack(
+                    tempered_attention(queries, keys, values, added, layout, cache.tempered)
+                )
             if added is not None:
                 return layout.pack(biased_attention(queries, keys, values, added))
             return layout.pack(kernels.attend(queries, keys, values, layout.mask, layout.causal))
@@ -202,7 +250,10 @@ class Decoder:
 
     def _views(self, part: Part, watched: bool) -> Sequence[tuple[Layout, Tensor | None]]:
         """Each layer's layout and, where all heads have the same slots, bias of a pass over a part."""
-        positions, cache, layout, shape = part.positions, part.cache, part.layout, self.shape
+        positions = part.positions
+        cache = part.cache
+        layout = part.layout
+        shape = self.shape
         if not self._hides(part):
             bias = self._bias(positions, cache, layout) if cache.head_positions is None else None
             return [(layout, bias)] * shape.layers
@@ -211,25 +262,40 @@ class Decoder:
         windows = [shape.window(index) for index in range(shape.layers)]
         views: dict[int | None, tuple[Layout, Tensor | None]] = {}
         for window in set(windows):
-            near = layout if window is None else layout.within(window, positions, cache.positions, not watched)
-            views[window] = near, self._bias(positions, cache, near, masked=watched and window is not None)
+            near = (
+                layout
+                if window is None
+                else layout.within(window, positions, cache.positions, not watched)
+            )
+            views[window] = (
+                near,
+                self._bias(positions, cache, near, masked=watched and window is not None),
+            )
         return [views[window] for window in windows]
 
     def _hides(self, part: Part) -> bool:
-        """Whether a sliding window hides keys in a pass over a part; on a GPU, whether there is one."""
+        """Whether a sliding window hides keys in a pass over a part; on a GPU, whether there is
+        one.
+        """
         window = self.shape.shortest_window
         if window is None or part.positions.device.type != "cpu":
             return window is not None
         first = part.layout.per_key(part.cache.positions).amin()
         return bool(part.positions.amax() - first >= window)
 
-    def split(self, index: int, qkv: Tensor, angles: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
-        heads, kv = self.shape.heads[index], self.shape.kv_heads[index]
+    def split(
+        self, index: int, qkv: Tensor, angles: Rotation | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated
+        by family.
+        """
+        heads = self.shape.heads[index]
+        kv = self.shape.kv_heads[index]
         if self.shape.qkv_clip is not None:
             qkv = qkv.clamp(-self.shape.qkv_clip, self.shape.qkv_clip)
         qkv = qkv.view(qkv.shape[0], heads + 2 * kv, self.shape.head_dim)
-        qk, v = qkv[:, : heads + kv], qkv[:, heads + kv :]
+        qk = qkv[:, : heads + kv]
+        v = qkv[:, heads + kv :]
         layer = self.weights.layers[index]
         if layer.q_norm is not None and layer.k_norm is not None:
             qk = torch.cat([layer.q_norm(qk[:, :heads]), layer.k_norm(qk[:, heads:])], 1)
@@ -238,11 +304,18 @@ class Decoder:
         return qk[:, :heads], qk[:, heads:], v
 
     def _bias(
-        self, positions: Tensor, cache: KVCache, layout: Layout, layer: int | None = None, masked: bool = False
+        self,
+        positions: Tensor,
+        cache: KVCache,
+        layout: Layout,
+        layer: int | None = None,
+        masked: bool = False,
     ) -> Tensor | None:
-        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key. None
-        where there is no bias besides the mask, unless that is `masked`: not the causal one, and to be observed. In a
-        cache with slots by head the keys' positions and gaps are those of a `layer`."""
+        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask
+        hides a key. None where there is no bias besides the mask, unless that is `masked`: not the
+        causal one, and to be observed. In a cache with slots by head the keys' positions and gaps
+        are those of a `layer`.
+        """
         ragged = layer is not None and cache.ragged
         added = (self.slopes, cache.bias, cache.head_bias, cache.tempered)
         if all(one is None for one in added) and not (ragged or masked):
@@ -255,17 +328,25 @@ class Decoder:
         if layer is not None and cache.head_positions is not None:
             at = layout.per_key(cache.head_positions[layer])  # (row, kv_head, key)
             at = at.repeat_interleave(self.shape.heads[layer] // at.shape[1], 1)
-            hidden = at.isinf()[:, :, None, :]  # (row, head, 1, key): the head has fewer tokens than another
+            # (row, head, 1, key): the head has fewer tokens than another
+            hidden = at.isinf()[:, :, None, :]
             at = at.masked_fill(at.isinf(), 0)
         if layer is not None and cache.head_bias is not None:
             by_head = layout.per_key(cache.head_bias[layer])  # (row, kv_head, key)
-            bias = bias + by_head.repeat_interleave(self.shape.heads[layer] // by_head.shape[1], 1)[:, :, None]
+            bias = (
+                bias
+                + by_head.repeat_interleave(self.shape.heads[layer] // by_head.shape[1], 1)[
+                    :, :, None
+                ]
+            )
         if self.slopes is not None:
             queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
             bias = bias + alibi_bias(self.slopes, queries, at)
         mask = layout.mask
         if layout.causal:
-            mask = torch.ones(layout.queries, layout.queries, dtype=torch.bool, device=bias.device).tril()
+            mask = torch.ones(
+                layout.queries, layout.queries, dtype=torch.bool, device=bias.device
+            ).tril()
         bias = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
         if hidden is None:
             return bias
@@ -278,21 +359,26 @@ def _normed(x: Tensor, norm: Norm | None) -> Tensor:
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Attention (row, head, query, dim) under a bias of scores (row, head, query, key). Query heads are grouped over
-    key-value heads. In half precision the bias is added to fp32 scores: in bf16, ALiBi's bias alone is off by 2 at
-    position 1,000."""
+    """Attention (row, head, query, dim) under a bias of scores (row, head, query, key). Query heads
+    are grouped over key-value heads. In half precision the bias is added to fp32 scores: in bf16,
+    ALiBi's bias alone is off by 2 at position 1,000.
+    """
     if q.dtype == torch.float32:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1]))
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1])
+        )
     return _matmul_by_group(scores(q, k, bias).softmax(-1).to(v.dtype), v)
 
 
 def tempered_attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, layout: Layout, tempered: Tempered
 ) -> Tensor:
-    """Attention in which some keys C have a temperature T and a scale S (Yang et al., ICLR 2025, section 4).
+    """Attention in which some keys C have a temperature T and a scale S (Yang et al., ICLR 2025,
+    section 4).
 
-    Attention over C alone, of scores s / T, is merged with that over the other keys by the weights softmax of
-    (S T lse_C, lse), lse_C = log sum exp(s_j / T) over C. In one softmax: the scores of C are s / T + (S T - 1) lse_C.
+    Attention over C alone, of scores s / T, is merged with that over the other keys by the weights
+    softmax of (S T lse_C, lse), lse_C = log sum exp(s_j / T) over C. In one softmax: the scores of
+    C are s / T + (S T - 1) lse_C.
     """
     raw = scores(q, k, bias)
     chosen = layout.per_key(tempered.keys)[:, None, None, :]
@@ -305,7 +391,8 @@ def tempered_attention(
 
 def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Attention scores (row, head, query, key) in fp32, before the softmax."""
-    if q.shape[2] == 1:  # keys first: in bf16 on AVX-512, oneDNN is slower at few rows times a transposed matrix
+    # keys first: in bf16 on AVX-512, oneDNN is slower at few rows times a transposed matrix
+    if q.shape[2] == 1:
         by_kv_head = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
         raw = (k @ by_kv_head.transpose(-1, -2)).transpose(-1, -2).reshape(*q.shape[:3], -1)
     else:
@@ -315,7 +402,9 @@ def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _matmul_by_group(x: Tensor, y: Tensor) -> Tensor:
-    """Product of x (row, head, m, n) and y (row, kv_head, n, p), each KV head read once by its group of heads."""
+    """Product of x (row, head, m, n) and y (row, kv_head, n, p), each KV head read once by its
+    group of heads.
+    """
     rows, heads, count, _ = x.shape
     grouped = x.reshape(rows, y.shape[1], heads // y.shape[1] * count, x.shape[3])
     return (grouped @ y).view(rows, heads, count, y.shape[3])

@@ -1,4 +1,6 @@
-"""Quantised checkpoints: the floating-point weights that their numbers and scales stand for, or a refusal by name."""
+"""Quantised checkpoints: the floating-point weights that their numbers and scales stand for, or a
+refusal by name.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,19 +14,34 @@ from torch import Tensor
 from ragauge.errors import UserError
 
 Reader = Callable[[], Tensor]
-SCALES = {  # the name of a weight's scales by method; what is multiplied out is the weight alone, never activations
+# the name of a weight's scales by method; what is multiplied out is the weight alone, never
+# activations
+SCALES = {
     "fp8": "weight_scale_inv",
     "fbgemm_fp8": "weight_scale",
     "bitsandbytes": "SCB",
     "compressed-tensors": "weight_scale",
 }
-FORMATS = ("naive-quantized", "float-quantized", "int-quantized", "pack-quantized")  # of compressed-tensors
+# of compressed-tensors
+FORMATS = ("naive-quantized", "float-quantized", "int-quantized", "pack-quantized")
 READ = f"{', '.join(SCALES)} (bitsandbytes in 8 bits; compressed-tensors as {', '.join(FORMATS)})"
 ADVICE = "take the model without quantization, as a GGUF file, or from a server (openai:NAME)"
-PARTS = ("weight", "weight_packed", "weight_shape", "weight_zero_point", "weight_format")  # beside the scales
+# beside the scales
+PARTS = ("weight", "weight_packed", "weight_shape", "weight_zero_point", "weight_format")
 # Scales of activations and of keys and values, which are not quantised here.
-RUNTIME = ("activation_scale", "input_scale", "input_scale_ub", "input_zero_point", "k_scale", "v_scale")
-FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+RUNTIME = (
+    "activation_scale",
+    "input_scale",
+    "input_scale_ub",
+    "input_zero_point",
+    "k_scale",
+    "v_scale",
+)
+FILES = {
+    "hf_quant_config.json": "modelopt",
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+}
 
 
 @dataclass(frozen=True)
@@ -33,12 +50,15 @@ class Quantization:
 
     method: str
     bits: int = 8
-    block: tuple[int, ...] | None = None  # rows and columns of a weight that share a scale; None: from their numbers
+    # rows and columns of a weight that share a scale; None: from their numbers
+    block: tuple[int, ...] | None = None
     packed: bool = False  # several numbers in an int32
 
 
 def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None:
-    """How a checkpoint is quantised; None if it is not. Raises UserError for a method or a form that is not read."""
+    """How a checkpoint is quantised; None if it is not. Raises UserError for a method or a form
+    that is not read.
+    """
     stated = config.get("quantization_config") or config.get("compression_config")
     place = folder / "config.json"
     if not stated:
@@ -46,8 +66,12 @@ def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None
             raise _refusal(folder / name, FILES[name])
         return None
     if not isinstance(stated, dict):
-        raise UserError(f"{place}: quantization_config: must be an object, not {str(stated)[:40]!r}")
-    method = str(stated.get("quant_method") or ("bitsandbytes" if "load_in_8bit" in stated else "unnamed"))
+        raise UserError(
+            f"{place}: quantization_config: must be an object, not {str(stated)[:40]!r}"
+        )
+    method = str(
+        stated.get("quant_method") or ("bitsandbytes" if "load_in_8bit" in stated else "unnamed")
+    )
     if method == "compressed-tensors":
         return _compressed_tensors(place, stated)
     if method == "bitsandbytes" and not stated.get("load_in_8bit"):
@@ -59,34 +83,49 @@ def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None
 
 
 def _refusal(place: Path, method: str) -> UserError:
-    return UserError(f"{place}: weights quantized by {method} are not read; read are {READ}; {ADVICE}")
+    return UserError(
+        f"{place}: weights quantized by {method} are not read; read are {READ}; {ADVICE}"
+    )
 
 
 def _compressed_tensors(place: Path, stated: Mapping[str, Any]) -> Quantization:
     """See `quantization`; all groups of layers must be stored alike."""
-    form, groups = str(stated.get("format")), list((stated.get("config_groups") or {"": {}}).values())
+    form = str(stated.get("format"))
+    groups = list((stated.get("config_groups") or {"": {}}).values())
     kinds = {str(group.get("format") or form) for group in groups}
     if len(kinds) > 1 or (form := kinds.pop()) not in FORMATS:
         raise _refusal(place, f"compressed-tensors as {form}")
-    status, sparsity = stated.get("quantization_status", "compressed"), stated.get("sparsity_config") or {}
+    status = stated.get("quantization_status", "compressed")
+    sparsity = stated.get("sparsity_config") or {}
     if status != "compressed" or sparsity.get("format", "dense") != "dense":
         raise _refusal(place, f"compressed-tensors, {status}, sparse as {sparsity.get('format')}")
     weights = [group.get("weights") or {} for group in groups]
-    bits, packed = {int(group.get("num_bits", 8)) for group in weights}, form == "pack-quantized"
+    bits = {int(group.get("num_bits", 8)) for group in weights}
+    packed = form == "pack-quantized"
     blocks = {tuple(map(int, group.get("block_structure") or ())) for group in weights}
     if len(blocks) > 1 or (packed and bits not in ({4}, {8})):
-        raise _refusal(place, "compressed-tensors in groups of different blocks, or packed in other than 4 or 8 bits")
+        raise _refusal(
+            place,
+            "compressed-tensors in groups of different blocks, or packed in other than 4 or 8 bits",
+        )
     return Quantization("compressed-tensors", max(bits), blocks.pop() or None, packed)
 
 
-def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder: Path) -> dict[str, Reader]:
-    """The tensors of a checkpoint by name, in floating point: a weight's scales are multiplied in and not listed.
-    Reading one raises UserError if its scales are missing or do not fit."""
+def dequantized(
+    kind: Quantization | None, readers: Mapping[str, Reader], folder: Path
+) -> dict[str, Reader]:
+    """The tensors of a checkpoint by name, in floating point: a weight's scales are multiplied in
+    and not listed. Reading one raises UserError if its scales are missing or do not fit.
+    """
 
     def read(name: str, get: Reader) -> Tensor:
         tensor = get()
         if not tensor.is_floating_point() or (kind and tensor.element_size() == 1):
-            reason = f"no {SCALES[kind.method]!r} beside it" if kind else "config.json states no quantization"
+            reason = (
+                f"no {SCALES[kind.method]!r} beside it"
+                if kind
+                else "config.json states no quantization"
+            )
             raise UserError(f"{folder}: tensor {name!r} is of {tensor.dtype} and {reason}")
         return tensor
 
@@ -94,10 +133,16 @@ def dequantized(kind: Quantization | None, readers: Mapping[str, Reader], folder
     for name in readers if kind else ():
         base, _, last = name.rpartition(".")
         if kind and last == SCALES[kind.method]:
-            taken = {part: readers[f"{base}.{part}"] for part in (*PARTS, last) if f"{base}.{part}" in readers}
+            taken = {
+                part: readers[f"{base}.{part}"]
+                for part in (*PARTS, last)
+                if f"{base}.{part}" in readers
+            }
             for part in taken:
                 del plain[f"{base}.{part}"]
-            plain[f"{base}.weight"] = partial(_dequantize, kind, f"{folder}: tensor '{base}.weight'", taken)
+            plain[f"{base}.weight"] = partial(
+                _dequantize, kind, f"{folder}: tensor '{base}.weight'", taken
+            )
         elif last in RUNTIME:
             plain.pop(name, None)
     return plain
@@ -107,7 +152,9 @@ def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> 
     """(numbers - zero point) * scale, in fp32."""
     scale = parts[SCALES[kind.method]]().float()
     if "weight_format" in parts and (code := int(parts["weight_format"]())) != 0:
-        raise UserError(f"{place}: rows are in the order {code} of bitsandbytes; read is 0, as they are")
+        raise UserError(
+            f"{place}: rows are in the order {code} of bitsandbytes; read is 0, as they are"
+        )
     stored = "weight_packed" if kind.packed else "weight"
     if stored not in parts:
         raise UserError(f"{place}: no {stored!r} beside its scales")
@@ -119,28 +166,39 @@ def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> 
     spread = partial(_spread, size=numbers.shape, block=kind.block, place=place)
     if "weight_zero_point" in parts:
         zero = parts["weight_zero_point"]()
-        zero = _unpacked(zero.T, kind.bits).T[: scale.shape[0]] if zero.dtype == torch.int32 and kind.packed else zero
+        zero = (
+            _unpacked(zero.T, kind.bits).T[: scale.shape[0]]
+            if zero.dtype == torch.int32 and kind.packed
+            else zero
+        )
         numbers = numbers - spread(zero.float())
     return numbers * spread(scale / 127 if kind.method == "bitsandbytes" else scale)
 
 
 def _unpacked(packed: Tensor, bits: int) -> Tensor:
-    """Numbers of 4 or 8 bits, the lowest first in each int32 of a row, without the offset that made them positive."""
+    """Numbers of 4 or 8 bits, the lowest first in each int32 of a row, without the offset that made
+    them positive.
+    """
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     numbers = (packed[..., None] >> shifts) & (2**bits - 1)
     return numbers.flatten(-2) - 2 ** (bits - 1)
 
 
 def _spread(scale: Tensor, size: torch.Size, block: tuple[int, ...] | None, place: str) -> Tensor:
-    """Scales of a tensor, of rows, or of blocks -> one for each number, or of a size that broadcasts to them."""
+    """Scales of a tensor, of rows, or of blocks -> one for each number, or of a size that
+    broadcasts to them.
+    """
     if scale.numel() == 1:
         return scale.reshape(1, 1)
     scale = scale[:, None] if scale.ndim == 1 else scale
     for axis in (0, 1):
-        count, numbers = scale.shape[axis], size[axis]
+        count = scale.shape[axis]
+        numbers = size[axis]
         step = block[axis] if block else max(1, numbers // count)
         if -(-numbers // step) == count:
             scale = scale.repeat_interleave(step, axis).narrow(axis, 0, numbers)
         elif count != 1:
-            raise UserError(f"{place}: {tuple(scale.shape)} scales do not fit {tuple(size)} numbers")
+            raise UserError(
+                f"{place}: {tuple(scale.shape)} scales do not fit {tuple(size)} numbers"
+            )
     return scale

@@ -1,4 +1,6 @@
-"""Rotary positions of a checkpoint: its base frequencies, how a `rope_type` scales them, and up to which length."""
+"""Rotary positions of a checkpoint: its base frequencies, how a `rope_type` scales them, and up to
+which length.
+"""
 
 import math
 from collections.abc import Collection, Mapping
@@ -6,14 +8,29 @@ from typing import Any
 
 from ragauge.errors import UserError, unknown
 
-COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"}
-KEYS = {  # of each type beyond the common ones; sections of multimodal positions are all the same for text
+COMMON = {
+    "rope_type",
+    "type",
+    "rope_theta",
+    "partial_rotary_factor",
+    "original_max_position_embeddings",
+}
+# of each type beyond the common ones; sections of multimodal positions are all the same for text
+KEYS = {
     "default": {"mrope_section"},
     "linear": {"factor"},
     "dynamic": {"factor"},
     "llama3": {"factor", "low_freq_factor", "high_freq_factor"},
     "longrope": {"factor", "attention_factor", "short_factor", "long_factor"},
-    "yarn": {"factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"},
+    "yarn": {
+        "factor",
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+    },
 }
 TOP_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
 
@@ -25,23 +42,33 @@ def rope_fields(
     default_theta: float = 10_000.0,
     others: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The fields of a `Shape` that state the rotary positions of heads (dim,), as transformers reads a config.
+    """The fields of a `Shape` that state the rotary positions of heads (dim,), as transformers
+    reads a config.
 
-    A `partial` family rotates `partial_rotary_factor` of a head; it reads the keys `rope_...` of `others` itself.
-    Raises UserError for an unknown type or key, a head that rotates in part where the family has none, and a
-    `max_context` (of `read_shape`) beyond what has one set of frequencies; KeyError for a key that the type requires.
+    A `partial` family rotates `partial_rotary_factor` of a head; it reads the keys `rope_...` of
+    `others` itself. Raises UserError for an unknown type or key, a head that rotates in part where
+    the family has none, and a `max_context` (of `read_shape`) beyond what has one set of
+    frequencies; KeyError for a key that the type requires.
     """
     for key, value in config.items():
         if key.startswith(("rope_", "rotary_")) and value and key not in {*TOP_KEYS, *others}:
-            raise UserError(f"{key}: {value!r} is not supported; read are {', '.join((*TOP_KEYS, *others))}")
-    rope, kind = _parameters(config), rope_type(config)
+            raise UserError(
+                f"{key}: {value!r} is not supported; read are {', '.join((*TOP_KEYS, *others))}"
+            )
+    rope = _parameters(config)
+    kind = rope_type(config)
     share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor")) or 1.0
     if share != 1 and not partial:
-        raise UserError(f"partial_rotary_factor: {share!r} is not supported for {config.get('model_type')}")
+        raise UserError(
+            f"partial_rotary_factor: {share!r} is not supported for {config.get('model_type')}"
+        )
     if kind == "dynamic" and (config.get("max_context") or 0) > config["max_position_embeddings"]:
         reason = "frequencies of type dynamic change with the length of a prompt beyond max_position_embeddings"
-        raise UserError(f"max_context {config['max_context']}: {reason}, so that cached keys would be wrong")
-    rotary, theta = int(dim * share), float(rope.get("rope_theta") or config.get("rope_theta") or default_theta)
+        raise UserError(
+            f"max_context {config['max_context']}: {reason}, so that cached keys would be wrong"
+        )
+    rotary = int(dim * share)
+    theta = float(rope.get("rope_theta") or config.get("rope_theta") or default_theta)
     fields: dict[str, Any] = {"rope_theta": theta, "rotary_dim": None if rotary == dim else rotary}
     if kind == "linear":
         return fields | {"rope_scale": float(rope["factor"])}
@@ -50,23 +77,29 @@ def rope_fields(
 
 
 def trained_context(config: Mapping[str, Any]) -> int:
-    """Tokens within which the frequencies of `rope_fields` hold, whatever the prompt's length. A `longrope` model has
-    other frequencies beyond its original length, and keys that were cached with the one set are wrong beside the other.
-    The first is used, unless the config's `max_context`, which `read_shape` adds, is beyond it."""
+    """Tokens within which the frequencies of `rope_fields` hold, whatever the prompt's length. A
+    `longrope` model has other frequencies beyond its original length, and keys that were cached
+    with the one set are wrong beside the other. The first is used, unless the config's
+    `max_context`, which `read_shape` adds, is beyond it.
+    """
     trained: int = config["max_position_embeddings"]
     is_short = rope_type(config) == "longrope" and _reach(config) == "short"
     return min(trained, _original_length(config)) if is_short else trained
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated of positions, of layers without a window where others have their own, without keys of no value."""
+    """What is stated of positions, of layers without a window where others have their own, without
+    keys of no value.
+    """
     stated = config.get("rope_scaling") or config.get("rope_parameters") or {}
     stated = stated.get("full_attention", stated)
     return {key: value for key, value in stated.items() if value is not None}
 
 
 def rope_type(config: Mapping[str, Any]) -> str:
-    """The type of a config's rotary positions; raises UserError for one, or a key of it, that is not read."""
+    """The type of a config's rotary positions; raises UserError for one, or a key of it, that is
+    not read.
+    """
     rope = _parameters(config)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind not in KEYS:
@@ -89,37 +122,61 @@ def _reach(config: Mapping[str, Any]) -> str:
 
 def _llama3(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]:
     """Llama 3.1 and later: frequencies by how many of their waves the original context has."""
-    rope, original = _parameters(config), _original_length(config)
-    factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    rope = _parameters(config)
+    original = _original_length(config)
+    factor, low, high = (
+        float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor")
+    )
     waves = (original * theta ** (-i / dim) / (2 * math.pi) for i in range(0, dim, 2))
-    return {"rope_divisors": tuple(_between(factor, (count - low) / (high - low)) for count in waves)}
+    return {
+        "rope_divisors": tuple(_between(factor, (count - low) / (high - low)) for count in waves)
+    }
 
 
 def _yarn(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]:
-    """YaRN (arXiv 2309.00071, section 3): divisors by part of the frequencies, and a factor of queries and keys."""
-    rope, original = _parameters(config), _original_length(config)
-    factor, turns = float(rope["factor"]), (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)
+    """YaRN (arXiv 2309.00071, section 3): divisors by part of the frequencies, and a factor of
+    queries and keys.
+    """
+    rope = _parameters(config)
+    original = _original_length(config)
+    factor = float(rope["factor"])
+    turns = (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)
     # the frequencies, as real indices, that turn this often within the original length
-    low, high = (dim * math.log(original / (count * 2 * math.pi)) / (2 * math.log(theta)) for count in turns)
+    low, high = (
+        dim * math.log(original / (count * 2 * math.pi)) / (2 * math.log(theta)) for count in turns
+    )
     if rope.get("truncate", True):
-        low, high = math.floor(low), math.ceil(high)
+        low = math.floor(low)
+        high = math.ceil(high)
     low = max(low, 0)
     width = min(high, dim - 1) - low or 0.001
-    growth, own, all_dim = 0.1 * math.log(max(factor, 1)), rope.get("mscale"), rope.get("mscale_all_dim")
+    growth = 0.1 * math.log(max(factor, 1))
+    own = rope.get("mscale")
+    all_dim = rope.get("mscale_all_dim")
     default = (1 + growth * own) / (1 + growth * all_dim) if own and all_dim else 1 + growth
     divisors = tuple(_between(factor, 1 - (i - low) / width) for i in range(dim // 2))
-    return {"rope_divisors": divisors, "rope_attention_factor": float(rope.get("attention_factor", default))}
+    return {
+        "rope_divisors": divisors,
+        "rope_attention_factor": float(rope.get("attention_factor", default)),
+    }
 
 
 def _longrope(config: Mapping[str, Any], _: float, dim: int) -> dict[str, Any]:
     """LongRoPE (arXiv 2402.13753): a divisor of each frequency, from one of two lists."""
-    rope, original, name = _parameters(config), _original_length(config), f"{_reach(config)}_factor"
+    rope = _parameters(config)
+    original = _original_length(config)
+    name = f"{_reach(config)}_factor"
     divisors = tuple(map(float, rope[name]))
     if len(divisors) != dim // 2:
-        raise UserError(f"{name}: must have {dim // 2} numbers, one a rotary frequency, not {len(divisors)}")
+        raise UserError(
+            f"{name}: must have {dim // 2} numbers, one a rotary frequency, not {len(divisors)}"
+        )
     factor = float(rope.get("factor") or config["max_position_embeddings"] / original)
     default = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    return {"rope_divisors": divisors, "rope_attention_factor": float(rope.get("attention_factor", default))}
+    return {
+        "rope_divisors": divisors,
+        "rope_attention_factor": float(rope.get("attention_factor", default)),
+    }
 
 
 def _between(factor: float, share: float) -> float:

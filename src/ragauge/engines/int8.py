@@ -1,7 +1,8 @@
 """Matrices of 8-bit integers in place of floating-point ones, on a CPU; see docs/precision.md.
 
-A matrix W (out, in) is stored as q = round(W / s), the scale s of each row its largest magnitude over 127. Activations
-have a scale for each token, so that a token's result does not depend on which tokens it is batched with.
+A matrix W (out, in) is stored as q = round(W / s), the scale s of each row its largest magnitude
+over 127. Activations have a scale for each token, so that a token's result does not depend on which
+tokens it is batched with.
 """
 
 from collections.abc import Callable
@@ -19,21 +20,27 @@ from ragauge.engines.quantization import MAX_INT8, MIN_MAGNITUDE, quantize
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError, unknown
 
-FEW_TOKENS = 32  # beyond them, converting a matrix once costs less than multiplying with its integers
+# beyond them, converting a matrix once costs less than multiplying with its integers
+FEW_TOKENS = 32
 QUANTIZED_ROWS = 2048  # at a time, for which quantizing takes copies in fp32
-VECTOR = 32  # elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
-SIZES = (1, MOST_ROWS, MOST_ROWS + 1)  # one number of tokens for each operation that kernels are chosen for
+# elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
+VECTOR = 32
+# one number of tokens for each operation that kernels are chosen for
+SIZES = (1, MOST_ROWS, MOST_ROWS + 1)
 
 
 def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Linear]:
-    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by `weights`. Raises
-    UserError for an unknown value, or 8-bit weights on a device other than a CPU."""
+    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by
+    `weights`. Raises UserError for an unknown value, or 8-bit weights on a device other than a CPU.
+    """
     if weights not in WEIGHTS:
         raise unknown("weights", weights, WEIGHTS)
     if weights == "full":
         return lambda linear: linear
     if device.type != "cpu":
-        raise UserError(f"weights {weights!r} are not available on device {device.type!r}; known there: full")
+        raise UserError(
+            f"weights {weights!r} are not available on device {device.type!r}; known there: full"
+        )
     return int8 if weights == "int8" else int8_weight_only
 
 
@@ -41,7 +48,8 @@ def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Lin
 class Int8Linear(Linear):
     """Integers times integers: weights scaled by row, activations by token.
 
-    Stored in the panels of `compiled.c`, in a layout of torch, or in both, as the kernels for few and many tokens are.
+    Stored in the panels of `compiled.c`, in a layout of torch, or in both, as the kernels for few
+    and many tokens are.
     """
 
     scale: Tensor  # (out,), fp32
@@ -64,7 +72,8 @@ class Int8Linear(Linear):
 
     def by_torch(self, x: Tensor) -> Tensor:
         """The same by torch's operators, whatever the kernels of this process are."""
-        scale = x.abs().amax(1, keepdim=True).float().clamp_min_(MIN_MAGNITUDE).mul_(1 / MAX_INT8)  # of each token
+        # of each token
+        scale = x.abs().amax(1, keepdim=True).float().clamp_min_(MIN_MAGNITUDE).mul_(1 / MAX_INT8)
         if self.layout == "onednn":
             # unsigned, ZERO_POINT above the value; all of them are positive, so that this rounds
             integers = (x * scale.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8)
@@ -83,24 +92,32 @@ class Int8Linear(Linear):
 class Int8WeightOnly(Linear):
     """Floating-point activations times integers scaled by row.
 
-    Few tokens are multiplied in bfloat16 (in float16 where that is the decoder's type) with fp32 sums; for many the
-    matrix is converted to their type.
+    Few tokens are multiplied in bfloat16 (in float16 where that is the decoder's type) with fp32
+    sums; for many the matrix is converted to their type.
     """
 
     scale: Tensor  # (out,), fp32
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        if x.shape[0] <= FEW_TOKENS and self.weight.shape[1] % VECTOR == 0 and self.weight.shape[0] % VECTOR == 0:
+        if (
+            x.shape[0] <= FEW_TOKENS
+            and self.weight.shape[1] % VECTOR == 0
+            and self.weight.shape[0] % VECTOR == 0
+        ):
             dtype = torch.bfloat16 if x.dtype == torch.float32 else x.dtype
-            y = torch._weight_int8pack_mm(x.to(dtype), self.weight, self.scale.to(dtype)).to(x.dtype)
+            y = torch._weight_int8pack_mm(x.to(dtype), self.weight, self.scale.to(dtype)).to(
+                x.dtype
+            )
         else:
             y = kernels.project(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 
 def quantized_rows(linear: Linear) -> Int8Linear:
-    """A linear layer with its weights in 8 bits and a scale for each row, in no kernel's layout yet."""
+    """A linear layer with its weights in 8 bits and a scale for each row, in no kernel's layout
+    yet.
+    """
     if isinstance(linear, Int8Linear):
         return linear
     parts = [quantize(rows) for rows in linear.weight.split(QUANTIZED_ROWS)]
@@ -109,11 +126,16 @@ def quantized_rows(linear: Linear) -> Int8Linear:
 
 
 def int8(linear: Linear, both: bool = False) -> Int8Linear:
-    """A linear layer with weights in 8 bits, for activations in 8 bits; `both`: for torch and for `compiled.c`."""
+    """A linear layer with weights in 8 bits, for activations in 8 bits; `both`: for torch and for
+    `compiled.c`.
+    """
     linear = quantized_rows(linear)
-    weight, scale = linear.weight, linear.scale
+    weight = linear.weight
+    scale = linear.scale
     by_compiled = [kernels.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
-    wanted = both or any(by_compiled) or any(kernels.runs_fused(torch.int8, tokens) for tokens in SIZES)
+    wanted = (
+        both or any(by_compiled) or any(kernels.runs_fused(torch.int8, tokens) for tokens in SIZES)
+    )
     panels = Matrix.of(weight, linear.bias, scale) if wanted else None
     if panels is not None and not both and all(by_compiled):
         integers = panels.tensors[0]
@@ -132,10 +154,14 @@ def int8_weight_only(linear: Linear) -> Int8WeightOnly:
 
 @cache
 def has_onednn() -> bool:
-    """Whether oneDNN's product is here, and exact: without 8-bit dot products, processors saturate sums of two."""
+    """Whether oneDNN's product is here, and exact: without 8-bit dot products, processors saturate
+    sums of two.
+    """
 
     def product(q: Tensor, w: Tensor) -> Tensor:
-        return _multiply_packed((q.int() + ZERO_POINT).to(torch.uint8), _pack(w), torch.ones(len(w)))
+        return _multiply_packed(
+            (q.int() + ZERO_POINT).to(torch.uint8), _pack(w), torch.ones(len(w))
+        )
 
     return _is_exact(product)
 
@@ -146,7 +172,8 @@ def _has_int_mm() -> bool:
 
 
 def _is_exact(product: Callable[[Tensor, Tensor], Tensor]) -> bool:
-    q, w = torch.full((3, 64), MAX_INT8, dtype=torch.int8), torch.full((32, 64), MAX_INT8, dtype=torch.int8)
+    q = torch.full((3, 64), MAX_INT8, dtype=torch.int8)
+    w = torch.full((32, 64), MAX_INT8, dtype=torch.int8)
     w[::2] *= -1
     try:
         return torch.equal(product(q, w), q.float() @ w.float().t())
@@ -158,8 +185,12 @@ def _pack(weight: Tensor) -> Tensor:
     return torch.ops.onednn.qlinear_prepack(weight, None)
 
 
-def _multiply_packed(integers: Tensor, packed: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def _multiply_packed(
+    integers: Tensor, packed: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """(token, in) unsigned, ZERO_POINT above the value -> (token, out), scaled by row."""
     zeros = torch.zeros(len(scale), dtype=torch.int32)
     multiply = torch.ops.onednn.qlinear_pointwise
-    return multiply(integers, 1.0, ZERO_POINT, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], "")
+    return multiply(
+        integers, 1.0, ZERO_POINT, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], ""
+    )

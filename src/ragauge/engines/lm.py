@@ -14,16 +14,21 @@ from ragauge.engines.steps import StepsByCapacity
 
 
 class LM(RecordedEngine):
-    """A decoder with its tokenizer, `weights` and `kv` as of `load_lm`. All calls run in inference mode."""
+    """A decoder with its tokenizer, `weights` and `kv` as of `load_lm`. All calls run in inference
+    mode.
+    """
 
     supported: ClassVar[Capabilities] = DECODING
 
-    def __init__(self, decoder: Decoder, tokenizer: Any = None, weights: str = "full", kv: str = "full") -> None:
+    def __init__(
+        self, decoder: Decoder, tokenizer: Any = None, weights: str = "full", kv: str = "full"
+    ) -> None:
         embedding = decoder.weights.embedding
         super().__init__(decoder.shape, tokenizer, embedding.dtype, embedding.device)
         self.precision = replace(self.precision, weights=weights, kv=kv)
         self.decoder = decoder
-        self.steps = StepsByCapacity(decoder) if self.device.type == "cuda" else None  # decoding as CUDA graphs
+        # decoding as CUDA graphs
+        self.steps = StepsByCapacity(decoder) if self.device.type == "cuda" else None
 
     @property
     def cache_bytes(self) -> int:
@@ -33,7 +38,9 @@ class LM(RecordedEngine):
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         return run(self.decoder, Reading(self.decoder, cache, rows, options).requests())
 
-    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
+    def decode(
+        self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
+    ) -> list[int]:
         if self.steps and cache.plain:
             ids = self.steps.continue_response(cache, ids, position, most, ended)
         return run(self.decoder, decoding(self.decoder, cache, ids, position, most, ended))

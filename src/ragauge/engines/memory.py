@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 import torch
 
-MEMORY_ERRORS = (MemoryError, torch.OutOfMemoryError)  # of allocations inside `unified_memory_errors`
+# of allocations inside `unified_memory_errors`
+MEMORY_ERRORS = (MemoryError, torch.OutOfMemoryError)
 # Of libraries that have no exception of their own for it.
 _MESSAGES = (
     "DefaultCPUAllocator: can't allocate memory",
@@ -24,13 +25,18 @@ _MESSAGES = (
 
 @contextmanager
 def unified_memory_errors() -> Iterator[None]:
-    """Raise MemoryError where an allocation fails in a library that has no exception of its own for that."""
+    """Raise MemoryError where an allocation fails in a library that has no exception of its own for
+    that.
+    """
     try:
         yield
     except MEMORY_ERRORS:
         raise
     except Exception as error:  # ONNX Runtime's are no RuntimeErrors
-        line = next((line for line in str(error).splitlines() if any(text in line for text in _MESSAGES)), None)
+        line = next(
+            (line for line in str(error).splitlines() if any(text in line for text in _MESSAGES)),
+            None,
+        )
         if line is None:
             raise
         raise MemoryError(line.partition("DefaultCPUAllocator: ")[2] or line.strip()) from None

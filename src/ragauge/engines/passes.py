@@ -1,4 +1,6 @@
-"""Rows of tokens through the torch decoder: batched by length, long ones in chunks, attention observed on request."""
+"""Rows of tokens through the torch decoder: batched by length, long ones in chunks, attention
+observed on request.
+"""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ from ragauge.engines.spans import Row, Span
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
 ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
-# the same where the mask is a matrix of its own (head, query, key) in fp32 (ALiBi, rows in place), or windows hide keys
+# the same where the mask is a matrix of its own (head, query, key) in fp32 (ALiBi, rows in place),
+# or windows hide keys
 MASK_CHUNK = 512
 LOGIT_CHUNK = 512  # positions whose vocabulary logits are in memory together
 
@@ -54,7 +57,9 @@ class LogitsRequest:
 Ended = Callable[[Sequence[int]], bool]
 Result = TypeVar("Result")
 Requests = Generator[StatesRequest | LogitsRequest, Tensor, Result]
-"""A call as its requests, one after another; it is sent the result of each before it makes the next."""
+"""A call as its requests, one after another; it is sent the result of each before it makes the
+next.
+"""
 
 
 def run(decoder: Decoder, requests: Requests[Result]) -> Result:
@@ -72,7 +77,12 @@ def run(decoder: Decoder, requests: Requests[Result]) -> Result:
 
 
 def decoding(
-    decoder: Decoder, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
+    decoder: Decoder,
+    cache: KVCache,
+    ids: list[int],
+    position: float,
+    most: int,
+    ended: Ended | None,
 ) -> Requests[list[int]]:
     """The requests of `RecordedEngine.decode`, a token at a time."""
     device = cache.positions.device
@@ -90,44 +100,69 @@ def decoding(
 class Reading:
     """One call of `SpanEngine.extend`, as its `requests`."""
 
-    def __init__(self, decoder: Decoder, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> None:
-        self.decoder, self.cache, self.rows, self.options = decoder, cache, rows, options
+    def __init__(
+        self, decoder: Decoder, cache: KVCache, rows: Sequence[Row], options: CallOptions
+    ) -> None:
+        self.decoder = decoder
+        self.cache = cache
+        self.rows = rows
+        self.options = options
         self.device = cache.positions.device
-        # A row: weight of each key, the mean over layers and heads, summed over the observed queries.
+        # A row: weight of each key, the mean over layers and heads, summed over the observed
+        # queries.
         self._attention = [
-            torch.zeros(row.past_length + len(row.ids), device=self.device) if options.attention else torch.empty(0)
+            torch.zeros(row.past_length + len(row.ids), device=self.device)
+            if options.attention
+            else torch.empty(0)
             for row in rows
         ]
 
     def requests(self) -> Requests[Extension]:
         """Read the rows batch by batch, then make what the options name."""
-        masked = self.decoder.shape.position == "alibi" or any(row.slots is not None for row in self.rows)
+        masked = self.decoder.shape.position == "alibi" or any(
+            row.slots is not None for row in self.rows
+        )
         window = self.decoder.shape.shortest_window
-        masked = masked or (window is not None and max(row.positions[-1] for row in self.rows) >= window)
+        masked = masked or (
+            window is not None and max(row.positions[-1] for row in self.rows) >= window
+        )
         chunk = MASK_CHUNK if masked else ROPE_CHUNK
-        spans, states = [Span(0, 0)] * len(self.rows), [torch.empty(0)] * len(self.rows)
+        spans = [Span(0, 0)] * len(self.rows)
+        states = [torch.empty(0)] * len(self.rows)
         for batch in _batches(self.rows, chunk):
             start = self.cache.length
-            rows, parts = [self.rows[i] for i in batch], list[Tensor]()
+            rows = [self.rows[i] for i in batch]
+            parts = list[Tensor]()
             long = len(batch) == 1 and len(rows[0].ids) > chunk
-            for piece in ([piece] for piece in _chunks(rows[0], self.cache, chunk)) if long else [rows]:
+            for piece in (
+                ([piece] for piece in _chunks(rows[0], self.cache, chunk)) if long else [rows]
+            ):
                 parts.append((yield self.request(piece, batch)))
             together = torch.cat(parts) if long else parts[0]
-            for index, part in zip(batch, together.split([len(self.rows[i].ids) for i in batch]), strict=True):
-                spans[index], states[index] = self.rows[index].written(start), part
+            for index, part in zip(
+                batch, together.split([len(self.rows[i].ids) for i in batch]), strict=True
+            ):
+                spans[index] = self.rows[index].written(start)
+                states[index] = part
                 start += len(part)
         return (yield from self._extension(spans, states))
 
     def request(self, rows: Sequence[Row], batch: Sequence[int]) -> StatesRequest:
-        """The request of one pass over the tokens, packed, of these rows of the call or of a chunk of one."""
-        positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
+        """The request of one pass over the tokens, packed, of these rows of the call or of a chunk
+        of one.
+        """
+        positions = torch.tensor(
+            [p for r in rows for p in r.positions], dtype=torch.float32, device=self.device
+        )
         if rows[0].slots is not None:
             layout = lay_out_in_place(rows, self.cache)
         else:
             layout = (lay_out_tree if self.options.tree else lay_out)(rows, self.cache)
         observe = self._observer(layout, batch) if self.options.attention else None
         if rows[0].states is None:
-            x = self.decoder.embed(torch.tensor([t for r in rows for t in r.ids], device=self.device))
+            x = self.decoder.embed(
+                torch.tensor([t for r in rows for t in r.ids], device=self.device)
+            )
         else:
             x = torch.cat([r.states for r in rows if r.states is not None])
         return StatesRequest(x, Part(positions, self.cache, layout, observe), self.options.layers)
@@ -138,9 +173,13 @@ class Reading:
 
         def observe(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
             for row, index in enumerate(batch):
-                new, past, sums = layout.lengths[row], layout.past[row], self._attention[index]
-                keys, first = new + past, 0
-                if self.options.attention == "last":  # none of a chunk that ends before the row does
+                new = layout.lengths[row]
+                past = layout.past[row]
+                sums = self._attention[index]
+                keys = new + past
+                first = 0
+                # none of a chunk that ends before the row does
+                if self.options.attention == "last":
                     first = new - 1 if keys == len(sums) else new
                 if first < new:
                     part = None if bias is None else bias[row : row + 1, :, first:new, :keys]
@@ -150,18 +189,26 @@ class Reading:
         return observe
 
     def _extension(self, spans: list[Span], states: list[Tensor]) -> Requests[Extension]:
-        options, weights = self.options, self.decoder.weights
+        options = self.options
+        weights = self.decoder.weights
         to_last_layer = options.layers is None or options.layers[1] == self.decoder.shape.layers
         final = [weights.norm(h) for h in states] if to_last_layer else []
         observed = tuple(self._attention) if options.attention else ()
         if options.attention == "all":
-            observed = tuple(total / len(row.ids) for total, row in zip(observed, self.rows, strict=True))
+            observed = tuple(
+                total / len(row.ids) for total, row in zip(observed, self.rows, strict=True)
+            )
         return Extension(
             tuple(spans),
-            (yield LogitsRequest(torch.stack([h[-1] for h in final]))) if options.last_logits else None,
+            (yield LogitsRequest(torch.stack([h[-1] for h in final])))
+            if options.last_logits
+            else None,
             self._logp(final) if options.logp else (),
             observed,
-            tuple(self.decoder.logits(h[list(at)]) for h, at in zip(final, options.logits_at, strict=True))
+            tuple(
+                self.decoder.logits(h[list(at)])
+                for h, at in zip(final, options.logits_at, strict=True)
+            )
             if any(options.logits_at)
             else (),
             tuple(states) if options.layers else (),
@@ -169,22 +216,27 @@ class Reading:
 
     def _logp(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
         before = torch.cat([h[:-1] for h in states]).split(LOGIT_CHUNK)
-        targets = torch.tensor([t for r in self.rows for t in r.ids[1:]], dtype=torch.long, device=self.device)
+        targets = torch.tensor(
+            [t for r in self.rows for t in r.ids[1:]], dtype=torch.long, device=self.device
+        )
         pairs = zip(before, targets.split(LOGIT_CHUNK), strict=True)
         parts = [self.decoder.log_probabilities(h, t) for h, t in pairs]
         return torch.cat(parts).split([len(r.ids) - 1 for r in self.rows])
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None, before: int) -> Tensor:
-    """Weights (key,) of queries (head, query, dim), the first with `before` keys before its own, on keys (kv_head, key,
-    dim): the mean over heads, the sum over queries."""
+    """Weights (key,) of queries (head, query, dim), the first with `before` keys before its own, on
+    keys (kv_head, key, dim): the mean over heads, the sum over queries.
+    """
     raw = scores(q[None], k[None], bias)[0]
     causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=raw.device).tril(before)
     return raw.masked_fill(~causal, float("-inf")).softmax(-1).mean(0).sum(0)
 
 
 def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
-    """Row indices by passes: similar lengths together, up to BATCH_TOKENS a pass; long rows and rows in place alone."""
+    """Row indices by passes: similar lengths together, up to BATCH_TOKENS a pass; long rows and
+    rows in place alone.
+    """
     budget = min(BATCH_TOKENS, chunk)
     if any(row.slots is not None for row in rows):
         yield from ([index] for index in range(len(rows)))

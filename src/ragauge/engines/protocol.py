@@ -1,7 +1,8 @@
-"""The interface of engines, in levels: of text, of spans, of servers; importing it imports no torch.
+"""The interface of engines, in levels: of text, of spans, of servers; importing it imports no
+torch.
 
-A method states the capabilities that it requires (`Method.required`), an engine those that it has (`capabilities`);
-`mismatch` compares them before anything runs.
+A method states the capabilities that it requires (`Method.required`), an engine those that it has
+(`capabilities`); `mismatch` compares them before anything runs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Capability(Enum):
 
 Capabilities = frozenset[Capability]
 
-ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # what every method needs to answer
+# what every method needs to answer
+ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})
 SERVED: Capabilities = ANSWERING | {Capability.SERVER}
 DECODING: Capabilities = ANSWERING | {Capability.SPANS, Capability.FULL_ATTENTION}
 
@@ -56,7 +58,10 @@ def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
 
 def describe(capabilities: Capabilities) -> str:
     """Capabilities that methods may require, in words."""
-    return " and ".join(c.value for c in Capability if c in capabilities - {Capability.SERVER}) or "none of these"
+    return (
+        " and ".join(c.value for c in Capability if c in capabilities - {Capability.SERVER})
+        or "none of these"
+    )
 
 
 class EngineLostError(UserError):
@@ -78,7 +83,8 @@ class Response:
     """The tokens that an engine generated after a prompt."""
 
     ids: list[int]
-    token_s: tuple[float, ...] = ()  # seconds from the request until each token was known, where the engine times them
+    # seconds from the request until each token was known, where the engine times them
+    token_s: tuple[float, ...] = ()
 
 
 class ExtendOptions(TypedDict, total=False):
@@ -89,13 +95,16 @@ class ExtendOptions(TypedDict, total=False):
     parallel: bool  # the rows are independent paths
     last_logits: bool  # return the logits of each row's last token
     logp: bool  # return the log-probability of each row's tokens after its first
-    logits_at: Sequence[Sequence[int]]  # return the logits of these tokens of each row, counted from 0
-    attention: Observed | None  # return how much all tokens of a row, or its last one, attend to each key
-    # Attend over the cache in place, rows side by side under a mask, instead of gathering each row's keys: for rows
-    # that share a long past. Same result; attention weights are not available.
+    # return the logits of these tokens of each row, counted from 0
+    logits_at: Sequence[Sequence[int]]
+    # return how much all tokens of a row, or its last one, attend to each key
+    attention: Observed | None
+    # Attend over the cache in place, rows side by side under a mask, instead of gathering each
+    # row's keys: for rows that share a long past. Same result; attention weights are not available.
     tree: bool
-    # Read through the layers from the first to before the last of these alone; None: all of them. The slots' keys and
-    # values of other layers stay as they are. `Row.states` goes on from such a call.
+    # Read through the layers from the first to before the last of these alone; None: all of them.
+    # The slots' keys and values of other layers stay as they are. `Row.states` goes on from such a
+    # call.
     layers: tuple[int, int] | None
 
 
@@ -106,16 +115,21 @@ class Extension:
     spans: tuple[Span, ...]  # where each row's tokens are in the cache
     last_logits: Tensor | None = None  # (row, vocab)
     logp: tuple[Tensor, ...] = ()  # a row: log P(token j | before) for j >= 1: (token - 1,), fp32
-    attention: tuple[Tensor, ...] = ()  # a row: mean weight of each key over layers, heads and observed queries: (key,)
+    # a row: mean weight of each key over layers, heads and observed queries: (key,)
+    attention: tuple[Tensor, ...] = ()
     logits: tuple[Tensor, ...] = ()  # a row: of the tokens in `logits_at`: (token, vocab)
-    states: tuple[Tensor, ...] = ()  # a row, where `layers` is given: states after the last of them (token, d_model)
+    # a row, where `layers` is given: states after the last of them (token, d_model)
+    states: tuple[Tensor, ...] = ()
 
 
 class Engine(Protocol):
-    """The text level, of every engine: prompts in, tokens and times out. Calls are recorded while `tracing`."""
+    """The text level, of every engine: prompts in, tokens and times out. Calls are recorded while
+    `tracing`.
+    """
 
     tokenizer: Any  # of transformers' interface; None: the engine knows token ids alone
-    first_token_at: float | None  # time.perf_counter() when the last response's first token was known
+    # time.perf_counter() when the last response's first token was known
+    first_token_at: float | None
     peak_cache_bytes: int  # of keys and values, since tracing began; 0 if the engine does not say
     cut: bool  # the last response ended because the context did, not at its own end or its limit
 
@@ -127,7 +141,9 @@ class Engine(Protocol):
         """Tokens that prompt and response may have together."""
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
-        """Read a prompt and generate after it, greedily; raises UserError if it is longer than the context."""
+        """Read a prompt and generate after it, greedily; raises UserError if it is longer than the
+        context.
+        """
 
     def tracing(self) -> AbstractContextManager[Trace]:
         """Record every call made inside the block into the list it yields."""
@@ -144,14 +160,19 @@ class RemoteEngine(Engine, Protocol):
     nonce: Callable[[], str]  # what stands in front of a prompt
 
     def for_thread(self, turn: Lock, concurrency: int) -> RemoteEngine:
-        """An engine for one of `concurrency` threads. The threads hold `turn` except while they wait for the server."""
+        """An engine for one of `concurrency` threads. The threads hold `turn` except while they
+        wait for the server.
+        """
 
 
 class SpanEngine(Engine, Protocol):
-    """The level of engines with `Capability.SPANS`: rows of tokens that attend to chosen spans of key-value caches."""
+    """The level of engines with `Capability.SPANS`: rows of tokens that attend to chosen spans of
+    key-value caches.
+    """
 
     shape: Shape
-    token_at: list[float]  # time.perf_counter() when each of the last response's tokens was known; may be empty
+    # time.perf_counter() when each of the last response's tokens was known; may be empty
+    token_at: list[float]
 
     @property
     def cache_bytes(self) -> int:
@@ -169,22 +190,33 @@ class SpanEngine(Engine, Protocol):
     def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
         """A cache of the spans' tokens side by side, with room for `extra` more."""
 
-    def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
-        """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
+    def extend(
+        self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]
+    ) -> Extension:
+        """Read the rows' tokens, each row attending to its past spans and to itself, into the
+        cache.
 
-        Raises ValueError for arguments that exclude each other: `tree` or rows in place with `attention`, logits of
-        layers that end before the last, slots that are neither in the row's past nor the next free ones; UserError for
-        a row that is empty or ends beyond the model's context.
+        Raises ValueError for arguments that exclude each other: `tree` or rows in place with
+        `attention`, logits of layers that end before the last, slots that are neither in the row's
+        past nor the next free ones; UserError for a row that is empty or ends beyond the model's
+        context.
         """
 
-    def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
-        """Greedy continuation of everything in the cache from the logits (vocab,) of the first new token. It stands at
-        `position`, later ones follow by one each. An end-of-text id is left out of the ids, a token that completes a
-        stop string is included."""
+    def generate(
+        self, cache: KVCache, logits: Tensor, position: float, limits: Limits
+    ) -> list[int]:
+        """Greedy continuation of everything in the cache from the logits (vocab,) of the first new
+        token. It stands at `position`, later ones follow by one each. An end-of-text id is left out
+        of the ids, a token that completes a stop string is included.
+        """
 
-    def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
-        """A response whose tokens `choose` returns one by one, given those so far; it ends where `generate` would.
-        `position` is the largest that the first token has anywhere; the context ends the response, too."""
+    def generate_by(
+        self, choose: Callable[[list[int]], int], position: float, limits: Limits
+    ) -> list[int]:
+        """A response whose tokens `choose` returns one by one, given those so far; it ends where
+        `generate` would. `position` is the largest that the first token has anywhere; the context
+        ends the response, too.
+        """
 
 
 class Traced:
@@ -193,11 +225,14 @@ class Traced:
     _trace: Trace | None = None
 
     def synchronize(self) -> None:
-        """Wait until the device has finished its work; does nothing if calls return with their results."""
+        """Wait until the device has finished its work; does nothing if calls return with their
+        results.
+        """
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
-        outer, self._trace = self._trace, []
+        outer = self._trace
+        self._trace = []
         try:
             yield self._trace
         finally:

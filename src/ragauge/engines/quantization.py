@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 
 MAX_INT8 = 127  # -128 is not used, so that a vector and its negative round alike
-MIN_MAGNITUDE = 1e-20  # a vector's largest magnitude is at least this, so that nothing is divided by zero
+# a vector's largest magnitude is at least this, so that nothing is divided by zero
+MIN_MAGNITUDE = 1e-20
 
 
 def quantize(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors (..., dim) -> 8-bit integers (..., dim) and the fp32 scales (..., 1) to multiply them with."""
+    """Vectors (..., dim) -> 8-bit integers (..., dim) and the fp32 scales (..., 1) to multiply them
+    with.
+    """
     values = values.float()
     scale = values.abs().amax(-1, keepdim=True).clamp_min_(MIN_MAGNITUDE).mul_(1 / MAX_INT8)
     return (values / scale).round_().to(torch.int8), scale
@@ -19,11 +22,13 @@ def quantize(values: Tensor) -> tuple[Tensor, Tensor]:
 class Int8Slots:
     """Keys or values (kv_head, slot, dim) in 8 bits, with a scale for each head and slot.
 
-    Writing quantizes, reading returns a tensor in `dtype`. Slots that move from one cache to another are copied as
-    stored (`storage`), so that they are quantized once.
+    Writing quantizes, reading returns a tensor in `dtype`. Slots that move from one cache to
+    another are copied as stored (`storage`), so that they are quantized once.
     """
 
-    def __init__(self, heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.dtype = dtype
         self.storage = (
             torch.empty(heads, slots, dim, dtype=torch.int8, device=device),

@@ -1,4 +1,6 @@
-"""What engines with key-value caches share: calls are checked and traced; offline ones can be stored on disk."""
+"""What engines with key-value caches share: calls are checked and traced; offline ones can be
+stored on disk.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
 from ragauge.engines.passes import CallOptions, Ended
-from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, Response, Traced, read_and_generate
+from ragauge.engines.protocol import (
+    Capabilities,
+    Capability,
+    Extension,
+    Limits,
+    Response,
+    Traced,
+    read_and_generate,
+)
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.steps import CAPTURING
 from ragauge.errors import UserError
@@ -38,8 +48,13 @@ class RecordedEngine(Traced, ABC):
     supported: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.FULL_ATTENTION})
     timed: ClassVar[bool] = True  # calls take time; those of shapes alone do not
 
-    def __init__(self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device) -> None:
-        self.shape, self.tokenizer, self.dtype, self.device = shape, tokenizer, dtype, device
+    def __init__(
+        self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.shape = shape
+        self.tokenizer = tokenizer
+        self.dtype = dtype
+        self.device = device
         self.max_context = shape.max_context
         self.token_at: list[float] = []  # see `SpanEngine.token_at`
         self.first_token_at: float | None = None
@@ -49,18 +64,24 @@ class RecordedEngine(Traced, ABC):
         self.documents: DocumentStore | None = None  # stores the results of offline calls
         self.finder: RecordedEngine | None = None  # see `SpanEngine.finder`
         self.template: str | None = None
-        self._answering: RecordedEngine | None = None  # of a finder: the engine whose traces record its calls
+        # of a finder: the engine whose traces record its calls
+        self._answering: RecordedEngine | None = None
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
-        self._counting = Lock()  # neighbours that are read ahead add caches from a thread of their own
+        # neighbours that are read ahead add caches from a thread of their own
+        self._counting = Lock()
 
     @abstractmethod
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         """Read the rows into the cache, which has room for them, and return what the options name."""
 
     @abstractmethod
-    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
-        """The response from `position` on that continues `ids`, whose last token is not in the cache yet. `ended` is
-        called after each token, true where the response ends; None: at `most` tokens."""
+    def decode(
+        self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
+    ) -> list[int]:
+        """The response from `position` on that continues `ids`, whose last token is not in the
+        cache yet. `ended` is called after each token, true where the response ends; None: at `most`
+        tokens.
+        """
 
     @property
     def capabilities(self) -> Capabilities:
@@ -72,28 +93,49 @@ class RecordedEngine(Traced, ABC):
         return read_and_generate(self, prompt, limits)
 
     def set_finder(self, finder: RecordedEngine | None, template: str | None = None) -> None:
-        """Let another decoder find evidence: its calls and caches count in this one's traces and bytes; None: itself.
-        Requests to it have a `template`; None: that of the prompts. Raises UserError if its vocabulary differs, so that
-        a prompt's tokens would be different text to it; tokens that one of the two has in addition do not matter."""
+        """Let another decoder find evidence: its calls and caches count in this one's traces and
+        bytes; None: itself. Requests to it have a `template`; None: that of the prompts. Raises
+        UserError if its vocabulary differs, so that a prompt's tokens would be different text to
+        it; tokens that one of the two has in addition do not matter.
+        """
         if finder is not None:
-            first, second = finder.tokenizer.get_vocab(), self.tokenizer.get_vocab()
+            first = finder.tokenizer.get_vocab()
+            second = self.tokenizer.get_vocab()
             added = {*finder.tokenizer.get_added_vocab(), *self.tokenizer.get_added_vocab()}
-            if any(second.get(token, n) != n for token, n in first.items()) or {*first} - added != {*second} - added:
-                raise UserError("the model that finds evidence and the one that answers have different vocabularies")
-            finder._answering, finder.template = self, template
-        self.finder, self.template = finder, None
+            if (
+                any(second.get(token, n) != n for token, n in first.items())
+                or {*first} - added != {*second} - added
+            ):
+                raise UserError(
+                    "the model that finds evidence and the one that answers have different vocabularies"
+                )
+            finder._answering = self
+            finder.template = template
+        self.finder = finder
+        self.template = None
 
     @torch.inference_mode()
-    def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
+    def extend(
+        self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]
+    ) -> Extension:
         call_options = CallOptions(**options)
         self._check(cache, rows, call_options)
         recomputed = [slot for row in rows for slot in row.recomputed]
         cache.reserve(sum(len(r.ids) for r in rows) - len(recomputed))
         if recomputed:  # one span: forgetting thousands of slots one by one would be quadratic
             cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
-        o, in_place = call_options, any(row.slots is not None for row in rows)
-        # a store has a cache's new content and log-probabilities, no other result, nor what a watch is shown
-        other = in_place or o.last_logits or o.logits_at or o.attention or o.layers or cache.watch is not None
+        o = call_options
+        in_place = any(row.slots is not None for row in rows)
+        # a store has a cache's new content and log-probabilities, no other result, nor what a watch
+        # is shown
+        other = (
+            in_place
+            or o.last_logits
+            or o.logits_at
+            or o.attention
+            or o.layers
+            or cache.watch is not None
+        )
         storable = o.offline and not other
         if self.documents and storable:
             return self._extend_stored(self.documents, cache, rows, call_options)
@@ -103,22 +145,31 @@ class RecordedEngine(Traced, ABC):
         return extension
 
     @torch.inference_mode()
-    def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
+    def generate(
+        self, cache: KVCache, logits: Tensor, position: float, limits: Limits
+    ) -> list[int]:
         cache.reserve(limits.max_new_tokens)
-        past, ids = cache.length, [int(logits.argmax())]
+        past = cache.length
+        ids = [int(logits.argmax())]
         most = self._begin_response(position, limits)
         # A fixed number of tokens on a GPU is not watched: the host waits once, for all of them.
         watched = self.timed and not (limits.ignore_stop and self.device.type == "cuda")
         if len(ids) < most and not self._ended(ids, limits):
-            ids = self.decode(cache, ids, position, most, partial(self._ended, limits=limits) if watched else None)
+            ids = self.decode(
+                cache, ids, position, most, partial(self._ended, limits=limits) if watched else None
+            )
         ids = self._end_response(ids, most, limits)
         if steps := cache.length - past:
             assert self.first_token_at is not None
-            self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), self.first_token_at)
+            self._finish(
+                Call("decode", (1,), (past,), logits=(1,), steps=steps), self.first_token_at
+            )
         return ids
 
     @torch.inference_mode()
-    def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
+    def generate_by(
+        self, choose: Callable[[list[int]], int], position: float, limits: Limits
+    ) -> list[int]:
         ids = [choose([])]
         most = self._begin_response(position, limits)
         while len(ids) < most and not self._ended(ids, limits):
@@ -135,7 +186,9 @@ class RecordedEngine(Traced, ABC):
     def _end_response(self, ids: list[int], most: int, limits: Limits) -> list[int]:
         """The response without an end-of-text id; `cut` says whether only the context ended it."""
         self._record_token_times(ids)
-        self.cut = self.timed and len(ids) >= most < limits.max_new_tokens and not self._ended(ids, limits)
+        self.cut = (
+            self.timed and len(ids) >= most < limits.max_new_tokens and not self._ended(ids, limits)
+        )
         return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
 
     def _ended(self, ids: Sequence[int], limits: Limits) -> bool:
@@ -191,7 +244,9 @@ class RecordedEngine(Traced, ABC):
     def _finish(self, call: Call, started: float) -> None:
         if (self._answering or self)._trace is not None:
             self.synchronize()
-            self._record(replace(call, seconds=time.perf_counter() - started) if self.timed else call)
+            self._record(
+                replace(call, seconds=time.perf_counter() - started) if self.timed else call
+            )
 
     def _record(self, call: Call) -> None:
         engine = self._answering or self
@@ -222,7 +277,9 @@ class RecordedEngine(Traced, ABC):
             raise ValueError("logits need the last layer")
         in_place = any(row.slots is not None for row in rows)
         if in_place and (options.attention or options.tree or cache.head_positions is not None):
-            raise ValueError("rows in place cannot be a tree, be observed, or go to a cache with slots by head")
+            raise ValueError(
+                "rows in place cannot be a tree, be observed, or go to a cache with slots by head"
+            )
         for row in rows:
             if row.slots is not None and list(row.positions) != sorted(row.positions):
                 raise ValueError("positions of a row in place must ascend")

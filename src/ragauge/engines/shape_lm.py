@@ -19,13 +19,16 @@ FULL_PRECISION = Precision()
 class ShapeLM(RecordedEngine):
     """Every score is zero, every token 0.
 
-    Observed attention decreases along the prompt, so steeply that each document outweighs all later ones together:
-    attention sort then never converges early, and its trace has all rounds, as on almost every real prompt.
+    Observed attention decreases along the prompt, so steeply that each document outweighs all later
+    ones together: attention sort then never converges early, and its trace has all rounds, as on
+    almost every real prompt.
     """
 
     timed: ClassVar[bool] = False
 
-    def __init__(self, shape: Shape, tokenizer: Any = None, precision: Precision = FULL_PRECISION) -> None:
+    def __init__(
+        self, shape: Shape, tokenizer: Any = None, precision: Precision = FULL_PRECISION
+    ) -> None:
         super().__init__(shape, tokenizer, getattr(torch, precision.dtype), torch.device("meta"))
         self.precision = precision
 
@@ -38,15 +41,24 @@ class ShapeLM(RecordedEngine):
             tuple(spans),
             torch.zeros(len(rows), 1) if options.last_logits else None,
             tuple(torch.zeros(len(r.ids) - 1) for r in rows) if options.logp else (),
-            # each entry more than all that follow it; in fp64, in which that holds for about 900 keys
-            tuple(0.45 ** torch.arange(r.past_length + len(r.ids), dtype=torch.float64) for r in rows)
+            # each entry more than all that follow it; in fp64, in which that holds for about 900
+            # keys
+            tuple(
+                0.45 ** torch.arange(r.past_length + len(r.ids), dtype=torch.float64) for r in rows
+            )
             if options.attention
             else (),
-            tuple(torch.zeros(len(at), 1) for at in options.logits_at) if any(options.logits_at) else (),
-            tuple(torch.empty(len(r.ids), self.shape.d_model, device="meta") for r in rows) if options.layers else (),
+            tuple(torch.zeros(len(at), 1) for at in options.logits_at)
+            if any(options.logits_at)
+            else (),
+            tuple(torch.empty(len(r.ids), self.shape.d_model, device="meta") for r in rows)
+            if options.layers
+            else (),
         )
 
-    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
+    def decode(
+        self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
+    ) -> list[int]:
         """See `RecordedEngine.decode`: nothing ends a response before `most` tokens."""
         cache.length += most - len(ids)
         return [*ids, *[0] * (most - len(ids))]

@@ -24,16 +24,19 @@ class Span(NamedTuple):
 class Row:
     """Tokens of one path and the cached spans that they attend to besides themselves.
 
-    With `slots` the tokens are written in place: each token's keys and values go to its slot, which either holds a
-    token of `past` that is being recomputed or is the next free one. Other slots are unchanged. A token attends to the
-    slots of `past` and of the row whose position is at most its own. Such rows are read one after another.
+    With `slots` the tokens are written in place: each token's keys and values go to its slot, which
+    either holds a token of `past` that is being recomputed or is the next free one. Other slots are
+    unchanged. A token attends to the slots of `past` and of the row whose position is at most its
+    own. Such rows are read one after another.
     """
 
     ids: Sequence[int]
     positions: Sequence[float]  # one a token, real-valued; ascending where `slots` are given
     past: tuple[Span, ...] = ()
-    slots: Sequence[int] | None = None  # one a token; None: the next free ones, causally in their order
-    states: Tensor | None = None  # (token, d_model) hidden states to go on from; None: the tokens' embeddings
+    # one a token; None: the next free ones, causally in their order
+    slots: Sequence[int] | None = None
+    # (token, d_model) hidden states to go on from; None: the tokens' embeddings
+    states: Tensor | None = None
 
     @property
     def past_length(self) -> int:
@@ -43,10 +46,16 @@ class Row:
     @property
     def recomputed(self) -> list[int]:
         """The slots of `past` that the row writes again."""
-        return [slot for slot in self.slots or () if any(span.start <= slot < span.stop for span in self.past)]
+        return [
+            slot
+            for slot in self.slots or ()
+            if any(span.start <= slot < span.stop for span in self.past)
+        ]
 
     def written(self, start: int) -> Span:
-        """The span of the row's tokens once they are read; those without slots of their own go to `start` and on."""
+        """The span of the row's tokens once they are read; those without slots of their own go to
+        `start` and on.
+        """
         if self.slots is None:
             return Span(start, start + len(self.ids))
         return Span(min(self.slots), max(self.slots) + 1)

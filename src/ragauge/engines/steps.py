@@ -1,7 +1,9 @@
-"""Decoding in steps of one shape, at one place in memory: what a CUDA graph needs to be replayed token after token.
+"""Decoding in steps of one shape, at one place in memory: what a CUDA graph needs to be replayed
+token after token.
 
-Decoding one token with a small decoder launches hundreds of kernels, and launching them takes longer than running them.
-See docs/latency-protocol.md. Off CUDA a step runs eagerly, which tests use to compare it with `LM.generate`'s own step.
+Decoding one token with a small decoder launches hundreds of kernels, and launching them takes
+longer than running them. See docs/latency-protocol.md. Off CUDA a step runs eagerly, which tests
+use to compare it with `LM.generate`'s own step.
 """
 
 import logging
@@ -20,7 +22,8 @@ from ragauge.errors import in_one_line
 
 logger = logging.getLogger(__name__)
 
-CAPACITY_STEP = 1024  # capacities are multiples of this: a prompt a little longer needs no other graph
+# capacities are multiples of this: a prompt a little longer needs no other graph
+CAPACITY_STEP = 1024
 MAX_GRAPHS = 4  # one for each capacity; each has a cache of its size
 CAPTURING = Lock()  # waiting for the whole device, in any thread, would break a capture
 WARM_UP = 3  # steps before a capture, in which libraries choose kernels and take their workspaces
@@ -31,7 +34,8 @@ class FixedSteps:
 
     def __init__(self, decoder: Decoder, capacity: int) -> None:
         embedding = decoder.weights.embedding
-        self.decoder, self.device = decoder, embedding.device
+        self.decoder = decoder
+        self.device = embedding.device
         self.cache = KVCache(decoder.shape, capacity, embedding.dtype, self.device)
         self._slots = torch.arange(capacity, device=self.device)
         self._token = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -59,8 +63,12 @@ class FixedSteps:
     def _step(self) -> None:
         length = self.cache.length
         mask = (self._slots <= self._slot)[None, None, None]
-        layout = Layout(self.cache.capacity - 1, (1,), (self.cache.capacity - 1,), mask=mask, slots=self._slot)
-        states = self.decoder.read(self.decoder.embed(self._token), [Part(self._position, self.cache, layout)])
+        layout = Layout(
+            self.cache.capacity - 1, (1,), (self.cache.capacity - 1,), mask=mask, slots=self._slot
+        )
+        states = self.decoder.read(
+            self.decoder.embed(self._token), [Part(self._position, self.cache, layout)]
+        )
         self._token.copy_(self.decoder.logits(self.decoder.weights.norm(states)).argmax(-1))
         self._slot += 1
         self._position += 1
@@ -86,7 +94,8 @@ class StepsByCapacity:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._by_capacity: dict[int, FixedSteps] = {}
-        self.fallback: str | None = None  # why steps cannot be captured; None: they can, or none were needed
+        # why steps cannot be captured; None: they can, or none were needed
+        self.fallback: str | None = None
 
     @property
     def bytes(self) -> int:
@@ -96,8 +105,11 @@ class StepsByCapacity:
     def continue_response(
         self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
     ) -> list[int]:
-        """`RecordedEngine.decode`; reads nothing if steps cannot be captured, waits once for all without `ended`."""
-        past, count = cache.length, most - len(ids)
+        """`RecordedEngine.decode`; reads nothing if steps cannot be captured, waits once for all
+        without `ended`.
+        """
+        past = cache.length
+        count = most - len(ids)
         steps = self._steps(past + count)
         if steps is None:
             return ids
@@ -112,7 +124,9 @@ class StepsByCapacity:
         return [*ids, *more]
 
     def _steps(self, tokens: int) -> FixedSteps | None:
-        """Steps with room for this many tokens, captured now if they are new; None if the device cannot do that."""
+        """Steps with room for this many tokens, captured now if they are new; None if the device
+        cannot do that.
+        """
         if self.fallback is not None:
             return None
         capacity = -(-tokens // CAPACITY_STEP) * CAPACITY_STEP

@@ -1,4 +1,6 @@
-"""Keys and values of documents that are used repeatedly, stored by offline calls; see docs/document-store.md."""
+"""Keys and values of documents that are used repeatedly, stored by offline calls; see
+docs/document-store.md.
+"""
 
 import hashlib
 import json
@@ -28,7 +30,8 @@ from ragauge.io.files import is_shared
 log = logging.getLogger(__name__)
 
 FILE_NAME = re.compile(r"[0-9a-f]{64}(\.kv|\.[0-9a-f]+\.partial)")  # of files that a store made
-# A process fills this part of the remaining room before it measures the folder again; one may run on each core.
+# A process fills this part of the remaining room before it measures the folder again; one may run
+# on each core.
 RESERVED_SHARE = max(4, os.cpu_count() or 4)
 CHECKSUM_BYTES = 8  # at the beginning of a file; a safetensors file follows
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I8": torch.int8}
@@ -45,23 +48,32 @@ class Entry:
 
 
 class DocumentStore:
-    """A folder of entries, bounded in size, that any number of processes share; the least recently used go first."""
+    """A folder of entries, bounded in size, that any number of processes share; the least recently
+    used go first.
+    """
 
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
-        """`decoder` has all that changes its results: weights, dtype, device, code, kernels; torch's version and number
-        of threads are added here. Raises UserError if the folder cannot be made."""
-        self.folder, self.max_bytes = folder, max_bytes
+        """`decoder` has all that changes its results: weights, dtype, device, code, kernels;
+        torch's version and number of threads are added here. Raises UserError if the folder cannot
+        be made.
+        """
+        self.folder = folder
+        self.max_bytes = max_bytes
         self.decoder = f"{decoder} {torch.__version__} {torch.get_num_threads()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder}: documents cannot be stored there: {error.strerror or error}") from error
+            raise UserError(
+                f"{folder}: documents cannot be stored there: {error.strerror or error}"
+            ) from error
         self._shared = is_shared(folder)
         self._room = 0  # bytes that may be saved before the folder is measured again
 
     def key(self, cache: KVCache, rows: Sequence[Row], tree: bool = False) -> str | None:
-        """The name of what a call on `rows` would add to the cache; None where their past has no name. Which rows are
-        read together, and whether as a tree, is part of the name: both affect rounding."""
+        """The name of what a call on `rows` would add to the cache; None where their past has no
+        name. Which rows are read together, and whether as a tree, is part of the name: both affect
+        rounding.
+        """
         total = hashlib.sha256(f"{self.decoder} {tree}".encode())
         for row in rows:
             past = cache.contents(row.past)
@@ -70,16 +82,20 @@ class DocumentStore:
             total.update(json.dumps([list(row.ids), list(row.positions), past]).encode())
         return total.hexdigest()
 
-    def load(self, key: str, cache: KVCache, *, logp: bool) -> tuple[Extension, float, float] | None:
+    def load(
+        self, key: str, cache: KVCache, *, logp: bool
+    ) -> tuple[Extension, float, float] | None:
         """Append an entry to the cache; None if there is none, or it lacks the log-probabilities.
 
-        Returns: (the call's result, seconds that it took when it was computed, seconds that loading it took now).
+        Returns: (the call's result, seconds that it took when it was computed, seconds that loading
+        it took now).
         """
         started = time.perf_counter()
         entry = self._get(key)
         if entry is None or (logp and not entry.logp):
             return None
-        start, positions = cache.length, entry.tensors["positions"]
+        start = cache.length
+        positions = entry.tensors["positions"]
         cache.reserve(len(positions))
         cache.length += len(positions)
         for name, tensor in cache.tensors():
@@ -91,21 +107,33 @@ class DocumentStore:
         values = () if scores is None else scores.split([len(s) - 1 for s in spans])
         return Extension(spans, logp=values), entry.seconds, time.perf_counter() - started
 
-    def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
+    def save(
+        self,
+        key: str,
+        cache: KVCache,
+        spans: Sequence[Span],
+        logp: Sequence[Tensor],
+        seconds: float,
+    ) -> None:
         """Store what a call added: `spans`, which lie side by side at the end of the cache."""
         cache.name_spans(spans, key)
-        first, last = min(spans).start, max(spans).stop
+        first = min(spans).start
+        last = max(spans).stop
         tensors = {name: tensor[:, first:last].contiguous() for name, tensor in cache.tensors()}
         tensors["positions"] = cache.positions[first:last].contiguous()
         if logp:
             tensors["logp"] = torch.cat(list(logp))
-        self._put(key, Entry(tensors, [(s.start - first, s.stop - first) for s in spans], seconds, bool(logp)))
+        self._put(
+            key,
+            Entry(tensors, [(s.start - first, s.stop - first) for s in spans], seconds, bool(logp)),
+        )
 
     def _get(self, key: str) -> Entry | None:
         path = self.folder / f"{key}.kv"
         try:
             entry = read_entry(path, mapped=not self._shared)
-            with suppress(FileNotFoundError):  # another process removed it meanwhile; what was read stays
+            # another process removed it meanwhile; what was read stays
+            with suppress(FileNotFoundError):
                 os.utime(path)  # used just now
             return entry
         except FileNotFoundError:
@@ -131,7 +159,8 @@ class DocumentStore:
                 self._evict()
         except OSError as error:
             draft.unlink(missing_ok=True)
-            log.warning("%s: not stored (%s)", path, str(error))  # the error itself would hold the cache
+            # the error itself would hold the cache
+            log.warning("%s: not stored (%s)", path, str(error))
 
     def _evict(self) -> None:
         entries = []
@@ -152,13 +181,16 @@ class MemoryStore(DocumentStore):
     """The same in the memory of this process."""
 
     def __init__(self, decoder: str, max_bytes: int) -> None:
-        self.decoder, self.max_bytes = decoder, max_bytes
+        self.decoder = decoder
+        self.max_bytes = max_bytes
         self._entries: OrderedDict[str, Entry] = OrderedDict()  # the least recently used first
 
     @property
     def bytes(self) -> int:
         """Of all entries."""
-        return sum(tensor.nbytes for entry in self._entries.values() for tensor in entry.tensors.values())
+        return sum(
+            tensor.nbytes for entry in self._entries.values() for tensor in entry.tensors.values()
+        )
 
     def _get(self, key: str) -> Entry | None:
         if key in self._entries:
@@ -173,8 +205,14 @@ class MemoryStore(DocumentStore):
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The entries of a store and the unfinished files of killed processes, without the folder's other files."""
-    return [path for path in folder.iterdir() if FILE_NAME.fullmatch(path.name)] if folder.is_dir() else []
+    """The entries of a store and the unfinished files of killed processes, without the folder's
+    other files.
+    """
+    return (
+        [path for path in folder.iterdir() if FILE_NAME.fullmatch(path.name)]
+        if folder.is_dir()
+        else []
+    )
 
 
 def damage(path: Path) -> str:
@@ -187,8 +225,10 @@ def damage(path: Path) -> str:
 
 
 def read_entry(path: Path, mapped: bool) -> Entry:
-    """An entry of a folder; raises FileNotFoundError if there is none, ValueError if it is not what was written. A file
-    that other machines share is not `mapped` into memory: a page that one of them removed would end the process."""
+    """An entry of a folder; raises FileNotFoundError if there is none, ValueError if it is not what
+    was written. A file that other machines share is not `mapped` into memory: a page that one of
+    them removed would end the process.
+    """
     if path.stat().st_size <= 2 * CHECKSUM_BYTES:
         raise ValueError("truncated")
     content = np.memmap(path, np.uint8, "c") if mapped else np.fromfile(path, np.uint8)
@@ -203,11 +243,17 @@ def read_entry(path: Path, mapped: bool) -> Entry:
         name: data[slice(*about["data_offsets"])].view(DTYPES[about["dtype"]]).view(about["shape"])
         for name, about in header.items()
     }
-    return Entry(tensors, [(start, stop) for start, stop in facts["spans"]], facts["seconds"], facts["logp"])
+    return Entry(
+        tensors, [(start, stop) for start, stop in facts["spans"]], facts["seconds"], facts["logp"]
+    )
 
 
 def _checksum(body: np.ndarray) -> bytes:
-    """Of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than this."""
+    """Of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than
+    this.
+    """
     words = len(body) // 8 * 8
-    total = zlib.crc32(body[words:].tobytes()) + int(np.add.reduce(body[:words].view(np.uint64), dtype=np.uint64))
+    total = zlib.crc32(body[words:].tobytes()) + int(
+        np.add.reduce(body[:words].view(np.uint64), dtype=np.uint64)
+    )
     return (total % (1 << 64)).to_bytes(CHECKSUM_BYTES, "little")

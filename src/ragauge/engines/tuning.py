@@ -1,7 +1,8 @@
-"""Which kernels and which data type are fastest on this machine: every kernel is timed once, and the times stored.
+"""Which kernels and which data type are fastest on this machine: every kernel is timed once, and
+the times stored.
 
-See docs/precision.md. Candidates take turns, and the least time of each counts: others' work on the machine only ever
-adds to a time.
+See docs/precision.md. Candidates take turns, and the least time of each counts: others' work on the
+machine only ever adds to a time.
 """
 
 import json
@@ -35,45 +36,66 @@ from ragauge.io import progress
 from ragauge.io.files import file_sha256, locked, write_file
 from ragauge.io.jsonl import read_object
 
-KERNELS_VARIABLE, DTYPE_VARIABLE = "RAGAUGE_KERNELS", "RAGAUGE_DTYPE"
+KERNELS_VARIABLE = "RAGAUGE_KERNELS"
+DTYPE_VARIABLE = "RAGAUGE_DTYPE"
 
 MODEL = "smollm2-135m-instruct"  # a decoder of its sizes is what is timed
-LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))  # matrices (out, in) of a layer of SmolLM2-135M
-HEADS, KV_HEADS, DIM = 9, 3, 64  # of its attention
+# matrices (out, in) of a layer of SmolLM2-135M
+LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))
+HEADS = 9
+KV_HEADS = 3
+DIM = 64  # of its attention
 KEYS = 1000  # that a few tokens attend to
 READ_WIDTH = 1024  # of a matrix whose reading is timed
 COLD_LAYERS = 8  # matrices that one token passes: more than a cache near a core holds
-FEW_ROWS, MANY_ROWS, QUERIES, SCORED = 8, 256, 512, 64
+FEW_ROWS = 8
+MANY_ROWS = 256
+QUERIES = 512
+SCORED = 64
 
-ROUNDS, MIN_S, MAX_S = 6, 0.3, 1.5  # of each operation: rounds, more if they are short and fewer if they are long
-LOADED, LOADED_S = 0.25, 3600.0  # what was measured under more than this load is measured again after this time
+ROUNDS = 6
+MIN_S = 0.3
+MAX_S = 1.5  # of each operation: rounds, more if they are short and fewer if they are long
+LOADED = 0.25
+LOADED_S = 3600.0  # what was measured under more than this load is measured again after this time
 
 DTYPE_CANDIDATES = ("float32", "bfloat16")
-PROMPT, ANSWER = 1000, 50  # tokens that are read and written with the type that `dtype: auto` chooses
+PROMPT = 1000
+ANSWER = 50  # tokens that are read and written with the type that `dtype: auto` chooses
 
 Run = Callable[[], object]
 
 
 def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
-    """The kernels for the data type on this machine with torch's present number of threads. The setting is default
-    (torch's own), measured, or the file of a table, for which see `read_choice`; None: the environment variable
-    RAGAUGE_KERNELS, else measured."""
+    """The kernels for the data type on this machine with torch's present number of threads. The
+    setting is default (torch's own), measured, or the file of a table, for which see `read_choice`;
+    None: the environment variable RAGAUGE_KERNELS, else measured.
+    """
     setting = setting or os.environ.get(KERNELS_VARIABLE) or "measured"
     if setting == "default":
         return kernels.DEFAULT
     if setting != "measured":
         return read_choice(Path(setting))
-    return Choice("measured", load_or_measure_tables([dtype, torch.int8] if weights == "int8" else [dtype]))
+    return Choice(
+        "measured", load_or_measure_tables([dtype, torch.int8] if weights == "int8" else [dtype])
+    )
 
 
 def load_or_measure_tables(dtypes: Sequence[torch.dtype], again: bool = False) -> dict[str, Any]:
-    """The kernels' tables of these data types, by name; what this machine's file lacks is measured and added."""
-    names, path = [_name(dtype) for dtype in dtypes], table_path()
+    """The kernels' tables of these data types, by name; what this machine's file lacks is measured
+    and added.
+    """
+    names = [_name(dtype) for dtype in dtypes]
+    path = table_path()
     tables = {} if again else _read(path)
     if not set(names) <= set(tables):
         with locked(path):  # of jobs that start together one measures, the others read
             tables = _read(path)
-            tables |= {n: measure(d) for n, d in zip(names, dtypes, strict=True) if again or n not in tables}
+            tables |= {
+                n: measure(d)
+                for n, d in zip(names, dtypes, strict=True)
+                if again or n not in tables
+            }
             write_file(path, encode_tables(tables))
     return {name: tables[name] for name in names}
 
@@ -89,7 +111,9 @@ def encode_tables(tables: Mapping[str, Any]) -> bytes:
 
 
 def read_choice(path: Path) -> Choice:
-    """The choice in a file, of any machine; raises UserError if it has an unknown data type, operation or kernel."""
+    """The choice in a file, of any machine; raises UserError if it has an unknown data type,
+    operation or kernel.
+    """
     table: Any = read_object(path).get("kernels")
     check_tables(table, f"kernels: {path}")
     return Choice(str(path), table)
@@ -102,8 +126,12 @@ def check_tables(table: Any, place: str) -> None:
     for dtype, rows in table.items():
         if dtype not in (known := [_name(one) for one in kernels.MEASURED]):
             raise unknown("dtype", dtype, known, place)
-        if not isinstance(rows, Mapping) or not all(isinstance(row, Mapping) for row in rows.values()):
-            raise UserError(f"{place}: {dtype}: an object of operations is needed, each with its `kernel`")
+        if not isinstance(rows, Mapping) or not all(
+            isinstance(row, Mapping) for row in rows.values()
+        ):
+            raise UserError(
+                f"{place}: {dtype}: an object of operations is needed, each with its `kernel`"
+            )
         for operation, row in rows.items():
             if operation not in (operations := [*map(str, Operation)]):
                 raise unknown("operation", operation, operations, f"{place}: {dtype}")
@@ -114,11 +142,16 @@ def check_tables(table: Any, place: str) -> None:
 
 @torch.inference_mode()
 def measure(dtype: torch.dtype) -> dict[str, Any]:
-    """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine others took."""
+    """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine
+    others took.
+    """
     table: dict[str, Any] = {}
     for make in (operator_runs, layers_runs):
         for operation, run in make(dtype, table).items():
-            choices = {k: choice_of(k, operation, dtype, table) for k in kernels.candidates(operation, dtype)}
+            choices = {
+                k: choice_of(k, operation, dtype, table)
+                for k in kernels.candidates(operation, dtype)
+            }
             table[operation] = _measured(run, choices)
     return table
 
@@ -140,17 +173,26 @@ def _measured(run: Run, choices: Mapping[str, Choice]) -> dict[str, Any]:
     for choice in choices.values():
         once(choice)  # warm up
     seconds = dict.fromkeys(choices, math.inf)
-    started, done = time.perf_counter(), 0
+    started = time.perf_counter()
+    done = 0
     with competing_load() as load:
-        while done < 2 or (spent := time.perf_counter() - started) < MIN_S or (done < ROUNDS and spent < MAX_S):
-            seconds = {kernel: min(seconds[kernel], once(choice)) for kernel, choice in choices.items()}
+        while (
+            done < 2
+            or (spent := time.perf_counter() - started) < MIN_S
+            or (done < ROUNDS and spent < MAX_S)
+        ):
+            seconds = {
+                kernel: min(seconds[kernel], once(choice)) for kernel, choice in choices.items()
+            }
             done += 1
     return {"kernel": kernels.fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
 
 
 def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
     """Operation -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes."""
-    full = partial(torch.full, fill_value=0.01, dtype=torch.float32 if dtype == torch.int8 else dtype)
+    full = partial(
+        torch.full, fill_value=0.01, dtype=torch.float32 if dtype == torch.int8 else dtype
+    )
     linears = [(Linear(full(size)), size[1]) for _ in range(COLD_LAYERS) for size in LAYER]
     if dtype == torch.int8:
         linears = [(int8(linear, both=True), width) for linear, width in linears]
@@ -166,10 +208,13 @@ def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
     }
     if dtype != torch.int8:
         q, k, v = (full((1, heads, QUERIES, DIM)) for heads in (HEADS, KV_HEADS, KV_HEADS))
-        logits, targets = full((SCORED, named(MODEL).vocab)), torch.zeros(SCORED, dtype=torch.long)
+        logits = full((SCORED, named(MODEL).vocab))
+        targets = torch.zeros(SCORED, dtype=torch.long)
         runs[Operation.ATTENTION] = lambda: kernels.attend(q, k, v, None, causal=True)
-        states, inner = full((MANY_ROWS, LAYER[0][1])), full((MANY_ROWS, 2 * LAYER[-1][1]))
-        heads, cos = full((MANY_ROWS, HEADS + KV_HEADS, DIM)), full((MANY_ROWS, 1, DIM), fill_value=1.0)
+        states = full((MANY_ROWS, LAYER[0][1]))
+        inner = full((MANY_ROWS, 2 * LAYER[-1][1]))
+        heads = full((MANY_ROWS, HEADS + KV_HEADS, DIM))
+        cos = full((MANY_ROWS, 1, DIM), fill_value=1.0)
         runs[Operation.ROWS] = lambda: (
             kernels.rms_norm(states, states[0], 1e-5),
             kernels.gate(inner, "silu"),
@@ -180,12 +225,16 @@ def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
 
 
 def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
-    """All layers for a few tokens after others: in one compiled call, or by operators, whose calls take time too."""
+    """All layers for a few tokens after others: in one compiled call, or by operators, whose calls
+    take time too.
+    """
     states, weights = (torch.float32, "int8") if dtype == torch.int8 else (dtype, "full")
-    shape, cpu = named(MODEL), torch.device("cpu")
+    shape = named(MODEL)
+    cpu = torch.device("cpu")
     first = {name: getattr(shape, name)[:COLD_LAYERS] for name in ("heads", "kv_heads", "ffn")}
     shape = replace(shape, vocab=shape.vocab * COLD_LAYERS // shape.layers, **first)
-    with kernels.using(choice_of(COMPILED, Operation.STEP, dtype, table)):  # so that 8-bit matrices are stored for both
+    # so that 8-bit matrices are stored for both
+    with kernels.using(choice_of(COMPILED, Operation.STEP, dtype, table)):
         decoder = Decoder(shape, random_weights(shape, states, cpu, weights=weights))
     cache = KVCache(shape, KEYS + FEW_ROWS, states, cpu)
     for _, tensor in cache.tensors():
@@ -193,7 +242,8 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
 
     def reading(tokens: int) -> Run:
         row = Row([1] * tokens, [float(KEYS + i) for i in range(tokens)], (Span(0, KEYS),))
-        positions, x = torch.tensor(row.positions), torch.full((tokens, shape.d_model), 0.01, dtype=states)
+        positions = torch.tensor(row.positions)
+        x = torch.full((tokens, shape.d_model), 0.01, dtype=states)
 
         def read() -> Tensor:
             cache.length = KEYS
@@ -204,9 +254,12 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
     return {Operation.STEP: reading(1), Operation.STEPS: reading(FEW_ROWS)}
 
 
-def fastest_dtype(device: str = "cpu", threads: int | None = None, allowed: Sequence[str] = DTYPE_CANDIDATES) -> str:
-    """The fastest of the allowed data types on so many threads; one line on stderr says which and why. Raises UserError
-    if the environment variable RAGAUGE_DTYPE names no data type."""
+def fastest_dtype(
+    device: str = "cpu", threads: int | None = None, allowed: Sequence[str] = DTYPE_CANDIDATES
+) -> str:
+    """The fastest of the allowed data types on so many threads; one line on stderr says which and
+    why. Raises UserError if the environment variable RAGAUGE_DTYPE names no data type.
+    """
     stated = os.environ.get(DTYPE_VARIABLE)
     if stated and stated not in DTYPES:
         raise unknown("dtype", stated, DTYPES, DTYPE_VARIABLE)
@@ -215,9 +268,15 @@ def fastest_dtype(device: str = "cpu", threads: int | None = None, allowed: Sequ
     if stated:
         return stated
     if device != "cpu":
-        return "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
+        return (
+            "bfloat16"
+            if torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+            else "float32"
+        )
     seconds = dtype_speeds(threads)
-    answer_s = {dtype: seconds[dtype]["prompt_s"] + ANSWER * seconds[dtype]["token_s"] for dtype in allowed}
+    answer_s = {
+        dtype: seconds[dtype]["prompt_s"] + ANSWER * seconds[dtype]["token_s"] for dtype in allowed
+    }
     chosen = min(allowed, key=answer_s.__getitem__)
     times = ", ".join(f"{dtype} {1e3 * s:.1f} ms" for dtype, s in answer_s.items())
     _say_once(
@@ -230,14 +289,22 @@ _say_once = cache(progress.line)
 
 
 def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, dict[str, float]]:
-    """dtype -> a layer's `prompt_s`, and `token_s` of a token after it, on so many threads (None: torch's choice)."""
+    """dtype -> a layer's `prompt_s`, and `token_s` of a token after it, on so many threads (None:
+    torch's choice).
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        dtypes, speeds = [getattr(torch, name) for name in DTYPE_CANDIDATES], {}
-        for dtype, (name, table) in zip(dtypes, load_or_measure_tables(dtypes, again).items(), strict=True):
-            choice, parts = choose_kernels(dtype), (Operation.MANY, Operation.ATTENTION, Operation.STEP)
-            product, attention, layers = (table[part]["seconds"][choice.kernel(dtype, part)] for part in parts)
+        dtypes = [getattr(torch, name) for name in DTYPE_CANDIDATES]
+        speeds = {}
+        for dtype, (name, table) in zip(
+            dtypes, load_or_measure_tables(dtypes, again).items(), strict=True
+        ):
+            choice = choose_kernels(dtype)
+            parts = (Operation.MANY, Operation.ATTENTION, Operation.STEP)
+            product, attention, layers = (
+                table[part]["seconds"][choice.kernel(dtype, part)] for part in parts
+            )
             # Norms and activations take little in comparison.
             prompt_s = product * PROMPT / MANY_ROWS + attention * (PROMPT / QUERIES) ** 2
             speeds[name] = {"prompt_s": prompt_s, "token_s": layers / COLD_LAYERS}
@@ -247,7 +314,9 @@ def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, d
 
 
 def weight_read(size: int) -> Run | None:
-    """One token's product with an 8-bit matrix of so many bytes, read as decoding reads weights; None: not compiled."""
+    """One token's product with an 8-bit matrix of so many bytes, read as decoding reads weights;
+    None: not compiled.
+    """
     if compiled.library() is None:
         return None
     weight = torch.ones(size // READ_WIDTH, READ_WIDTH, dtype=torch.int8)
@@ -281,14 +350,20 @@ def table_path() -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The tables in this machine's file; without what is damaged or was measured under load some time ago."""
+    """The tables in this machine's file; without what is damaged or was measured under load some
+    time ago.
+    """
     try:
         content = json.loads(path.read_bytes())
         check_tables(content["kernels"], str(path))
         if content["machine"] != machine():
             return {}
         recent = time.time() - path.stat().st_mtime <= LOADED_S
-        return {name: table for name, table in content["kernels"].items() if recent or _load_share(table) <= LOADED}
+        return {
+            name: table
+            for name, table in content["kernels"].items()
+            if recent or _load_share(table) <= LOADED
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError):
         return {}
 

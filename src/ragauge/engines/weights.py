@@ -25,11 +25,18 @@ class Linear:
         return Matrix.of(self.weight, self.bias)
 
     def split_rows(self, rows: int) -> Sequence[Linear]:
-        """Layers of at most this many rows each, whose outputs side by side are this one's; 8-bit ones stay whole."""
+        """Layers of at most this many rows each, whose outputs side by side are this one's; 8-bit
+        ones stay whole.
+        """
         if not self.weight.is_floating_point():
             return [self]
-        biases = [None] * -(-len(self.weight) // rows) if self.bias is None else self.bias.split(rows)
-        return [Linear(weight, bias) for weight, bias in zip(self.weight.split(rows), biases, strict=True)]
+        biases = (
+            [None] * -(-len(self.weight) // rows) if self.bias is None else self.bias.split(rows)
+        )
+        return [
+            Linear(weight, bias)
+            for weight, bias in zip(self.weight.split(rows), biases, strict=True)
+        ]
 
     def __call__(self, x: Tensor) -> Tensor:
         return kernels.project(x, self.weight, self.bias)

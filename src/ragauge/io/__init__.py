@@ -1,1 +1,4 @@
-"""Reading and writing files: records, complete folders, digests, progress."""
+"""Files: JSON lines, records, atomic writes, locks, digests of code.
+
+Nothing here knows what a model, a method or a document is.
+"""

@@ -1,8 +1,9 @@
 """A digest of the code behind a result: of a module and of every module of ragauge that it imports.
 
-Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result (`EXCLUDED`): a fix
-to the downloader must not discard hours of answers. C files of their packages count, YAML files with a module's name,
-and modules of installed plugin packages with the package's name, version and data files.
+Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result
+(`EXCLUDED`): a fix to the downloader must not discard hours of answers. C files of their packages
+count, YAML files with a module's name, and modules of installed plugin packages with the package's
+name, version and data files.
 """
 
 import ast
@@ -25,30 +26,65 @@ from ragauge.io.files import file_sha256
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
 
-# Modules that no result depends on: messages, progress, paths, how assets are named and fetched (hashes identify them,
-# the prefixes of encoders included), how a configuration is read and a data type chosen (the resolved settings are
-# recorded with the result).
+# Modules that no result depends on: messages, progress, paths, how assets are named and fetched
+# (hashes identify them, the prefixes of encoders included), how a configuration is read and a data
+# type chosen (the resolved settings are recorded with the result).
 EXCLUDED = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("cli", "cli._options", "cost.gpu_load", "engines.tuning", "errors", "plugins", "registry"),
-        *("io.digest", "io.files", "io.folders", "io.progress", "io.record_writer", "io.redaction", "io.sections"),
-        *("assets.archive", "assets.cache", "assets.catalog", "assets.hub", "assets.pins", "assets.store"),
+        *(
+            "cli",
+            "cli._options",
+            "measure.gpu_load",
+            "engines.tuning",
+            "errors",
+            "plugins",
+            "registry",
+        ),
+        *(
+            "io.digest",
+            "io.files",
+            "io.folders",
+            "io.progress",
+            "io.record_writer",
+            "io.redaction",
+            "io.sections",
+        ),
+        *(
+            "assets.archive",
+            "assets.cache",
+            "assets.catalog",
+            "assets.hub",
+            "assets.pins",
+            "assets.resolver",
+            "assets.store",
+        ),
         *("assets.url", "assets.wheel"),
-        *("config", "config.checks", "config.defaults", "config.dtypes", "config.loading", "config.reading"),
+        *(
+            "config",
+            "config.checks",
+            "config.defaults",
+            "config.dtypes",
+            "config.loading",
+            "config.reading",
+        ),
         "config.schema",
     )
 )
 
 MAX_CACHED = 3000  # sources whose parsed text is cached between processes
-_PARSER = f"{sys.version_info} {Path(__file__).read_text(encoding='utf-8')}".encode()  # part of the cache's keys
-_STRING = r"""Constant\(value=(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)"""  # as `ast.dump` writes it
+# part of the cache's keys
+_PARSER = f"{sys.version_info} {Path(__file__).read_text(encoding='utf-8')}".encode()
+# as `ast.dump` writes it
+_STRING = r"""Constant\(value=(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)"""
 _DOCSTRING = re.compile(rf"body=\[Expr\(value={_STRING}\)(?:, )?")
 _HELP = re.compile(rf"keyword\(arg='(?:help|description)', value={_STRING}\)(?:, )?")
 
 
 def digest(*modules: str, without: Collection[str] = ()) -> str:
-    """Return twelve hexadecimal digits of the code of modules (full names) and all their imports but `without`."""
+    """Return twelve hexadecimal digits of the code of modules (full names) and all their imports
+    but `without`.
+    """
     return _digest(frozenset(modules), EXCLUDED | frozenset(without))
 
 
@@ -62,11 +98,15 @@ def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
     files += [data for path in paths if (data := path.with_suffix(".yaml")).is_file()]
     lines += [f"{file.name} {file_sha256(file)}\n" for file in files]
     plugin_packages = sorted({name.partition(".")[0] for name in names} - {PACKAGE})
-    return hashlib.sha256("".join([*lines, *map(_package, plugin_packages)]).encode()).hexdigest()[:12]
+    return hashlib.sha256("".join([*lines, *map(_package, plugin_packages)]).encode()).hexdigest()[
+        :12
+    ]
 
 
 def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
-    """Return `modules` and all that they import, directly or not, packages included, but no further than `without`."""
+    """Return `modules` and all that they import, directly or not, packages included, but no further
+    than `without`.
+    """
     reached: set[str] = set()
     pending = list(modules)
     while pending:
@@ -79,20 +119,28 @@ def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """Return the modules that one module imports, inside functions too but not for the type checker alone."""
+    """Return the modules that one module imports, inside functions too but not for the type checker
+    alone.
+    """
     path = _path(module)
     package = module if path and path.name == "__init__.py" else module.rpartition(".")[0]
-    imported_modules, lists_its_own = set(), any(stated == "pkgutil" for stated, _ in _parsed(module)[1])
+    imported_modules = set()
+    lists_its_own = any(stated == "pkgutil" for stated, _ in _parsed(module)[1])
     if package == module and lists_its_own:  # and loads them
-        imported_modules |= {f"{module}.{file.stem}" for file in cast(Path, path).parent.glob("[!_]*.py")}
+        imported_modules |= {
+            f"{module}.{file.stem}" for file in cast(Path, path).parent.glob("[!_]*.py")
+        }
     for stated, names in _parsed(module)[1]:
         imported = resolve_name(stated, package)
         submodules = {f"{imported}.{name}" for name in names if _path(f"{imported}.{name}")}
-        imported_modules |= submodules  # `from ragauge.engines import cache` means a module or a name in one
+        # `from ragauge.engines import cache` means a module or a name in one
+        imported_modules |= submodules
         if not names or (imported != PACKAGE and len(submodules) < len(names)):
             imported_modules.add(imported)
     parents = {name.rpartition(".")[0] for name in (*imported_modules, module)} - {"", PACKAGE}
-    return frozenset(name for name in imported_modules | parents - {module} if _path(name) is not None)
+    return frozenset(
+        name for name in imported_modules | parents - {module} if _path(name) is not None
+    )
 
 
 @cache
@@ -106,12 +154,15 @@ def _path(module: str) -> Path | None:
 
 @cache
 def _parsed(module: str) -> tuple[str, list[tuple[str, list[str]]]]:
-    """Return the digest of a module's syntax tree without docstrings, and its imports as (module, names from it)."""
+    """Return the digest of a module's syntax tree without docstrings, and its imports as (module,
+    names from it).
+    """
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
     source = path.read_bytes()
-    known, key = _cached(ROOT), hashlib.sha256(source + _PARSER).hexdigest()
+    known = _cached(ROOT)
+    key = hashlib.sha256(source + _PARSER).hexdigest()
     if key not in known:
         tree = ast.parse(source, filename=str(path))
         code = _HELP.sub("", _DOCSTRING.sub("body=[", ast.dump(tree)))
@@ -122,7 +173,9 @@ def _parsed(module: str) -> tuple[str, list[tuple[str, list[str]]]]:
 
 @cache
 def _cached(root: Path) -> dict[str, Any]:
-    """Return parsed sources by hash, from earlier processes: parsing the package takes longer than planning a run."""
+    """Return parsed sources by hash, from earlier processes: parsing the package takes longer than
+    planning a run.
+    """
     path = root / PACKAGE / "__pycache__" / "digests.json"
     try:
         stored = json.loads(path.read_bytes())
@@ -133,7 +186,9 @@ def _cached(root: Path) -> dict[str, Any]:
 
     @atexit.register
     def write() -> None:
-        """Write the cache if there is anything new and, as with compiled modules, the folder can be written."""
+        """Write the cache if there is anything new and, as with compiled modules, the folder can be
+        written.
+        """
         if len(known) > before and not sys.dont_write_bytecode:
             with suppress(OSError):
                 path.parent.mkdir(exist_ok=True)
@@ -152,18 +207,25 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
         elif isinstance(node, ast.ImportFrom):
             yield "." * node.level + (node.module or ""), [alias.name for alias in node.names]
         elif not (
-            isinstance(node, ast.expr) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+            isinstance(node, ast.expr)
+            or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
         ):
             yield from _imported(node)
 
 
 @cache
 def _package(top: str) -> str:
-    """Return the name, the version and the data files of a plugin package, which count besides its modules."""
+    """Return the name, the version and the data files of a plugin package, which count besides its
+    modules.
+    """
     facts = {f"{plugin.package} {plugin.version}" for plugin in plugins.of_module(top)}
     path = _path(top)
     if path and path.name == "__init__.py":
         for file in path.parent.rglob("*"):
-            is_data = file.suffix not in (".py", ".pyc") and "__pycache__" not in file.parts and file.is_file()
+            is_data = (
+                file.suffix not in (".py", ".pyc")
+                and "__pycache__" not in file.parts
+                and file.is_file()
+            )
             facts |= {f"{file.relative_to(path.parent)} {file_sha256(file)}"} if is_data else set()
     return "\n".join(sorted(facts))

@@ -13,13 +13,18 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.io import progress
 
-UNFINISHED = ".unfinished"  # ends the names of files and folders that a killed process left incomplete
+# ends the names of files and folders that a killed process left incomplete
+UNFINISHED = ".unfinished"
 
-LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|f2fs|tmpfs|ramfs|overlay|aufs|squashfs|rootfs|vfat|ntfs3?|apfs|fuseblk|9p")
+LOCAL = re.compile(
+    r"ext[234]|xfs|btrfs|zfs|f2fs|tmpfs|ramfs|overlay|aufs|squashfs|rootfs|vfat|ntfs3?|apfs|fuseblk|9p"
+)
 
 
 def home() -> Path:
-    """Return the cache directory, which all experiments share: `$RAGAUGE_HOME` or `~/.cache/ragauge`."""
+    """Return the cache directory, which all experiments share: `$RAGAUGE_HOME` or
+    `~/.cache/ragauge`.
+    """
     return Path(os.environ.get("RAGAUGE_HOME") or "~/.cache/ragauge").expanduser().absolute()
 
 
@@ -69,19 +74,26 @@ def file_system(folder: Path) -> str:
     import psutil
 
     place = folder.resolve()
-    mounts = [one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)]
-    return max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "unknown file system"
+    mounts = [
+        one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)
+    ]
+    return (
+        max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "unknown file system"
+    )
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether other machines may change files in a folder: its file system is not known to be local."""
+    """Whether other machines may change files in a folder: its file system is not known to be
+    local.
+    """
     return LOCAL.fullmatch(file_system(folder)) is None
 
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes away from a file or folder by `.NAME.lock` next to it, which ends with its process. Raises
-    UserError: another process holds the lock, and `wait` is false."""
+    """Keep other processes away from a file or folder by `.NAME.lock` next to it, which ends with
+    its process. Raises UserError: another process holds the lock, and `wait` is false.
+    """
     from filelock import FileLock, Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""Reading JSON lines, plain or gzipped, and checking their fields; errors name file, line and field."""
+"""Reading JSON lines, plain or gzipped, and checking their fields; errors name file, line and
+field.
+"""
 
 import gzip
 import json
@@ -12,20 +14,31 @@ from typing import Any
 from ragauge.errors import UserError, meant
 
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
-_TYPES = {str: "text", bool: "true or false", int: "an integer", float: "a number", list: "a list", dict: "an object"}
+_TYPES = {
+    str: "text",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the JSON objects of a file with their line numbers (from 1). Raises UserError as `read_lines`."""
+    """Yield the JSON objects of a file with their line numbers (from 1). Raises UserError as
+    `read_lines`.
+    """
     for number, line in read_lines(path):
         if line.strip():
             yield number, json_object(line, f"{path}:{number}")
 
 
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A. Lines end at the
-    byte 0x0A alone: U+2028 and its like are legal inside a JSON string. Raises UserError: no such file, a line of more
-    than `max_bytes` (before it is read whole), a damaged gzip stream."""
+    """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final
+    0x0A. Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
+    Raises UserError: no such file, a line of more than `max_bytes` (before it is read whole), a
+    damaged gzip stream.
+    """
     number = 0
     try:
         with open(path, "rb") as packed:
@@ -37,13 +50,17 @@ def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
                     raise UserError(f"{path}:{number}: line longer than {max_bytes:,} bytes")
                 yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}:{number + 1}: gzip file truncated or damaged here ({error})") from error
+        raise UserError(
+            f"{path}:{number + 1}: gzip file truncated or damaged here ({error})"
+        ) from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object that a file holds; raise UserError if it cannot be read or holds something else."""
+    """Return the JSON object that a file holds; raise UserError if it cannot be read or holds
+    something else.
+    """
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -55,8 +72,13 @@ def json_object(text: bytes, place: str) -> dict[str, Any]:
     """Parse a JSON object in UTF-8; raise UserError that names the place if it is none."""
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
-        remedy = "; convert it to UTF-8, as with iconv" if isinstance(error, UnicodeDecodeError) else ""
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError covers malformed JSON and malformed UTF-8
+        remedy = (
+            "; convert it to UTF-8, as with iconv" if isinstance(error, UnicodeDecodeError) else ""
+        )
         raise UserError(f"{place}: not valid JSON: {error}{remedy}") from error
     if not isinstance(value, dict):
         raise UserError(f"{place}: must be a JSON object, not {_shown(value)}")
@@ -64,23 +86,33 @@ def json_object(text: bytes, place: str) -> dict[str, Any]:
 
 
 def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
-    """Return `record[name]`. Raises UserError: it is missing, of another JSON type, blank or no valid text."""
+    """Return `record[name]`. Raises UserError: it is missing, of another JSON type, blank or no
+    valid text.
+    """
     if name not in record:
         near = meant(name, record)
         hint = f" did you mean {near!r}?" if near else ""
-        raise UserError(f"{place}: no field {name!r};{hint} the record has {', '.join(map(repr, record)) or 'none'}")
+        raise UserError(
+            f"{place}: no field {name!r};{hint} the record has {', '.join(map(repr, record)) or 'none'}"
+        )
     value = record[name]
     if type(value) is not kind:
         raise UserError(f"{place}: field {name!r} must be {_TYPES[kind]}, not {_shown(value)}")
     if isinstance(value, str) and not value.strip():
         raise UserError(f"{place}: field {name!r} is empty")
     if isinstance(value, str) and _HALF_PAIR.search(value):
-        raise UserError(f"{place}: field {name!r} contains an unpaired surrogate, which is not valid text")
+        raise UserError(
+            f"{place}: field {name!r} contains an unpaired surrogate, which is not valid text"
+        )
     return value
 
 
-def number(record: Mapping[str, Any], name: str, place: str, kind: type = float, least: int = 0) -> Any:
-    """Return the finite number `record[name]`; with `kind` int an integer. Raises UserError also if it is less."""
+def number(
+    record: Mapping[str, Any], name: str, place: str, kind: type = float, least: int = 0
+) -> Any:
+    """Return the finite number `record[name]`; with `kind` int an integer. Raises UserError also if
+    it is less.
+    """
     value = field(record, name, int if isinstance(record.get(name), int) else kind, place)
     if not least <= value < math.inf:
         raise UserError(f"{place}: field {name!r} must be a number from {least}, not {value}")
@@ -88,7 +120,9 @@ def number(record: Mapping[str, Any], name: str, place: str, kind: type = float,
 
 
 def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[dict[str, Any], str]]:
-    """Return the objects of the list `record[name]`, each with its own place ("file:line: ctxs[3]")."""
+    """Return the objects of the list `record[name]`, each with its own place ("file:line:
+    ctxs[3]").
+    """
     placed = []
     for index, value in enumerate(field(record, name, list, place)):
         if not isinstance(value, dict):

@@ -30,12 +30,14 @@ def crash_reason(crashes: int) -> str:
 class RecordWriter:
     """Collects the records of one run in a file.
 
-    While the run lasts, `<out>.partial` holds a header with the run's fingerprint and then each record. `finish` writes
-    the records in the order of `keys` to `<out>`. A rerun after a kill ends with the same file as an undisturbed run.
-    Records that no longer belong to the run are moved to the folder `former`, not removed.
+    While the run lasts, `<out>.partial` holds a header with the run's fingerprint and then each
+    record. `finish` writes the records in the order of `keys` to `<out>`. A rerun after a kill ends
+    with the same file as an undisturbed run. Records that no longer belong to the run are moved to
+    the folder `former`, not removed.
 
-    `start` notes that a question is about to be asked; where the process then dies without a word, as one killed for
-    memory does, the next one counts it in `crashes`. The caller records a question with `MAX_CRASHES` as failed.
+    `start` notes that a question is about to be asked; where the process then dies without a word,
+    as one killed for memory does, the next one counts it in `crashes`. The caller records a
+    question with `MAX_CRASHES` as failed.
     """
 
     def __init__(
@@ -50,23 +52,30 @@ class RecordWriter:
         """
         Args:
             fingerprint: every setting that a record depends on, as JSON values; not the limit.
-            keys: the questions that make the run complete, in the order they are asked.
-            overwrite: replace finished records of another run; they are refused otherwise.
-            machine: the processor of new records; where it is not that of all, the provenance has every one.
+                keys: the questions that make the run complete, in the order they are asked.
+                overwrite: replace finished records of another run; they are refused otherwise.
+                machine: the processor of new records; where it is not that of all, the provenance
+                has every one.
         """
         self.out, self.partial = out, partial_path(out)
         self.done: set[str] = set()  # the keys that need no asking
-        self.crashes: dict[str, int] = {}  # unanswered question -> processes that died while they answered it
+        # unanswered question -> processes that died while they answered it
+        self.crashes: dict[str, int] = {}
         self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
-        self._keys, self._overwrite, self._kind = list(keys), overwrite, kind
-        self._machine, self._machines = machine, dict[str, None]()  # of new records, and of all, in their order
+        self._keys = list(keys)
+        self._overwrite = overwrite
+        self._kind = kind
+        # of new records, and of all, in their order
+        self._machine, self._machines = machine, dict[str, None]()
         self._discard_reason = ""  # why the finished file is moved aside
         self._records: dict[str, str] = {}  # key -> its line
-        self._started = out.with_name(f".{out.name}.started")  # keys of questions under way; an orderly exit removes it
+        # keys of questions under way; an orderly exit removes it
+        self._started = out.with_name(f".{out.name}.started")
 
     def __enter__(self) -> Self:
-        """Lock the file and read the records that exist. Raises UserError: another process writes it, it holds records
-        of another run or version, or it cannot be written."""
+        """Lock the file and read the records that exist. Raises UserError: another process writes
+        it, it holds records of another run or version, or it cannot be written.
+        """
         with os_errors_as_user_errors(self.out), ExitStack() as resources:
             resources.enter_context(locked(self.out, wait=False))
             self._records = self._read_finished() | self._read_partial()
@@ -82,12 +91,16 @@ class RecordWriter:
 
     def forget_failed(self) -> None:
         """Have failed questions asked again. Until `finish`, the finished file keeps their records."""
-        failed = {key for key, line in self._records.items() if json.loads(line)["status"] == "failed"}
+        failed = {
+            key for key, line in self._records.items() if json.loads(line)["status"] == "failed"
+        }
         self._records = {key: line for key, line in self._records.items() if key not in failed}
         self.done -= failed
 
     def start_over(self, reason: str) -> None:
-        """Move all records aside, so that every question is asked again. Raises UserError: they cannot be moved."""
+        """Move all records aside, so that every question is asked again. Raises UserError: they
+        cannot be moved.
+        """
         with os_errors_as_user_errors(self.partial):
             for path in filter(Path.exists, (self.out, self.partial)):
                 self._move_aside(path, reason)
@@ -96,12 +109,16 @@ class RecordWriter:
             self._file = self._resources.enter_context(self._open_partial())
 
     def start(self, key: str) -> None:
-        """Note that a question is about to be asked; this does not wait for the disk. Raises UserError if it cannot."""
+        """Note that a question is about to be asked; this does not wait for the disk. Raises
+        UserError if it cannot.
+        """
         with os_errors_as_user_errors(self._started):
             self._started_file.write(f"{key}\n".encode())
 
     def append(self, record: AnyRecord) -> None:
-        """Write one record to the disk. Raises UserError: it cannot be written; earlier records stay."""
+        """Write one record to the disk. Raises UserError: it cannot be written; earlier records
+        stay.
+        """
         line = record.model_dump_json()
         with os_errors_as_user_errors(self.partial):
             start = self._file.seek(0, os.SEEK_END)
@@ -118,26 +135,36 @@ class RecordWriter:
         self.done.add(record.key)
 
     def finish(self, meta: Mapping[str, Any]) -> None:
-        """Write the finished file and its `.meta.json`, unless they exist as they are; remove the partial file. Raises
-        UserError: they cannot be written; the partial file stays."""
+        """Write the finished file and its `.meta.json`, unless they exist as they are; remove the
+        partial file. Raises UserError: they cannot be written; the partial file stays.
+        """
         missing = [key for key in self._keys if key not in self._records]
         if missing:
-            raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")
+            raise RuntimeError(
+                f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}"
+            )
         lines = [self._records[key] for key in self._keys]
         with os_errors_as_user_errors(self.out):
             meta_there = records.read_meta(self.out) or {}
             is_same_run = meta_there.get("fingerprint") == self._fingerprint and self.out.exists()
-            if not (is_same_run and self.out.read_bytes() == records.join_lines(lines)):  # else its provenance stays
+            # else its provenance stays
+            if not (is_same_run and self.out.read_bytes() == records.join_lines(lines)):
                 if self._discard_reason:
                     self._move_aside(self.out, self._discard_reason)
                 machines = list(filter(None, self._machines))
-                facts = {"provenance": records.provenance_of(machines, meta.get("provenance") or {})}
+                facts = {
+                    "provenance": records.provenance_of(machines, meta.get("provenance") or {})
+                }
                 made = {**meta, "machines": machines, **facts} if machines else meta
                 records.write_finished(self.out, lines, self._fingerprint, made)
             self.partial.unlink(missing_ok=True)
 
     def _open_partial(self) -> FileIO:
-        about = {"version": records.VERSION, "fingerprint": self._fingerprint, "crashes": self.crashes}
+        about = {
+            "version": records.VERSION,
+            "fingerprint": self._fingerprint,
+            "crashes": self.crashes,
+        }
         header = json.dumps(about | {"machines": [*filter(None, (*self._machines, self._machine))]})
         replace_atomically(self.partial, records.join_lines([header, *self._records.values()]))
         return open(self.partial, "ab", buffering=0)
@@ -148,12 +175,18 @@ class RecordWriter:
             return {}
         meta = records.read_meta(self.out)
         records.check_version(self.out, meta or {})
-        difference = records.fingerprint_difference((meta or {}).get("fingerprint") or {}, self._fingerprint)
+        difference = records.fingerprint_difference(
+            (meta or {}).get("fingerprint") or {}, self._fingerprint
+        )
         if meta is None or difference:
             unknown = f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
-            self._discard_reason = f"holds records of {unknown if meta is None else f'another run: {difference}'}"
+            self._discard_reason = (
+                f"holds records of {unknown if meta is None else f'another run: {difference}'}"
+            )
             if not self._overwrite:
-                raise UserError(f"{self.out}: {self._discard_reason}; use --overwrite or another --out")
+                raise UserError(
+                    f"{self.out}: {self._discard_reason}; use --overwrite or another --out"
+                )
             return {}
         lines = records.lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
         if more := len(set(lines) - set(self._keys)):
@@ -162,7 +195,9 @@ class RecordWriter:
         return lines
 
     def _read_partial(self) -> dict[str, str]:
-        """Return the records of a run that did not finish, without a torn last line; count its crashes."""
+        """Return the records of a run that did not finish, without a torn last line; count its
+        crashes.
+        """
         if not self.partial.exists():
             return {}
         *lines, _torn = self.partial.read_bytes().split(b"\n")
@@ -170,14 +205,18 @@ class RecordWriter:
         with suppress(IndexError, ValueError, RecursionError):
             header = _as_dict(json.loads(lines[0]))
         records.check_version(self.partial, header)
-        difference = records.fingerprint_difference(_as_dict(header.get("fingerprint")), self._fingerprint)
+        difference = records.fingerprint_difference(
+            _as_dict(header.get("fingerprint")), self._fingerprint
+        )
         if difference:
             if len(lines) > 1:
                 self._move_aside(self.partial, f"belongs to another run: {difference}")
             return {}
         answered = records.lines_by_key(lines[1:], self.partial, 2, self._kind)
         crashes = Counter(_as_dict(header.get("crashes")))
-        crashes.update(set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ())
+        crashes.update(
+            set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ()
+        )
         self.crashes = {key: crashes[key] for key in crashes if key not in answered}
         self._add_machines(header, answered, self.partial)
         return answered
@@ -188,7 +227,9 @@ class RecordWriter:
             self._machines.update(dict.fromkeys(strings(made, "machines", str(place))))
 
     def _move_aside(self, path: Path, reason: str) -> None:
-        """Move records, finished or not, and their metadata to the folder `former`, under a name with their hash."""
+        """Move records, finished or not, and their metadata to the folder `former`, under a name
+        with their hash.
+        """
         content = path.read_bytes()
         stem = f"{self.out.name.removesuffix('.jsonl')}-{hashlib.sha256(content).hexdigest()[:8]}"
         target = self.out.parent / "former" / f"{stem}.jsonl"

@@ -1,4 +1,6 @@
-"""Raw records: one JSON line a question, with metadata in `.meta.json`. `record_writer` writes them."""
+"""Raw records: one JSON line a question, with metadata in `.meta.json`. `record_writer` writes
+them.
+"""
 
 import hashlib
 import json
@@ -16,13 +18,21 @@ VERSION = 1  # of files of records, finished or not
 
 
 class EvidenceRecord(BaseModel, extra="forbid"):
-    """A piece of evidence that an answer was generated from: a stretch of a document, or text said to be one."""
+    """A piece of evidence that an answer was generated from: a stretch of a document, or text said
+    to be one.
+    """
 
-    document: int | None = Field(description="index among the question's documents; null: it stands in none")
-    start: int | None = Field(description="first character in the document's text; null: it stands in none")
+    document: int | None = Field(
+        description="index among the question's documents; null: it stands in none"
+    )
+    start: int | None = Field(
+        description="first character in the document's text; null: it stands in none"
+    )
     stop: int | None = Field(description="after the last character; null: it stands in none")
     text: str = Field(description="what the answer was generated from")
-    verbatim: bool | None = Field(None, description="whether `text` is what stands at that place of the document")
+    verbatim: bool | None = Field(
+        None, description="whether `text` is what stands at that place of the document"
+    )
 
 
 class StretchRecord(BaseModel, extra="forbid"):
@@ -34,78 +44,142 @@ class StretchRecord(BaseModel, extra="forbid"):
 
 
 class ServedResponse(BaseModel, extra="forbid"):
-    """What a model server reported of a request. Times are of the server, not of this package's decoder."""
+    """What a model server reported of a request. Times are of the server, not of this package's
+    decoder.
+    """
 
-    prompt_tokens: int | None = Field(None, description="by the server's count; null: it did not say")
-    cached_tokens: int | None = Field(None, description="of the prompt, found in the server's cache")
+    prompt_tokens: int | None = Field(
+        None, description="by the server's count; null: it did not say"
+    )
+    cached_tokens: int | None = Field(
+        None, description="of the prompt, found in the server's cache"
+    )
     new_tokens: int | None = Field(None, description="by the server's count")
-    token_s: list[float] = Field(description="seconds from the request to each piece of text, thoughts included")
-    first_answer_s: float | None = Field(None, description="of them, to the first piece of the answer; null: none came")
+    token_s: list[float] = Field(
+        description="seconds from the request to each piece of text, thoughts included"
+    )
+    first_answer_s: float | None = Field(
+        None, description="of them, to the first piece of the answer; null: none came"
+    )
     thought_tokens: int = Field(0, description="of the new tokens, thoughts before the answer")
     thought_tokens_source: Literal["server", "pieces"] | None = Field(
-        None, description="who counted the thoughts: the server, or their pieces; null: there are none"
+        None,
+        description="who counted the thoughts: the server, or their pieces; null: there are none",
     )
     thoughts: str = Field("", description="their text, as far as the server shows it")
     attempts: int = Field(description="requests until one was answered; only that one is timed")
     concurrency: int = Field(description="requests under way at a time")
     finish: str | None = Field(None, description="why the response ended, in the server's words")
     stack: str = Field(description="what the server calls itself")
-    remarks: list[str] = Field([], description="how the request was changed for the server; `not streamed`")
+    remarks: list[str] = Field(
+        [], description="how the request was changed for the server; `not streamed`"
+    )
 
 
 class AnyRecord(BaseModel, extra="forbid"):
     """A line of a file of records."""
 
-    key: str = Field(description="of an example in its data set; of a sequence: its document and its place in it")
+    key: str = Field(
+        description="of an example in its data set; of a sequence: its document and its place in it"
+    )
     status: Literal["ok", "failed"]
     reason: str | None = Field(None, description="why the question or the sequence failed")
 
 
 class Record(AnyRecord):
-    """What one method variant did with one question. Metrics are computed from it later, without a model."""
+    """What one method variant did with one question. Metrics are computed from it later, without a
+    model.
+    """
 
     question: str
     answers: list[str]
-    wordless_answers: list[str] = Field([], description="answers that normalisation empties: they fit any prediction")
-    gold: list[int] = Field(description="indices of the gold documents, in the order the method was given them")
-    gold_stretches: list[StretchRecord] = Field([], description="where in the gold documents the answer stands")
+    wordless_answers: list[str] = Field(
+        [], description="answers that normalisation empties: they fit any prediction"
+    )
+    gold: list[int] = Field(
+        description="indices of the gold documents, in the order the method was given them"
+    )
+    gold_stretches: list[StretchRecord] = Field(
+        [], description="where in the gold documents the answer stands"
+    )
     documents: int = Field(description="how many documents the method was given")
     prompt_sha256: str = Field(description="hash of the token ids of all segments")
-    exact_tokens: bool | None = Field(None, description="whether the segments' tokens, joined, are the whole text's")
-    control_tokens: int = Field(0, description="control tokens that documents and question quote, read as plain words")
-    tokens: dict[str, Any] = Field({}, description="by segment (documents: a list), truncated, evidence, generated")
-    kept: list[int] = Field([], description="documents the answer was generated from, in reading order")
-    saliency: list[float | None] = Field([], description="one score a document; null where not scored")
-    evidence: list[EvidenceRecord] | None = Field(None, description="of the answer; null: the method looks for none")
-    request: str = Field("", description="what was asked to find the evidence, `{article}` in the documents' place")
+    exact_tokens: bool | None = Field(
+        None, description="whether the segments' tokens, joined, are the whole text's"
+    )
+    control_tokens: int = Field(
+        0, description="control tokens that documents and question quote, read as plain words"
+    )
+    tokens: dict[str, Any] = Field(
+        {}, description="by segment (documents: a list), truncated, evidence, generated"
+    )
+    kept: list[int] = Field(
+        [], description="documents the answer was generated from, in reading order"
+    )
+    saliency: list[float | None] = Field(
+        [], description="one score a document; null where not scored"
+    )
+    evidence: list[EvidenceRecord] | None = Field(
+        None, description="of the answer; null: the method looks for none"
+    )
+    request: str = Field(
+        "", description="what was asked to find the evidence, `{article}` in the documents' place"
+    )
     truncated: int = Field(0, description="document tokens cut from the middle to fit the context")
     text: str = Field("", description="the generated text, whole")
-    cut: bool = Field(False, description="the text ends where the model's context does, before an end of its own")
-    prediction: str = Field("", description="the first line of the text; in a chat, the first that is not blank")
+    cut: bool = Field(
+        False, description="the text ends where the model's context does, before an end of its own"
+    )
+    prediction: str = Field(
+        "", description="the first line of the text; in a chat, the first that is not blank"
+    )
     trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON")
-    cache_bytes: int | None = Field(None, description="largest size of the cached keys and values held at one time")
+    cache_bytes: int | None = Field(
+        None, description="largest size of the cached keys and values held at one time"
+    )
     offline_s: float | None = None
     online_s: float | None = None
-    first_token_s: float | None = Field(None, description="online seconds until the first token was known")
-    batch: int = Field(1, description="questions answered at the same time; if several, none has seconds of its own")
-    served: ServedResponse | None = Field(None, description="of a served model; null: the model ran here")
+    first_token_s: float | None = Field(
+        None, description="online seconds until the first token was known"
+    )
+    batch: int = Field(
+        1,
+        description="questions answered at the same time; if several, none has seconds of its own",
+    )
+    served: ServedResponse | None = Field(
+        None, description="of a served model; null: the model ran here"
+    )
 
 
 class SequenceRecord(AnyRecord):
     """What one way of generating with retrieval did with one sequence of text."""
 
-    document: int = Field(description="number of the sequence's document in the database; -1 where it has none there")
+    document: int = Field(
+        description="number of the sequence's document in the database; -1 where it has none there"
+    )
     tokens: int = Field(description="tokens of the sequence, generated ones included")
-    prompt_tokens: int = Field(0, description="tokens that were given, where the rest was generated")
-    nll: float | None = Field(None, description="mean negative log-likelihood of the scored tokens, in nats")
-    scored: int = Field(0, description="tokens that `nll` is the mean of: the labels that are scored")
+    prompt_tokens: int = Field(
+        0, description="tokens that were given, where the rest was generated"
+    )
+    nll: float | None = Field(
+        None, description="mean negative log-likelihood of the scored tokens, in nats"
+    )
+    scored: int = Field(
+        0, description="tokens that `nll` is the mean of: the labels that are scored"
+    )
     neighbours: list[list[int]] = Field([], description="by retrieval: chunks that were found")
     nprobe: list[int] = Field([], description="by retrieval: inverted lists that were scanned")
     generated: list[int] = Field([], description="the new tokens")
     trials_s: list[float] = Field([], description="seconds of the whole sequence, by trial")
-    load_share: float | None = Field(None, description="of the CPU time during the trials, taken by other processes")
-    network_s: float | None = Field(None, description="round trip to the retrieval server without a search")
-    trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON, of the median trial")
+    load_share: float | None = Field(
+        None, description="of the CPU time during the trials, taken by other processes"
+    )
+    network_s: float | None = Field(
+        None, description="round trip to the retrieval server without a search"
+    )
+    trace: list[dict[str, Any]] = Field(
+        [], description="cost.trace.Call, as JSON, of the median trial"
+    )
 
 
 class _Git(BaseModel):
@@ -141,21 +215,27 @@ def read(path: Path) -> list[Record]:
 
 
 def read_kind(path: Path, kind: type[Kind]) -> list[Kind]:
-    """Return the records of a finished file. Raises UserError: no such file, another version, a line that is no record,
-    or a change after it was finished."""
+    """Return the records of a finished file. Raises UserError: no such file, another version, a
+    line that is no record, or a change after it was finished.
+    """
     meta = read_meta(path) or {}
     check_version(path, meta)
     with os_errors_as_user_errors(path):
         content = path.read_bytes()
     records = [record for _, record in parse_lines(content.split(b"\n"), path, 1, kind)]
     if meta.get("sha256") not in (None, hashlib.sha256(content).hexdigest()):
-        raise UserError(f"{path}: not as it was finished (sha256 differs from {meta_path(path).name}); run it again")
+        raise UserError(
+            f"{path}: not as it was finished (sha256 differs from {meta_path(path).name}); run it again"
+        )
     return records
 
 
 def outcome(out: Path) -> tuple[int, dict[str, list[str]]]:
-    """Return how many questions of a finished file were answered, and the keys that failed by reason."""
-    records, reasons = read(out), dict[str, list[str]]()
+    """Return how many questions of a finished file were answered, and the keys that failed by
+    reason.
+    """
+    records = read(out)
+    reasons = dict[str, list[str]]()
     failed = [record for record in records if record.status == "failed"]
     for record in failed:
         reasons.setdefault(record.reason or "no reason given", []).append(record.key)
@@ -189,14 +269,19 @@ def recorded_dtype(out: Path) -> str | None:
         meta = json.loads(file.readline())
     fingerprint = meta.get("fingerprint") or {}
     engine = fingerprint.get("engine")
-    dtype = engine.get("dtype") if isinstance(engine, dict) else fingerprint.get("dtype")  # of answers, of pipelines
+    # of answers, of pipelines
+    dtype = engine.get("dtype") if isinstance(engine, dict) else fingerprint.get("dtype")
     return dtype if isinstance(dtype, str) else None
 
 
 def version_problem(meta: Mapping[str, Any]) -> str:
     """Say why records with these metadata cannot be read by this version; empty if they can."""
     version = meta.get("version", VERSION)
-    return "" if version == VERSION else f"records of version {version}; this ragauge reads version {VERSION}"
+    return (
+        ""
+        if version == VERSION
+        else f"records of version {version}; this ragauge reads version {VERSION}"
+    )
 
 
 def check_version(path: Path, meta: Mapping[str, Any]) -> None:
@@ -205,9 +290,12 @@ def check_version(path: Path, meta: Mapping[str, Any]) -> None:
         raise UserError(f"{path}: {problem}")
 
 
-def parse_lines(lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]) -> Iterator[tuple[bytes, Kind]]:
-    """Yield the lines that are not blank with their records. Raises UserError that names a bad line. `first`: the
-    number of the first line in the file."""
+def parse_lines(
+    lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]
+) -> Iterator[tuple[bytes, Kind]]:
+    """Yield the lines that are not blank with their records. Raises UserError that names a bad
+    line. `first`: the number of the first line in the file.
+    """
     for number, line in enumerate(lines, start=first):
         if line.strip():
             try:
@@ -216,20 +304,31 @@ def parse_lines(lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]
                 raise UserError(f"{path}:{number}: not a record: {first_problem(error)}") from error
 
 
-def lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]) -> dict[str, str]:
+def lines_by_key(
+    lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]
+) -> dict[str, str]:
     """Return the lines of records by key; arguments and errors as of `parse_lines`."""
     return {record.key: line.decode() for line, record in parse_lines(lines, path, first, kind)}
 
 
-def write_finished(out: Path, lines: Sequence[str], fingerprint: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    """Write a finished file and its `.meta.json` (meta, fingerprint, counts and hash), which comes first."""
+def write_finished(
+    out: Path, lines: Sequence[str], fingerprint: Mapping[str, Any], meta: Mapping[str, Any]
+) -> None:
+    """Write a finished file and its `.meta.json` (meta, fingerprint, counts and hash), which comes
+    first.
+    """
     content = join_lines(lines)
     failed = sum(json.loads(line)["status"] == "failed" for line in lines)
-    counts = {"counts": {"records": len(lines), "failed": failed}, "sha256": hashlib.sha256(content).hexdigest()}
+    counts = {
+        "counts": {"records": len(lines), "failed": failed},
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     described = {"version": VERSION, **meta, "fingerprint": fingerprint, **counts}
     with os_errors_as_user_errors(out):
         out.unlink(missing_ok=True)  # lest a kill leaves other records next to these metadata
-        replace_atomically(meta_path(out), join_lines([json.dumps(described, indent=2, ensure_ascii=False)]))
+        replace_atomically(
+            meta_path(out), join_lines([json.dumps(described, indent=2, ensure_ascii=False)])
+        )
         replace_atomically(out, content)
 
 
@@ -238,15 +337,19 @@ def join_lines(lines: Sequence[str]) -> bytes:
 
 
 def gather(parts: Sequence[Path], out: Path) -> None:
-    """Join the records of the parts of one run into one file, in the order of the parts. The metadata are those of the
-    first part with all processors, the largest memory peak, and each part's provenance. Raises UserError: a part is
-    missing, is of another run than the first, or has a question that another has."""
+    """Join the records of the parts of one run into one file, in the order of the parts. The
+    metadata are those of the first part with all processors, the largest memory peak, and each
+    part's provenance. Raises UserError: a part is missing, is of another run than the first, or has
+    a question that another has.
+    """
     metas: list[dict[str, Any]] = []
     lines: dict[str, str] = {}
     for part in parts:
         meta = read_meta(part) or {}
         if not meta.get("fingerprint"):
-            raise UserError(f"{part}: {meta_path(part).name} is missing or not valid JSON; run this part again")
+            raise UserError(
+                f"{part}: {meta_path(part).name} is missing or not valid JSON; run this part again"
+            )
         metas.append(meta)
         if difference := fingerprint_difference(meta["fingerprint"], metas[0]["fingerprint"]):
             raise UserError(f"{part}: from another run than {parts[0]}: {difference}")
@@ -256,9 +359,13 @@ def gather(parts: Sequence[Path], out: Path) -> None:
             raise UserError(f"{part}: question {double[0]} is in another part as well")
         lines |= of_part
     provenances = [meta.get("provenance") or {} for meta in metas]
-    known = (meta.get("machines") or [p.get("cpu")] for meta, p in zip(metas, provenances, strict=True))
+    known = (
+        meta.get("machines") or [p.get("cpu")] for meta, p in zip(metas, provenances, strict=True)
+    )
     machines = list(dict.fromkeys(machine for names in known for machine in names if machine))
-    peaks = [meta["peak_memory_bytes"] for meta in metas if meta.get("peak_memory_bytes") is not None]
+    peaks = [
+        meta["peak_memory_bytes"] for meta in metas if meta.get("peak_memory_bytes") is not None
+    ]
     joined = {
         "provenance": provenance_of(machines, provenances[0]),
         "machines": machines,
@@ -269,7 +376,9 @@ def gather(parts: Sequence[Path], out: Path) -> None:
 
 
 def provenance_of(machines: Sequence[str], provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provenance, with the processors of all records in place of one machine's where these are several."""
+    """Return a provenance, with the processors of all records in place of one machine's where these
+    are several.
+    """
     several = {"cpu": " / ".join(machines), "gpu": None}
     return {**provenance, **(several if len(machines) > 1 else {})}
 

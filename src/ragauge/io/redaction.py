@@ -1,4 +1,6 @@
-"""Removing secrets from text that is written, shown or raised: in URLs, headers and the environment."""
+"""Removing secrets from text that is written, shown or raised: in URLs, headers and the
+environment.
+"""
 
 import os
 import re
@@ -21,12 +23,17 @@ ENVIRONMENT = re.compile(r"(?i).*(TOKEN|API_?KEY|ACCESS_?KEY|SECRET|PASSWORD)(_I
 
 
 def redacted(text: str) -> str:
-    """Replace by `***` the user and password of a URL, its parameters with names such as `token`, tokens in vendors'
-    formats, and the values of environment variables such as `HF_TOKEN`."""
+    """Replace by `***` the user and password of a URL, its parameters with names such as `token`,
+    tokens in vendors' formats, and the values of environment variables such as `HF_TOKEN`.
+    """
     text = QUERY.sub(rf"\g<1>{HIDDEN}", USER.sub(rf"\g<1>{HIDDEN}@", text))
     for form in TOKENS:
         text = form.sub(rf"\g<1>{HIDDEN}", text)
-    secrets = {value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name) and len(value) >= SHORTEST}
+    secrets = {
+        value
+        for name, value in os.environ.items()
+        if ENVIRONMENT.fullmatch(name) and len(value) >= SHORTEST
+    }
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text

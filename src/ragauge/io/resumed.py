@@ -13,12 +13,18 @@ Item = TypeVar("Item")
 
 
 def results(
-    path: Path, identity: str, items: Sequence[Item], work: Callable[[Item], Any], minutes: float | None = None
+    path: Path,
+    identity: str,
+    items: Sequence[Item],
+    work: Callable[[Item], Any],
+    minutes: float | None = None,
 ) -> list[Any]:
-    """The JSON results of the first items: of all, or of those that the minutes suffice for, and of one at least.
-    `path`: file of the results, a line each, with which the next call goes on; of another identity, it is replaced.
-    Raises UserError: another process is writing it."""
-    header, end = identity.encode() + b"\n", float("inf") if minutes is None else time.monotonic() + 60 * minutes
+    """The JSON results of the first items: of all, or of those that the minutes suffice for, and of
+    one at least. `path`: file of the results, a line each, with which the next call goes on; of
+    another identity, it is replaced. Raises UserError: another process is writing it.
+    """
+    header = identity.encode() + b"\n"
+    end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     with locked(path, wait=False):
         written = path.read_bytes() if path.is_file() else b""
         if not written.startswith(header):

@@ -4,15 +4,19 @@ from typing import Any
 
 import yaml
 
-MAX_DEPTH = 100  # libyaml's loader recurses in C without a limit, so deep nesting would overflow the stack
+# libyaml's loader recurses in C without a limit, so deep nesting would overflow the stack
+MAX_DEPTH = 100
 
 
 def load(text: str, loader: type[yaml.CSafeLoader] = yaml.CSafeLoader) -> Any:
-    """Return the value of a YAML text. Raises yaml.YAMLError: no valid YAML, nested deeper than `MAX_DEPTH`, or a value
-    that looks like a number or a date but is neither."""
+    """Return the value of a YAML text. Raises yaml.YAMLError: no valid YAML, nested deeper than
+    `MAX_DEPTH`, or a value that looks like a number or a date but is neither.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+            event, yaml.CollectionEndEvent
+        )
         if depth > MAX_DEPTH:
             raise yaml.YAMLError(f"nested deeper than {MAX_DEPTH} levels")
     try:

@@ -1,4 +1,6 @@
-"""The base of all settings that a user states: the sections of a configuration and the options of a verb."""
+"""The base of all settings that a user states: the sections of a configuration and the options of a
+verb.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Specifications in the metadata of records (`.meta.json`): every option that made the records, defaults resolved."""
+"""Specifications in the metadata of records (`.meta.json`): every option that made the records,
+defaults resolved.
+"""
 
 import hashlib
 from typing import Any, Literal
@@ -18,9 +20,13 @@ class _Section(BaseModel, extra="forbid", frozen=True):
 class ServedFacts(_Section):
     """The requests to a served model, as far as its answers depend on them."""
 
-    tokenizer: str | None = Field(None, description="whose tokens prompts are counted in; null: words, roughly")
+    tokenizer: str | None = Field(
+        None, description="whose tokens prompts are counted in; null: words, roughly"
+    )
     body: dict[str, Any] = Field({}, description="further keys of every request")
-    own_cache: bool = Field(False, description="whether a line of the variant stands in front of its prompts")
+    own_cache: bool = Field(
+        False, description="whether a line of the variant stands in front of its prompts"
+    )
 
 
 class EngineFacts(_Section):
@@ -29,10 +35,14 @@ class EngineFacts(_Section):
     name: str = Field("torch", description="registered name of the engine")
     dtype: str | None = Field(None, description="null: not recorded")
     device: str | None = Field(None, description="null: not recorded")
-    max_context: int | None = Field(None, description="in place of the one that the model was trained on")
+    max_context: int | None = Field(
+        None, description="in place of the one that the model was trained on"
+    )
     weights: str = Field("full", description="how matrices are stored; full: in the dtype")
     kv: str = Field("full", description="how keys and values are stored; full: in the dtype")
-    served: ServedFacts | None = Field(None, description="of a model behind a server; null: it ran here")
+    served: ServedFacts | None = Field(
+        None, description="of a model behind a server; null: it ran here"
+    )
 
 
 class FinderFacts(_Section):
@@ -41,9 +51,13 @@ class FinderFacts(_Section):
     model: str
     model_sha256: str | None = None
     max_context: int | None = None
-    template: str | None = Field(None, description="how requests to it are wrapped; null: as the prompts are")
+    template: str | None = Field(
+        None, description="how requests to it are wrapped; null: as the prompts are"
+    )
     template_arguments: dict[str, Any] = Field({}, description="of its tokenizer's chat template")
-    template_date: str | None = Field(None, description="that its chat template writes, if it writes one")
+    template_date: str | None = Field(
+        None, description="that its chat template writes, if it writes one"
+    )
 
 
 class AnswerSpecification(_Section):
@@ -53,16 +67,26 @@ class AnswerSpecification(_Section):
     method: str = Field(description="registered name of the method")
     options: dict[str, Any] = Field(description="every option of the method, defaults included")
     dataset: str = Field(description="registered name of the data set")
-    dataset_options: dict[str, Any] = Field({}, description="every option of the data set, its seed included")
-    assets: dict[str, str] = Field({}, description="hash of each encoder and the like that the method reads, by name")
+    dataset_options: dict[str, Any] = Field(
+        {}, description="every option of the data set, its seed included"
+    )
+    assets: dict[str, str] = Field(
+        {}, description="hash of each encoder and the like that the method reads, by name"
+    )
     data_sha256: str | None = Field(None, description="hash of the file of questions")
     model: str = Field(description="source of the model")
     model_sha256: str | None = Field(None, description="hash of the weights")
-    finder: FinderFacts | None = Field(None, description="null: the model that answers finds the evidence too")
+    finder: FinderFacts | None = Field(
+        None, description="null: the model that answers finds the evidence too"
+    )
     template: str = Field("", description="the prompt's template")
     template_arguments: dict[str, Any] = Field({}, description="of the tokenizer's chat template")
-    template_date: str | None = Field(None, description="that the chat template writes, if it writes one")
-    tokenization: str = Field("segments", description="of prompts: whole, as one text, or segments, each by itself")
+    template_date: str | None = Field(
+        None, description="that the chat template writes, if it writes one"
+    )
+    tokenization: str = Field(
+        "segments", description="of prompts: whole, as one text, or segments, each by itself"
+    )
     instruction: str = Field("", description="the data set's preamble")
     engine: EngineFacts = EngineFacts()
     max_new_tokens: int | None = Field(None, description="tokens after which an answer ends")
@@ -72,6 +96,10 @@ class IndexFacts(_Section):
     label: str
     type: str = Field(description="registered name of the index type")
     settings: dict[str, Any] = Field(description="every key of its recipe, defaults included")
-    vectors: int | None = Field(None, description="vectors that it holds; null: not known before it is made")
+    vectors: int | None = Field(
+        None, description="vectors that it holds; null: not known before it is made"
+    )
     nprobe: int | None = Field(None, description="nprobe of a search that states none")
-    filled: int | None = Field(None, description="vectors in all where some were drawn; null: all are of chunks")
+    filled: int | None = Field(
+        None, description="vectors in all where some were drawn; null: all are of chunks"
+    )

@@ -1,11 +1,3 @@
-"""ragauge as a library, for notebooks and scripts: `import ragauge` gives the names below, and they alone are public.
-
-They run the code that `ragauge run` and the workflow run, and read and write the same files.
+"""The Python library, `import ragauge`, and the packages that `ragauge new` writes for components
+of one's own.
 """
-# ruff: noqa: F401
-
-from ragauge.library.evaluation import evaluate
-from ragauge.library.methods import Answer, Method, method
-from ragauge.library.models import Model, load_model
-from ragauge.library.questions import Dataset, Question, load_dataset
-from ragauge.library.results import Results

@@ -33,21 +33,21 @@ def evaluate(
 ) -> Results:
     """Answer the questions of a data set with several methods, and record every answer.
 
-    Args:
-        methods: names or `method(...)`; a mapping names the variants, as a configuration does.
-        dataset: a name, or what `load_dataset` gave.
-        model: a name, source or folder, or what `load_model` gave.
-        limit: how many questions, from the first; None: all that were loaded.
-        out: a folder, as the workflow's `results/<run>`: records go to `answers/DATASET/MODEL/VARIANT.jsonl` in it.
-            Questions with records are not asked again, so an interrupted evaluation goes on, and further data sets and
-            models join it. None: a temporary folder that goes with the results.
-        max_new_tokens: of an answer; None: the data set's, or 100.
-        batch: questions answered together, which then have no times of their own; auto: as many as are worth it.
-        overwrite: replace records of other settings; they are refused otherwise.
-        retry_failed: ask again what is recorded as failed.
+    Args: methods: names or `method(...)`; a mapping names the variants, as a configuration does.
+        dataset: a name, or what `load_dataset` gave. model: a name, source or folder, or what
+        `load_model` gave. limit: how many questions, from the first; None: all that were loaded.
+        out: a folder, as the workflow's `results/<run>`: records go to
+        `answers/DATASET/MODEL/VARIANT.jsonl` in it.
+            Questions with records are not asked again, so an interrupted evaluation goes on, and
+            further data sets and models join it. None: a temporary folder that goes with the
+            results.
+        max_new_tokens: of an answer; None: the data set's, or 100. batch: questions answered
+            together, which then have no times of their own; auto: as many as are worth it.
+            overwrite: replace records of other settings; they are refused otherwise. retry_failed:
+            ask again what is recorded as failed.
 
-    Raises:
-        UserError: an unknown name, a model that cannot run a method, a folder that cannot be written or holds records
+    Raises: UserError: an unknown name, a model that cannot run a method, a folder that cannot be
+        written or holds records
             of other settings. A question that fails is recorded with the reason and raises nothing.
     """
     if limit is not None and limit < 1:
@@ -55,12 +55,16 @@ def evaluate(
     variants = _variants(methods)
     questions = load_dataset(dataset, limit=limit) if isinstance(dataset, str) else dataset
     loaded = model if isinstance(model, Model) else load_model(model)
-    results = Results(Path(tempfile.mkdtemp(prefix="ragauge-") if out is None else out), temporary=out is None)
+    results = Results(
+        Path(tempfile.mkdtemp(prefix="ragauge-") if out is None else out), temporary=out is None
+    )
     tokens = max_new_tokens or questions.source.dataset.max_new_tokens or NEW_TOKENS
     jobs = []
     for label, variant in variants.items():
         adapted = variant.on(loaded)
-        specification = inputs.specification(variant.name, adapted, questions.source, loaded.settings, tokens)
+        specification = inputs.specification(
+            variant.name, adapted, questions.source, loaded.settings, tokens
+        )
         loaded.engines.ready(specification, adapted)  # refused before any other method has answered
         path = results.folder / "answers" / questions.name / loaded.name / f"{label}.jsonl"
         jobs.append(runner.Job(specification, adapted, questions[:limit], label, path))
@@ -75,15 +79,23 @@ def evaluate(
 def _variants(methods: Methods) -> dict[str, Method]:
     variants: dict[str, Method] = {}
     several = [methods] if isinstance(methods, str | Method) else methods
-    for label, given in several.items() if isinstance(several, Mapping) else [(None, one) for one in several]:
+    for label, given in (
+        several.items() if isinstance(several, Mapping) else [(None, one) for one in several]
+    ):
         one = given if isinstance(given, Method) else method(given)
         label = label or one.name
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label):
-            raise UserError(f"evaluate: methods: {label!r} must be made of letters, digits, '.', '_' and '-'")
+            raise UserError(
+                f"evaluate: methods: {label!r} must be made of letters, digits, '.', '_' and '-'"
+            )
         if label in variants:
             example = f"{{'{label}_k2': method('{label}', ...)}}"
-            raise UserError(f"evaluate: methods: {label!r} twice; name the variants, as in {example}")
+            raise UserError(
+                f"evaluate: methods: {label!r} twice; name the variants, as in {example}"
+            )
         variants[label] = one
     if not variants:
-        raise UserError("evaluate: methods: none are given; name at least one of `ragauge list methods`")
+        raise UserError(
+            "evaluate: methods: none are given; name at least one of `ragauge list methods`"
+        )
     return variants

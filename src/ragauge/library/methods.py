@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ragauge import methods
 from ragauge.cost.cycles import compute_cycles
 from ragauge.cost.trace import Call
-from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
+from ragauge.datasets.base.dataset import SEARCH_RESULTS, Document, Example, check
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
 from ragauge.measure import runner
+from ragauge.methods.base import making
+from ragauge.methods.base import method as methods
 
 Documents = Sequence[str | tuple[str, str] | Document]  # texts, (title, text), or a data set's
 NEW_TOKENS = 100  # of an answer, where the data set's own protocol says nothing
@@ -19,16 +20,22 @@ NEW_TOKENS = 100  # of an answer, where the data set's own protocol says nothing
 
 @dataclass(frozen=True)
 class Answer:
-    """A method's answer to one question. Multiply-accumulates are None where the model's shape is not known."""
+    """A method's answer to one question. Multiply-accumulates are None where the model's shape is
+    not known.
+    """
 
     text: str  # everything that was generated
-    prediction: str  # the answer: the first line of the text; in a chat, the first that is not blank
-    kept: tuple[int, ...]  # the documents that it was generated from, in reading order: their places among those given
+    # the answer: the first line of the text; in a chat, the first that is not blank
+    prediction: str
+    # the documents that it was generated from, in reading order: their places among those given
+    kept: tuple[int, ...]
     documents: tuple[Document, ...]  # these documents
     saliency: tuple[float | None, ...]  # one score a given document, where the method scores any
     evidence: tuple[str, ...] | None  # what it was generated from; None: the method looks for none
-    tokens: Mapping[str, Any]  # token counts: preamble, documents (one each), query, task, generated
-    macs: int | None  # multiply-accumulates of everything, what was prepared before the question included
+    # token counts: preamble, documents (one each), query, task, generated
+    tokens: Mapping[str, Any]
+    # multiply-accumulates of everything, what was prepared before the question included
+    macs: int | None
     cycles: int | None  # those that the user waits for, of parallel paths the longest
     online_s: float | None  # seconds of the calls that the user waits for
     first_token_s: float | None  # seconds from the question to the first token
@@ -71,13 +78,13 @@ class Method:
     ) -> Answer:
         """Answer one question.
 
-        Args:
-            question: a question with `documents`, or a data set's example, which has its own.
-            documents: texts (titled by their number), pairs of title and text, or a data set's documents.
-            instruction: before the documents; None: the data set's, or that of Lost in the Middle.
-            max_new_tokens: of the answer; None: the data set's, or 100.
+        Args: question: a question with `documents`, or a data set's example, which has its own.
+            documents: texts (titled by their number), pairs of title and text, or a data set's
+            documents. instruction: before the documents; None: the data set's, or that of Lost in
+            the Middle. max_new_tokens: of the answer; None: the data set's, or 100.
 
-        Raises UserError: the model cannot run the method, or the question could not be answered, with the reason.
+        Raises UserError: the model cannot run the method, or the question could not be answered,
+        with the reason.
         """
         example = _example(question, documents)
         adapted = self.on(model)
@@ -89,21 +96,35 @@ class Method:
                 "dataset": dataset.name if dataset else "",
                 "dataset_options": asdict(dataset) if dataset else {},
                 "instruction": instruction or (dataset.preamble if dataset else SEARCH_RESULTS),
-                "max_new_tokens": max_new_tokens or (dataset and dataset.max_new_tokens) or NEW_TOKENS,
+                "max_new_tokens": max_new_tokens
+                or (dataset and dataset.max_new_tokens)
+                or NEW_TOKENS,
             }
         )
-        record = runner.ask(model.engines.ready(specification, adapted), adapted, example, specification)
+        record = runner.ask(
+            model.engines.ready(specification, adapted), adapted, example, specification
+        )
         if record.status == "failed":
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
         trace = tuple(Call.from_json(call) for call in record.trace)
         shape = model.shape if trace else None  # a server's trace can be empty
-        same = ("text", "prediction", "tokens", "online_s", "first_token_s", "offline_s", "cache_bytes")
+        same = (
+            "text",
+            "prediction",
+            "tokens",
+            "online_s",
+            "first_token_s",
+            "offline_s",
+            "cache_bytes",
+        )
         return Answer(
             **{name: getattr(record, name) for name in same},
             kept=tuple(record.kept),
             documents=tuple(example.documents[at] for at in record.kept),
             saliency=tuple(record.saliency),
-            evidence=None if record.evidence is None else tuple(piece.text for piece in record.evidence),
+            evidence=None
+            if record.evidence is None
+            else tuple(piece.text for piece in record.evidence),
             macs=compute_cycles(trace, shape, "total") if shape else None,
             cycles=compute_cycles(trace, shape) if shape else None,
             trace=trace,
@@ -123,17 +144,23 @@ def method(name: str, **options: Any) -> Method:
 
     Raises UserError: unknown name or option, or a value out of range.
     """
-    return Method(name, methods.make(name, **options))
+    return Method(name, making.make(name, **options))
 
 
 def _example(question: str | Example, documents: Documents | None) -> Example:
     if isinstance(question, Example):
         if documents is not None:
-            raise UserError(f"answer: question {question.key!r} has documents of its own; give it as text with others")
+            raise UserError(
+                f"answer: question {question.key!r} has documents of its own; give it as text with others"
+            )
         return question
     if not documents or isinstance(documents, str):
-        raise UserError(f"answer: question {question!r} needs documents: a list of texts or of (title, text)")
-    pairs = [(str(n), one) if isinstance(one, str) else one for n, one in enumerate(documents, start=1)]
+        raise UserError(
+            f"answer: question {question!r} needs documents: a list of texts or of (title, text)"
+        )
+    pairs = [
+        (str(n), one) if isinstance(one, str) else one for n, one in enumerate(documents, start=1)
+    ]
     titled = tuple(one if isinstance(one, Document) else Document(*one) for one in pairs)
     example = Example(key="", question=question, documents=titled, answers=("unknown",), gold=())
     check(example, "answer")

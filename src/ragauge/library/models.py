@@ -14,7 +14,7 @@ from ragauge.config.dtypes import with_dtype
 from ragauge.config.reading import checked
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.cost.shape import Shape
-from ragauge.engines import Engine
+from ragauge.engines.protocol import Engine
 from ragauge.errors import explain_missing_extra
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure import inputs, runner
@@ -30,7 +30,9 @@ class Model:
 
     @cached_property
     def specification(self) -> AnswerSpecification:
-        """The part of every specification of answers that is about the model: weights, template, engine."""
+        """The part of every specification of answers that is about the model: weights, template,
+        engine.
+        """
         return AnswerSpecification(method="", options={}, dataset="", **inputs.facts(self.settings))
 
     @property
@@ -39,11 +41,17 @@ class Model:
 
     @cached_property
     def shape(self) -> Shape | None:
-        """The decoder's shape, from which costs are counted; None where it is not known (a served model)."""
+        """The decoder's shape, from which costs are counted; None where it is not known (a served
+        model).
+        """
         return runner.shape_of(self.specification)
 
     def __repr__(self) -> str:
-        where = "behind its server" if self.settings.served else f"{self.settings.precision} on {self.settings.device}"
+        where = (
+            "behind its server"
+            if self.settings.served
+            else f"{self.settings.precision} on {self.settings.device}"
+        )
         return f"<Model {self.name}: {where}>"
 
 
@@ -64,19 +72,17 @@ def load_model(
 ) -> Model:
     """Load a model.
 
-    Args:
-        source: a name of the catalog (`ragauge list models`), `hf:org/name`, `pypi:name==version`, a folder, or
+    Args: source: a name of the catalog (`ragauge list models`), `hf:org/name`,
+        `pypi:name==version`, a folder, or
             `openai:NAME`, a model behind an OpenAI-compatible server.
-        dtype: float32, bfloat16 or float16; auto: float32 or bfloat16, whichever is faster on this machine.
-        device: cpu or cuda; auto: cuda where torch can use a GPU.
-        weights: how matrices are stored: full, int8 or int8_weight_only.
-        kv: how cached keys and values are stored: full or int8.
-        engine: one of `ragauge list engines`.
-        template: how prompts are wrapped; None: as the catalog or the tokenizer says.
-        template_arguments: of the tokenizer's chat template, such as {"enable_thinking": False}.
-        max_context: longest context in tokens; None: the trained one.
-        kernels: of a CPU: measured, default, or the file of a table; None: measured.
-        threads: of a CPU; None: all cores.
+        dtype: float32, bfloat16 or float16; auto: float32 or bfloat16, whichever is faster on this
+            machine. device: cpu or cuda; auto: cuda where torch can use a GPU. weights: how
+            matrices are stored: full, int8 or int8_weight_only. kv: how cached keys and values are
+            stored: full or int8. engine: one of `ragauge list engines`. template: how prompts are
+            wrapped; None: as the catalog or the tokenizer says. template_arguments: of the
+            tokenizer's chat template, such as {"enable_thinking": False}. max_context: longest
+            context in tokens; None: the trained one. kernels: of a CPU: measured, default, or the
+            file of a table; None: measured. threads: of a CPU; None: all cores.
 
     Raises UserError: no such model, or a value that it does not support.
     """
@@ -85,13 +91,19 @@ def load_model(
     entry: dict[str, Any] = {"source": name, "template": template, "max_context": max_context}
     entry |= {"template_arguments": dict(template_arguments or {})}
     entry |= {"dtype": dtype, "weights": weights, "kv": kv, "kernels": kernels}
-    if not served or (engine, device) != ("torch", AUTO):  # a server decides by itself; a given value is refused
+    # a server decides by itself; a given value is refused
+    if not served or (engine, device) != ("torch", AUTO):
         entry |= {"engine": engine, "device": device_here(device)}
     settings = checked(schema.ModelEntry, entry, "load_model")
     if settings.kernels:
         os.environ["RAGAUGE_KERNELS"] = settings.kernels
-    last = re.split(r"[/:]", name.rstrip("/"))[-1].partition("==")[0]  # of the source, to name tables and files
+    # of the source, to name tables and files
+    last = re.split(r"[/:]", name.rstrip("/"))[-1].partition("==")[0]
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"
-    model = Model(label, with_dtype(settings, threads=threads), runner.Engines(threads, served=settings.served))
+    model = Model(
+        label,
+        with_dtype(settings, threads=threads),
+        runner.Engines(threads, served=settings.served),
+    )
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge import datasets, registry
-from ragauge.datasets import Example
+from ragauge import registry
+from ragauge.datasets.base import dataset as datasets
+from ragauge.datasets.base.dataset import Example
 from ragauge.errors import explain_missing_extra
 from ragauge.measure.inputs import Questions
 
@@ -22,7 +23,9 @@ class Dataset(list[Question]):
 
     def __init__(self, source: Questions, limit: int | None = None) -> None:
         self.source = source  # of the questions, as records name it
-        super().__init__(Question(**vars(example), dataset=source.dataset) for example in source.examples(limit))
+        super().__init__(
+            Question(**vars(example), dataset=source.dataset) for example in source.examples(limit)
+        )
 
     @property
     def name(self) -> str:
@@ -39,16 +42,19 @@ class Dataset(list[Question]):
 
 @explain_missing_extra()
 def load_dataset(
-    name: str, data: str | Path | None = None, limit: int | None = None, *, seed: int = 0, **options: Any
+    name: str,
+    data: str | Path | None = None,
+    limit: int | None = None,
+    *,
+    seed: int = 0,
+    **options: Any,
 ) -> Dataset:
     """Load the first questions of a data set.
 
-    Args:
-        name: one of `ragauge list datasets`.
-        data: a file in its official format; None: the data set's own source, downloaded on first use.
-        limit: how many questions, from the first; None: all.
-        seed: of random choices, such as the order of the documents.
-        options: the data set's own.
+    Args: name: one of `ragauge list datasets`. data: a file in its official format; None: the data
+        set's own source, downloaded on first use. limit: how many questions, from the first; None:
+        all. seed: of random choices, such as the order of the documents. options: the data set's
+        own.
 
     Raises UserError: unknown name or option, an unreadable file, a record that cannot be asked.
     """

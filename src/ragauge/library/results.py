@@ -26,9 +26,12 @@ SECONDS = ("offline_s", "online_s", "first_token_s")
 class Results:
     """The records of a folder: of `evaluate`, or of the workflow (`results/<run>`)."""
 
-    def __init__(self, folder: Path, *, temporary: bool = False) -> None:  # a temporary folder goes with this object
+    # a temporary folder goes with this object
+    def __init__(self, folder: Path, *, temporary: bool = False) -> None:
         self.folder = folder
-        self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
+        self._removal = (
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
+        )
         self._runs = Runs(folder)
 
     @classmethod
@@ -43,10 +46,11 @@ class Results:
         return results
 
     def to_pandas(self) -> pd.DataFrame:
-        """Tabulate one row a question and variant: the prediction, every metric of the data set, and the costs.
+        """Tabulate one row a question and variant: the prediction, every metric of the data set,
+        and the costs.
 
-        A failed question has its reason, and 0 in every metric that applies to it. `online_cycles` are
-        multiply-accumulates that a user waits for.
+        A failed question has its reason, and 0 in every metric that applies to it. `online_cycles`
+        are multiply-accumulates that a user waits for.
         """
         import pandas as pd
 
@@ -55,8 +59,9 @@ class Results:
     def summary(self) -> pd.DataFrame:
         """Tabulate one row a variant: its quality, what a user waits for, and its speedup.
 
-        Quality is the mean of the primary metric with its 95% bootstrap interval; `online_cycles` are means, `online_s`
-        are medians; the speedup is in cycles to the first token, over `naive` where that has run.
+        Quality is the mean of the primary metric with its 95% bootstrap interval; `online_cycles`
+        are means, `online_s` are medians; the speedup is in cycles to the first token, over `naive`
+        where that has run.
         """
         import pandas as pd
 
@@ -69,10 +74,9 @@ class Results:
             base: a variant, with which the others are compared; None: every pair.
             metric: its name; None: the data set's primary one.
 
-        Returns:
-            One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval (`low`, `high`), `p` of
-            random flips of the differences' signs, `n` questions; `note` says why there is none. Nothing corrects p for
-            the number of pairs.
+        Returns: One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval
+            (`low`, `high`), `p` of random flips of the differences' signs, `n` questions; `note`
+            says why there is none. Nothing corrects p for the number of pairs.
 
         Raises UserError: no such variant or metric.
         """
@@ -89,15 +93,24 @@ class Results:
             pairs += combinations(variants, 2) if base is None else with_base
         rows = []
         for a, b in pairs:
-            test, compared = difference(self._runs, a, b, metric), metric or self._runs.metrics(a.dataset)[0]
-            labels = {"dataset": a.dataset, "model": a.model, "metric": compared, "a": a.name, "b": b.name}
+            test = difference(self._runs, a, b, metric)
+            compared = metric or self._runs.metrics(a.dataset)[0]
+            labels = {
+                "dataset": a.dataset,
+                "model": a.model,
+                "metric": compared,
+                "a": a.name,
+                "b": b.name,
+            }
             measured = {name: getattr(test, name) for name in ("low", "high", "p", "n")}
             rows.append({**labels, "difference": test.value, **measured, "note": test.reason})
         return pd.DataFrame(rows)
 
     @explain_missing_extra()
     def plot_frontier(self) -> Figure:
-        """Draw quality against what a user waits for, in cycles and in seconds: the item `frontier` of a report."""
+        """Draw quality against what a user waits for, in cycles and in seconds: the item `frontier`
+        of a report.
+        """
         item = registry.module("item", "frontier")
         figure: Figure = item.draw(item.table(self._runs))
         return figure
@@ -112,12 +125,17 @@ class Results:
         return str(self.summary().to_html(index=False, float_format="{:.4g}".format, na_rep=""))
 
     def _rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
-        metrics = {name: scored(self._runs, variant, name) for name in self._runs.metrics(variant.dataset)}
+        metrics = {
+            name: scored(self._runs, variant, name) for name in self._runs.metrics(variant.dataset)
+        }
         cycles = costs(variant, online_cycles)
         for key, record in variant.records.items():
             yield {
                 **_names(variant),
-                **{name: record[name] for name in ("key", "status", "reason", "question", "prediction")},
+                **{
+                    name: record[name]
+                    for name in ("key", "status", "reason", "question", "prediction")
+                },
                 **{name: scores.get(key) for name, scores in metrics.items()},
                 "kept": len(record["kept"]),
                 "online_cycles": cycles.get(key),
@@ -125,7 +143,8 @@ class Results:
             }
 
     def _summary(self, variant: Variant) -> dict[str, Any]:
-        score, cost = quality(self._runs, variant), standard(self._runs, variant)
+        score = quality(self._runs, variant)
+        cost = standard(self._runs, variant)
         cycles = list(costs(variant, online_cycles).values())
         seconds = [r["online_s"] for r in variant.records.values() if r["online_s"] is not None]
         return {
@@ -143,4 +162,9 @@ class Results:
 
 
 def _names(variant: Variant) -> dict[str, str]:
-    return {"dataset": variant.dataset, "model": variant.model, "variant": variant.name, "method": variant.method}
+    return {
+        "dataset": variant.dataset,
+        "model": variant.model,
+        "variant": variant.name,
+        "method": variant.method,
+    }

@@ -3,20 +3,27 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-from ragauge.cost.cycles import SINGLE_QUERY_COUNTS, compute_cycles, kv_bytes, with_sequential_queries
+from ragauge.cost.cycles import (
+    SINGLE_QUERY_COUNTS,
+    compute_cycles,
+    kv_bytes,
+    with_sequential_queries,
+)
 from ragauge.cost.flop import flop, parameters, trace_macs
 from ragauge.cost.hardware import precision
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Call, Trace, online
-from ragauge.engines import ShapeLM
+from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.measure.timing import fixed_length, shape_and_prompt
-from ragauge.methods import Method, make
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Method
 from ragauge.methods.dense import Dense
+from ragauge.methods.prompts import Prompt
 from ragauge.methods.superposition import Superposition
-from ragauge.prompts import Prompt
 
-PLAIN = ("naive", "attention_sort", "closed_book", "oracle")  # methods that read one plain prompt, not segments
+# methods that read one plain prompt, not segments
+PLAIN = ("naive", "attention_sort", "closed_book", "oracle")
 
 
 def project(
@@ -29,9 +36,10 @@ def project(
     dtype: object,
     counter: str = "closed_form",
 ) -> dict[str, Any]:
-    """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape alone. `dtype` is a
-    torch dtype, its name or a `cost.hardware.Precision`; with the `counter` fvcore its count of the trace is reported
-    next to that of the formulas."""
+    """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape
+    alone. `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with the `counter`
+    fvcore its count of the trace is reported next to that of the formulas.
+    """
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
     if reason := method.refusal(engine):
@@ -43,7 +51,10 @@ def project(
         from ragauge.measure.counting import fvcore_macs
 
         calls = [Call.from_json(dict(call)) for call in report["trace"]]
-        report |= {"closed_form_macs": trace_macs(calls, shape), "fvcore_macs": fvcore_macs(calls, shape)}
+        report |= {
+            "closed_form_macs": trace_macs(calls, shape),
+            "fvcore_macs": fvcore_macs(calls, shape),
+        }
     return {"model": model, **report}
 
 
@@ -56,14 +67,17 @@ def costs(
     accounting: str = "critical_path",
     counts: str = "",
 ) -> dict[str, Any]:
-    """Compute the costs of `method`, registered as `name`, on a prompt, and its speedup over the plain prompt.
+    """Compute the costs of `method`, registered as `name`, on a prompt, and its speedup over the
+    plain prompt.
 
-    `new_tokens` of 1 is the cost of the first token; `accounting` is one of `cycles.ACCOUNTINGS`; on `counts`, the name
-    of the prompt's token counts, depends how the paper counts queries (`cycles`, rule 4).
+    `new_tokens` of 1 is the cost of the first token; `accounting` is one of `cycles.ACCOUNTINGS`;
+    on `counts`, the name of the prompt's token counts, depends how the paper counts queries
+    (`cycles`, rule 4).
 
-    Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything online and
-        `offline_flop` of what was prepared before; `kv_bytes`, the peak size of the KV cache, and
-        `offline_kv_bytes`, those that stay from one question to the next; `weight_bytes` of all weights.
+    Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything
+        online and `offline_flop` of what was prepared before; `kv_bytes`, the peak size of the KV
+        cache, and `offline_kv_bytes`, those that stay from one question to the next; `weight_bytes`
+        of all weights.
 
     Raises UserError: unknown accounting; a prompt longer than the decoder's context.
     """
@@ -79,7 +93,9 @@ def costs(
         "flop": flop(online(trace), engine.shape),
         "offline_flop": flop(prepared, engine.shape),
         "kv_bytes": peak_bytes,
-        "offline_kv_bytes": kv_bytes(engine.shape, sum(call.cached for call in prepared), engine.precision),
+        "offline_kv_bytes": kv_bytes(
+            engine.shape, sum(call.cached for call in prepared), engine.precision
+        ),
         **asdict(engine.precision),
         "parameters": parameters(engine.shape),
         "weight_bytes": model_bytes(engine.shape, engine.precision),
@@ -89,16 +105,26 @@ def costs(
 
 
 def _traced(
-    name: str, method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int, accounting: str, counts: str
+    name: str,
+    method: Method,
+    engine: ShapeLM,
+    prompt: Prompt,
+    new_tokens: int,
+    accounting: str,
+    counts: str,
 ) -> tuple[Trace, int]:
-    """(the trace with its offline calls, the peak of the cache in bytes); as the paper counts them (`cycles`)."""
+    """(the trace with its offline calls, the peak of the cache in bytes); as the paper counts them
+    (`cycles`).
+    """
     published = accounting == "published"
     if published and name not in PLAIN:  # rules 3 and 5
         if isinstance(method, Superposition):
             method = replace(method, drop_first_token=False)
             if method.hops == "one" and method.iterations > 1:  # rule 5
                 method = replace(method, iterations=len(method.selected), top_k=1, hops="top_k")
-        query, task, *documents = (ids[1:] or ids for ids in (prompt.query, prompt.task, *prompt.documents))
+        query, task, *documents = (
+            ids[1:] or ids for ids in (prompt.query, prompt.task, *prompt.documents)
+        )
         prompt = replace(prompt, documents=documents, query=query, task=task)
     with engine.tracing() as trace:
         method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))

@@ -1,7 +1,9 @@
-"""Multiply-accumulates of a trace by fvcore, the papers' counter: each of its calls, run on the decoder.
+"""Multiply-accumulates of a trace by fvcore, the papers' counter: each of its calls, run on the
+decoder.
 
-The decoder has the model's full shape on the meta device, so nothing is multiplied and no weights are needed. fvcore
-lacks attention in one operator, which gets a handle; norms, which are no matrix products, get one that counts nothing.
+The decoder has the model's full shape on the meta device, so nothing is multiplied and no weights
+are needed. fvcore lacks attention in one operator, which gets a handle; norms, which are no matrix
+products, get one that counts nothing.
 """
 
 from collections import Counter
@@ -26,17 +28,26 @@ Pass = tuple[int, int, int, tuple[int, int] | None]
 
 
 def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
-    """Multiply-accumulates of the calls of a trace, an encoder's (`Call.macs`) added as they are. Rows are counted one
-    by one, without padding; rows alike are run once. Raises UserError: fvcore is not installed; a shape with sliding
-    windows, whose hidden keys it would count."""
+    """Multiply-accumulates of the calls of a trace, an encoder's (`Call.macs`) added as they are.
+    Rows are counted one by one, without padding; rows alike are run once. Raises UserError: fvcore
+    is not installed; a shape with sliding windows, whose hidden keys it would count.
+    """
     if shape.shortest_window is not None:
-        raise UserError("--counter fvcore: not for a model with sliding windows, whose hidden keys it counts")
+        raise UserError(
+            "--counter fvcore: not for a model with sliding windows, whose hidden keys it counts"
+        )
     calls = list(trace)
     decoder = Decoder(shape, random_weights(shape, torch.float32, META))
     passes = Counter[Pass]()
     for call in (call for call in calls if call.macs is None):
-        rows = list(zip(call.lengths, call.past, call.logits or (0,) * len(call.lengths), strict=True))
-        passes.update((n, past + step * n, keep, call.layers) for step in range(call.steps) for n, past, keep in rows)
+        rows = list(
+            zip(call.lengths, call.past, call.logits or (0,) * len(call.lengths), strict=True)
+        )
+        passes.update(
+            (n, past + step * n, keep, call.layers)
+            for step in range(call.steps)
+            for n, past, keep in rows
+        )
     counted = sum(count * _counted(decoder, one) for one, count in passes.items())
     return counted + sum(call.macs or 0 for call in calls)
 
@@ -46,7 +57,8 @@ class _Step(torch.nn.Module):
 
     def __init__(self, decoder: Decoder, one: Pass) -> None:
         super().__init__()
-        self.decoder, self.one = decoder, one
+        self.decoder = decoder
+        self.one = one
 
     @torch.no_grad()
     def forward(self, ids: Tensor) -> Tensor:
@@ -68,9 +80,15 @@ def _counted(decoder: Decoder, one: Pass) -> int:
         raise UserError("--counter fvcore: fvcore is not installed; pip install fvcore") from None
     if not one[0]:
         return 0
-    analysis = FlopCountAnalysis(_Step(decoder, one), torch.zeros(one[0], dtype=torch.long, device=META))
-    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
-    norms: dict[str, Any] = {f"aten::{name}_norm": lambda *_: Counter() for name in ("layer", "rms")}
+    analysis = FlopCountAnalysis(
+        _Step(decoder, one), torch.zeros(one[0], dtype=torch.long, device=META)
+    )
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings(
+        "none"
+    )
+    norms: dict[str, Any] = {
+        f"aten::{name}_norm": lambda *_: Counter() for name in ("layer", "rms")
+    }
     for operator, handle in {**norms, "aten::scaled_dot_product_attention": _attention}.items():
         analysis.set_op_handle(operator, handle)
     return int(analysis.total())
@@ -78,5 +96,7 @@ def _counted(decoder: Decoder, one: Pass) -> int:
 
 def _attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     """fvcore handle: the products query·key and probability·value."""
-    (rows, heads, queries, dim), (_, _, keys, _), (*_, width) = (value.type().sizes() for value in inputs[:3])
+    (rows, heads, queries, dim), (_, _, keys, _), (*_, width) = (
+        value.type().sizes() for value in inputs[:3]
+    )
     return Counter({"attention": rows * heads * queries * keys * (dim + width)})

@@ -7,40 +7,47 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge import assets, datasets
+from ragauge.assets import resolver
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.config.schema import ModelEntry, specify
-from ragauge.datasets import Dataset, Example, read_examples
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Dataset, Example
+from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods import Method
-from ragauge.prompts.templates import TEMPLATES
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts.templates import TEMPLATES
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of a data set, from its official records or a file that `ragauge fetch --dataset` wrote."""
+    """The questions of a data set, from its official records or a file that `ragauge fetch
+    --dataset` wrote.
+    """
 
     name: str  # the data set's, in the registry
     options: dict[str, Any]  # of the data set, its seed included
     official: Path | None = None  # a file in the official format; None: the data set's own source
-    written: Path | None = None  # file written by `ragauge fetch --dataset`; takes precedence over the official records
+    # file written by `ragauge fetch --dataset`; takes precedence over the official records
+    written: Path | None = None
     pin: Pin | None = None  # what the official file must be, where a configuration says
     skip: int = 0  # first official records left out
 
     @cached_property
     def dataset(self) -> Dataset:
         """The data set with its options; raises UserError on unknown ones."""
-        return datasets.make(self.name, **self.options)
+        return loader.make(self.name, **self.options)
 
     @cached_property
     def path(self) -> Path:
-        """The questions' file, made or downloaded if the data set has a source. Raises UserError: not as pinned."""
+        """The questions' file, made or downloaded if the data set has a source. Raises UserError:
+        not as pinned.
+        """
         if self.written:
             return self.written
         if self.official:
@@ -50,11 +57,13 @@ class Questions:
         return self.dataset.official(self.pin)
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        """The first `limit` questions (None: all) that are not skipped. Raises UserError: invalid records, or none."""
+        """The first `limit` questions (None: all) that are not skipped. Raises UserError: invalid
+        records, or none.
+        """
         if self.written:
             return read_examples(self.written)[:limit]
         last = None if limit is None else self.skip + limit
-        read = datasets.load(self.name, data=self.path, limit=last, **self.options)
+        read = loader.load(self.name, data=self.path, limit=last, **self.options)
         if self.skip >= len(read):
             raise UserError(f"{self.path}: has {len(read)} questions, and skip is {self.skip}")
         return read[self.skip :]
@@ -68,21 +77,35 @@ def specification(
     max_new_tokens: int,
     finder: ModelEntry | None = None,
 ) -> AnswerSpecification:
-    """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files included."""
+    """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files
+    included.
+    """
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
-    specified = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
+    specified = specify(
+        name, method, questions.name, questions.dataset, model, max_new_tokens, finder
+    )
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
-    hashed["assets"] = {asset: assets.fingerprint(asset) for asset in method.assets()}
+    hashed["assets"] = {asset: resolver.fingerprint(asset) for asset in method.assets()}
     if finder:
-        hashed["finder"] = finder.finder_facts.model_copy(update=_weights(finder) | {"template": _template(finder)})
+        hashed["finder"] = finder.finder_facts.model_copy(
+            update=_weights(finder) | {"template": _template(finder)}
+        )
     return specified.model_copy(update=hashed)
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
-    """The part of a specification that is about the model: its weights, how prompts are written, its engine."""
-    tokenization = model.tokenization or (None if model.served else assets.describe(model.source)["tokenization"])
-    wording = {"template": _template(model), "tokenization": tokenization or "whole", **model.template_facts}
+    """The part of a specification that is about the model: its weights, how prompts are written,
+    its engine.
+    """
+    tokenization = model.tokenization or (
+        None if model.served else resolver.describe(model.source)["tokenization"]
+    )
+    wording = {
+        "template": _template(model),
+        "tokenization": tokenization or "whole",
+        **model.template_facts,
+    }
     return {**_weights(model), **wording, "engine": model.engine_facts}
 
 
@@ -94,23 +117,36 @@ def _weights(model: ModelEntry) -> dict[str, Any]:
     """A model's source and the hash of its weights, which a server does not tell."""
     if model.served:
         return {"model": model.source}
-    assets.resolve(model.source)
-    return {"model": model.source, "model_sha256": assets.describe(model.source)["sha256"]}
+    resolver.resolve(model.source)
+    return {"model": model.source, "model_sha256": resolver.describe(model.source)["sha256"]}
 
 
 def template_of(source: str) -> str:
-    """The template that the catalog names, or that a training here used; else `chat`, or `plain` without one. A copy of
-    a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said."""
-    folder = assets.resolve(source)
-    if known := assets.describe(source)["template"] or _trained_in(Path(folder)):
+    """The template that the catalog names, or that a training here used; else `chat`, or `plain`
+    without one. A copy of a model of the catalog is known by its weights. A choice that nothing but
+    the tokenizer tells is said.
+    """
+    folder = resolver.resolve(source)
+    if known := resolver.describe(source)["template"] or _trained_in(Path(folder)):
         return str(known)
-    guessed, why = ("chat", "has one") if load_tokenizer(folder).chat_template else ("plain", "has no chat template")
-    logger.info("%s: prompts in the template %r, as its tokenizer %s; `template` chooses another", source, guessed, why)
+    guessed, why = (
+        ("chat", "has one")
+        if load_tokenizer(folder).chat_template
+        else ("plain", "has no chat template")
+    )
+    logger.info(
+        "%s: prompts in the template %r, as its tokenizer %s; `template` chooses another",
+        source,
+        guessed,
+        why,
+    )
     return guessed
 
 
 def _trained_in(folder: Path) -> str | None:
-    """The template of a fine-tuned model, as the account next to its folder has it; None without an account."""
+    """The template of a fine-tuned model, as the account next to its folder has it; None without an
+    account.
+    """
     try:
         template = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["template"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

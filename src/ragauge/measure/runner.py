@@ -14,17 +14,28 @@ from typing import Any, Literal, cast
 
 import torch
 
-from ragauge import assets, engines, registry
+from ragauge import registry
+from ragauge.assets import resolver
+from ragauge.assets.catalog import Tokenization
+from ragauge.assets.control_tokens import plain_reader
 from ragauge.config.schema import Served
 from ragauge.cost.machine import cpu_model, processor, provenance
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
-from ragauge.datasets import Example
-from ragauge.engines import LM, Capability, Engine, EngineLostError, Limits, SpanEngine, kernels
+from ragauge.datasets.base.dataset import Example
+from ragauge.engines import backend, kernels
 from ragauge.engines.batching import BatchScheduler, max_batch_size
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.lm import LM
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
-from ragauge.engines.protocol import RemoteEngine
+from ragauge.engines.protocol import (
+    Capability,
+    Engine,
+    EngineLostError,
+    Limits,
+    RemoteEngine,
+    SpanEngine,
+)
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -33,17 +44,19 @@ from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
 from ragauge.io.records import EvidenceRecord, Record, ServedResponse, partial_path
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods import Answer, Evidence, Method, modules
-from ragauge.prompts import Prompt, Source, build_prompt
-from ragauge.prompts.control_tokens import plain_reader
-from ragauge.prompts.templates import Tokenization, set_template_arguments, wrapper
+from ragauge.methods.base.making import modules
+from ragauge.methods.base.method import Answer, Evidence, Method
+from ragauge.methods.prompts import Prompt, Source, build_prompt
+from ragauge.methods.prompts.templates import set_template_arguments, wrapper
 
 Batch = int | Literal["auto"]
 FAILURES = (UserError, *MEMORY_ERRORS)  # of one question; anything else is a bug
 
 
 class Engines:
-    """The engines of one process: a model is loaded for its first question, and once for all variants."""
+    """The engines of one process: a model is loaded for its first question, and once for all
+    variants.
+    """
 
     def __init__(
         self,
@@ -52,20 +65,28 @@ class Engines:
         batch: Batch = 1,
         served: Served | None = None,
     ) -> None:
-        """`documents` is where keys and values computed offline are stored for other runs; answers do not change. Of a
-        `batch`, auto is as many questions as memory allows and the processor gains from. `served` is how a model behind
-        a server is reached, `threads` are those of a CPU; None: torch's own choice."""
-        self.threads, self.documents, self.batch = threads, documents, batch
+        """`documents` is where keys and values computed offline are stored for other runs; answers
+        do not change. Of a `batch`, auto is as many questions as memory allows and the processor
+        gains from. `served` is how a model behind a server is reached, `threads` are those of a
+        CPU; None: torch's own choice.
+        """
+        self.threads = threads
+        self.documents = documents
+        self.batch = batch
         self.served = {"served": served.engine_options} if served else {}
         self._loaded: dict[tuple[str, bool], Engine] = {}
 
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
-        """The engine that answers, with the one that finds evidence if the specification has a finder. Raises
-        UserError: a model cannot be loaded, or cannot run the method."""
+        """The engine that answers, with the one that finds evidence if the specification has a
+        finder. Raises UserError: a model cannot be loaded, or cannot run the method.
+        """
         engine = self.of(specification)
-        wrapper(specification.template, engine.tokenizer, repeats=True)  # one that does not fit fails every question
+        # one that does not fit fails every question
+        wrapper(specification.template, engine.tokenizer, repeats=True)
         if specification.finder and not method.finds:
-            raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
+            raise UserError(
+                f"{specification.method}: does not search for evidence, so it cannot have a finder"
+            )
         engine = self.pair(specification)
         if (served := specification.engine.served) and served.own_cache:
             cast(RemoteEngine, engine).nonce = partial(str, f"[{specification.digest[:8]}]\n")
@@ -81,25 +102,40 @@ class Engines:
             searcher = None
             if finder := specification.finder:
                 facts = specification.engine.model_copy(update={"max_context": finder.max_context})
-                model = finder.model_dump(exclude={"max_context", "template"}) | {"engine": facts, "finder": None}
-                searcher = cast(RecordedEngine, self.of(specification.model_copy(update=model), finds=True))
+                model = finder.model_dump(exclude={"max_context", "template"}) | {
+                    "engine": facts,
+                    "finder": None,
+                }
+                searcher = cast(
+                    RecordedEngine, self.of(specification.model_copy(update=model), finds=True)
+                )
             cast(RecordedEngine, engine).set_finder(searcher, finder.template if finder else None)
         elif specification.finder:
-            raise UserError(f"{specification.engine.name}: an engine without key-value caches cannot have a finder")
+            raise UserError(
+                f"{specification.engine.name}: an engine without key-value caches cannot have a finder"
+            )
         return engine
 
     def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
-        """The engine of a model, loaded once. `finds`: it is the one that finds evidence, whose calls stand in another
-        engine's trace. Raises UserError: the model cannot be loaded."""
+        """The engine of a model, loaded once. `finds`: it is the one that finds evidence, whose
+        calls stand in another engine's trace. Raises UserError: the model cannot be loaded.
+        """
         facts = {**specification.engine.model_dump(exclude={"name", "served"}), **self.served}
-        key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
+        key = (
+            f"{specification.model} {specification.model_sha256} {specification.engine!r}",
+            finds,
+        )
         if key not in self._loaded:
-            engine = engines.load(specification.model, specification.engine.name, threads=self.threads, **facts)
+            engine = backend.load(
+                specification.model, specification.engine.name, threads=self.threads, **facts
+            )
             if self.documents and Capability.SPANS in engine.capabilities:
                 cast(RecordedEngine, engine).documents = self.documents.store(specification)
             self._loaded[key] = engine
         if (tokenizer := self._loaded[key].tokenizer) is not None:
-            set_template_arguments(tokenizer, specification.template_arguments, specification.template_date)
+            set_template_arguments(
+                tokenizer, specification.template_arguments, specification.template_date
+            )
         return self._loaded[key]
 
 
@@ -112,11 +148,13 @@ class DocumentFolder:
 
     def store(self, specification: AnswerSpecification) -> DocumentStore:
         """The store for the decoder that answers. Call it once the number of threads is set."""
-        weights, engine = specification.model_sha256 or specification.model, specification.engine
+        weights = specification.model_sha256 or specification.model
+        engine = specification.engine
         stored = f"{engine.dtype} {engine.weights} {engine.kv} {engine.max_context}"
         decoder = f"{weights} {engine.name} {stored} {engine.device} {digest('ragauge.engines')}"
         decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
-        decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"  # to the last bit, only there
+        # to the last bit, only there
+        decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"
         return DocumentStore(self.path, decoder, self.max_bytes)
 
 
@@ -132,17 +170,22 @@ class Job:
 
 
 def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: bool = False) -> None:
-    """Answer every example that the job's file does not hold yet; a killed run resumes where it stopped.
+    """Answer every example that the job's file does not hold yet; a killed run resumes where it
+    stopped.
 
-    A question that cannot be answered is recorded as failed with the reason, and the run continues. Nothing is loaded
-    if all questions are answered. `overwrite` replaces the records of another run; `retry_failed` asks failed questions
-    again. Of a sequential method, whose records depend on the questions before, all are asked again if one is missing.
+    A question that cannot be answered is recorded as failed with the reason, and the run continues.
+    Nothing is loaded if all questions are answered. `overwrite` replaces the records of another
+    run; `retry_failed` asks failed questions again. Of a sequential method, whose records depend on
+    the questions before, all are asked again if one is missing.
 
-    Raises UserError: the model cannot be loaded or run the method; the file holds records of another run or is not
-    writable.
+    Raises UserError: the model cannot be loaded or run the method; the file holds records of
+    another run or is not writable.
     """
-    specification, out, total = job.specification, job.out, len(job.examples)
-    method = replace(job.method) if job.method.sequential() else job.method  # with nothing stored of other questions
+    specification = job.specification
+    out = job.out
+    total = len(job.examples)
+    # with nothing stored of other questions
+    method = replace(job.method) if job.method.sequential() else job.method
     if retry_failed and not (out.exists() or partial_path(out).exists()):
         raise UserError(f"--retry-failed: {out}: no such file of records")
     machine = "" if specification.engine.served else processor(specification.engine.device)
@@ -151,8 +194,12 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
         if retry_failed:
             writer.forget_failed()
         if method.sequential() and 0 < (done := len(writer.done)) < total:
-            answers_depend = f"records of {specification.method} depend on the questions before them"
-            writer.start_over(f"{done} of {total} questions are answered, but {answers_depend}; all are asked again")
+            answers_depend = (
+                f"records of {specification.method} depend on the questions before them"
+            )
+            writer.start_over(
+                f"{done} of {total} questions are answered, but {answers_depend}; all are asked again"
+            )
         todo = [e for e in job.examples if e.key not in writer.done]
         if todo:
             engine = loaded.ready(specification, method)
@@ -175,13 +222,20 @@ def _todo_answers(
     specification: AnswerSpecification,
     batch: Batch,
 ) -> Iterator[Record]:
-    """Yield records of unanswered questions; one at which a process died fails, or comes last, alone, where the order
-    does not matter."""
-    unsuspected, suspected = list[Example](), list[Example]()
+    """Yield records of unanswered questions; one at which a process died fails, or comes last,
+    alone, where the order does not matter.
+    """
+    unsuspected = list[Example]()
+    suspected = list[Example]()
     for example in examples:
         crashes = writer.crashes.get(example.key, 0)
         if crashes >= MAX_CRASHES:
-            yield Record(**_question_fields(example), status="failed", reason=crash_reason(crashes), prompt_sha256="")
+            yield Record(
+                **_question_fields(example),
+                status="failed",
+                reason=crash_reason(crashes),
+                prompt_sha256="",
+            )
         else:
             (suspected if crashes and not method.sequential() else unsuspected).append(example)
     if unsuspected:
@@ -190,7 +244,9 @@ def _todo_answers(
 
 
 def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
-    """Everything that the records depend on: the specification, and the code of the runner, method and engine."""
+    """Everything that the records depend on: the specification, and the code of the runner, method
+    and engine.
+    """
     engine = registry.module_name("engine", specification.engine.name)
     answering = modules(specification.method, specification.options)
     code = digest(__name__, *answering, engine, without={"ragauge.cost.machine"})
@@ -207,12 +263,15 @@ def answers(
 ) -> Iterator[Record]:
     """The record of each example, in the order in which they are done.
 
-    `batch` questions are answered together, where engine and method support it (`engines/batching.py`). A question for
-    which memory is too short among others is answered again alone. `on_start` is called with a question's key before
-    its answer; not for a served model, which takes no memory here.
+    `batch` questions are answered together, where engine and method support it
+    (`engines/batching.py`). A question for which memory is too short among others is answered again
+    alone. `on_start` is called with a question's key before its answer; not for a served model,
+    which takes no memory here.
     """
     if Capability.SERVER in engine.capabilities:
-        yield from _answers_of_server(cast(RemoteEngine, engine), method, examples, specification, batch)
+        yield from _answers_of_server(
+            cast(RemoteEngine, engine), method, examples, specification, batch
+        )
         return
     size = largest_batch(engine, examples, specification) if batch == "auto" else batch
     too_large: list[Example] = []
@@ -241,15 +300,22 @@ def answers(
 
 
 def _answers_of_server(
-    engine: RemoteEngine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch
+    engine: RemoteEngine,
+    method: Method,
+    examples: Sequence[Example],
+    specification: AnswerSpecification,
+    batch: Batch,
 ) -> Iterator[Record]:
-    """The records of a served model, some of whose requests are under way together. Raises EngineLostError: the server
-    is gone; what it answered until then was returned before."""
+    """The records of a served model, some of whose requests are under way together. Raises
+    EngineLostError: the server is gone; what it answered until then was returned before.
+    """
     several = engine.concurrency or (batch if isinstance(batch, int) else 1)
     if several == 1 or len(examples) == 1 or method.sequential():
         yield from (ask(engine, method, example, specification) for example in examples)
         return
-    turn, ended, lost = threading.Lock(), threading.Event(), list[EngineLostError]()
+    turn = threading.Lock()
+    ended = threading.Event()
+    lost = list[EngineLostError]()
 
     def ask_one(example: Example) -> Record | None:
         with turn:
@@ -274,7 +340,9 @@ def _answers_of_server(
         raise lost[0]
 
 
-def largest_batch(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
+def largest_batch(
+    engine: Engine, examples: Sequence[Example], specification: AnswerSpecification
+) -> int:
     """As many questions as fit in memory if all are as long as the longest."""
     if not isinstance(engine, LM):
         return 1
@@ -288,7 +356,9 @@ def largest_batch(engine: Engine, examples: Sequence[Example], specification: An
 
 def _without_times(record: Record, batch: int) -> Record:
     """The record of a question that was answered together with others: its seconds are not its own."""
-    return record.model_copy(update={"batch": batch, "offline_s": None, "online_s": None, "first_token_s": None})
+    return record.model_copy(
+        update={"batch": batch, "offline_s": None, "online_s": None, "first_token_s": None}
+    )
 
 
 def ask(
@@ -298,7 +368,9 @@ def ask(
     specification: AnswerSpecification,
     failures: tuple[type[Exception], ...] = FAILURES,
 ) -> Record:
-    """One question's record; it gives the reason if one of these failures left the question without an answer."""
+    """One question's record; it gives the reason if one of these failures left the question without
+    an answer.
+    """
     base = _question_fields(example)
     prompt: Prompt | None = None
     try:
@@ -316,7 +388,8 @@ def ask(
             tokens=_token_counts(prompt) if prompt else {},
             served=_served(engine) if prompt else None,
         )
-    text, evidence = engine.tokenizer.decode(answer.ids, skip_special_tokens=True), dict[str, int]()
+    text = engine.tokenizer.decode(answer.ids, skip_special_tokens=True)
+    evidence = dict[str, int]()
     if answer.evidence is not None:
         reads = plain_reader(engine.tokenizer, [piece.text for piece in answer.evidence])
         pieces = (reads(piece.text, add_special_tokens=False) for piece in answer.evidence)
@@ -330,7 +403,9 @@ def ask(
         tokens={**_token_counts(prompt), **evidence, "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),
-        evidence=None if answer.evidence is None else [_evidence(piece, example) for piece in answer.evidence],
+        evidence=None
+        if answer.evidence is None
+        else [_evidence(piece, example) for piece in answer.evidence],
         request=answer.request,
         truncated=prompt.truncated if answer.truncated is None else answer.truncated,
         text=text,
@@ -346,7 +421,9 @@ def ask(
 
 
 def _served(engine: Engine) -> ServedResponse | None:
-    """What a server reported of the last request; None if it did not respond, or the engine has none."""
+    """What a server reported of the last request; None if it did not respond, or the engine has
+    none.
+    """
     return cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
 
 
@@ -367,17 +444,25 @@ def _token_counts(prompt: Prompt) -> dict[str, Any]:
 
 
 def limits(specification: AnswerSpecification) -> Limits:
-    """The limits of a response. In a chat, which a model ends by a mark, line ends before its text end nothing: an
-    instruct model that is unsure of its turn writes the marks of further turns first, each with a line end."""
-    most = Limits.max_new_tokens if specification.max_new_tokens is None else specification.max_new_tokens
+    """The limits of a response. In a chat, which a model ends by a mark, line ends before its text
+    end nothing: an instruct model that is unsure of its turn writes the marks of further turns
+    first, each with a line end.
+    """
+    most = (
+        Limits.max_new_tokens
+        if specification.max_new_tokens is None
+        else specification.max_new_tokens
+    )
     return Limits(most, skip_blanks=specification.template == "chat")
 
 
 def prompt_of(
     example: Example, specification: AnswerSpecification, tokenizer: Any, context: int | None = None
 ) -> Prompt:
-    """The example's prompt under the specification's template and instruction. Prompts in LongBench's form are
-    truncated to the model's `context`, in tokens, or to the data set's option `max_length` if that is less."""
+    """The example's prompt under the specification's template and instruction. Prompts in
+    LongBench's form are truncated to the model's `context`, in tokens, or to the data set's option
+    `max_length` if that is less.
+    """
     longest = [context - limits(specification).max_new_tokens] if context else []
     if specification.dataset_options.get("max_length"):
         longest.append(specification.dataset_options["max_length"])
@@ -406,20 +491,26 @@ def _evidence(piece: Evidence, example: Example) -> EvidenceRecord:
     return EvidenceRecord(**asdict(piece), verbatim=stands == piece.text)
 
 
-def timed(engine: Engine, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answer, Trace, float]:
+def timed(
+    engine: Engine, method: Method, prompt: Prompt, limits: Limits
+) -> tuple[Answer, Trace, float]:
     """(answer, trace, online seconds until the first token)."""
     spans = cast(SpanEngine, engine)  # as far as the method requires
     with engine.tracing() as trace:
         state = method.prepare(spans, prompt)
-        started, prepared = time.perf_counter(), len(trace)
+        started = time.perf_counter()
+        prepared = len(trace)
         answer = method.answer(spans, state, prompt, limits)
-    late = elapsed(c for c in trace[prepared:] if c.offline)  # offline work done lazily: users do not wait for it
+    # offline work done lazily: users do not wait for it
+    late = elapsed(c for c in trace[prepared:] if c.offline)
     assert engine.first_token_at is not None
     return answer, list(trace), engine.first_token_at - started - late
 
 
 def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
-    """The metadata of the records; the shape comes from the configuration, as weights may not have been loaded."""
+    """The metadata of the records; the shape comes from the configuration, as weights may not have
+    been loaded.
+    """
     return {
         "variant": variant,
         "specification": specification.model_dump(),
@@ -431,13 +522,14 @@ def _meta(specification: AnswerSpecification, variant: str, threads: int | None)
 
 
 def shape_of(specification: AnswerSpecification) -> Shape | None:
-    """The decoder's shape; None for an engine without caches on a family that this package does not have, and for a
-    served model."""
+    """The decoder's shape; None for an engine without caches on a family that this package does not
+    have, and for a served model.
+    """
     if specification.engine.served:
         return None
     try:
-        return read_shape(Path(assets.resolve(specification.model)))
+        return read_shape(Path(resolver.resolve(specification.model)))
     except UserError:
-        if Capability.SPANS in engines.capabilities(specification.engine.name):
+        if Capability.SPANS in backend.capabilities(specification.engine.name):
             raise
         return None

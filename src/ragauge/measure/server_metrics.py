@@ -1,4 +1,6 @@
-"""What a server says of itself at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text format."""
+"""What a server says of itself at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text
+format.
+"""
 
 import re
 import threading
@@ -8,17 +10,29 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ragauge.engines.backends.openai import ServedEngine
-from ragauge.io.http import EndpointError
+from ragauge.engines.served.http import EndpointError
 
 SAMPLE_S = 0.5  # between two looks at the queue
 SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})?\s+(\S+)", re.MULTILINE)
 STACKS = ("vllm:", "sglang:", "llamacpp:")
 TOTALS = {  # name -> the counters that state it, of each stack
-    "prompt_tokens": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
-    "cached_tokens": (
-        *("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total"),
+    "prompt_tokens": (
+        "vllm:prompt_tokens_total",
+        "sglang:prompt_tokens_total",
+        "llamacpp:prompt_tokens_total",
     ),
-    "new_tokens": ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
+    "cached_tokens": (
+        *(
+            "vllm:prefix_cache_hits_total",
+            "sglang:cached_tokens_total",
+            "llamacpp:prompt_tokens_cached_total",
+        ),
+    ),
+    "new_tokens": (
+        "vllm:generation_tokens_total",
+        "sglang:generation_tokens_total",
+        "llamacpp:tokens_predicted_total",
+    ),
     "preemptions": ("vllm:num_preemptions_total", "sglang:num_retractions_total"),
     "passes": ("vllm:iteration_tokens_total_count", "llamacpp:n_decode_total"),
 }
@@ -29,7 +43,11 @@ MEANS = {  # name -> endings of histograms of seconds
     "total_s": ("e2e_request_latency_seconds",),
 }
 GAUGES = {  # looked at again and again
-    "running": ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
+    "running": (
+        "vllm:num_requests_running",
+        "sglang:num_running_reqs",
+        "llamacpp:requests_processing",
+    ),
     "waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
     "cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
 }
@@ -41,14 +59,18 @@ def parse(text: str) -> dict[str, float]:
     for name, value in SAMPLE.findall(text):
         with suppress(ValueError):
             samples[name].append(float(value))
-    return {n: sum(values) / (len(values) if n in GAUGES["cache_usage"] else 1) for n, values in samples.items()}
+    return {
+        n: sum(values) / (len(values) if n in GAUGES["cache_usage"] else 1)
+        for n, values in samples.items()
+    }
 
 
 def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """Counts and mean seconds of what a server did between two readings, as far as it states them."""
     grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
     counts = {key: grown[name] for key, names in TOTALS.items() if (name := _first(names, grown))}
-    if "llamacpp:prompt_tokens_total" in grown and "cached_tokens" in counts:  # its prompt tokens are those it read
+    # its prompt tokens are those it read
+    if "llamacpp:prompt_tokens_total" in grown and "cached_tokens" in counts:
         counts["prompt_tokens"] += counts["cached_tokens"]
     for key, names in MEANS.items():
         name = _first([f"{stack}{name}_count" for name in names for stack in STACKS], grown)
@@ -63,9 +85,13 @@ def _first(names: Any, samples: Mapping[str, float]) -> str | None:
 
 @contextmanager
 def watched(engine: ServedEngine) -> Iterator[dict[str, float]]:
-    """Watch a server: after the block the mapping has its `difference` and each gauge's mean and most, if any."""
+    """Watch a server: after the block the mapping has its `difference` and each gauge's mean and
+    most, if any.
+    """
     seen: dict[str, float] = {}
-    before, ended, gauges = _read(engine), threading.Event(), defaultdict[str, list[float]](list)
+    before = _read(engine)
+    ended = threading.Event()
+    gauges = defaultdict[str, list[float]](list)
 
     def look() -> None:
         while not ended.wait(SAMPLE_S):

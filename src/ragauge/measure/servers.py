@@ -1,6 +1,7 @@
 """Servers of language models that a run starts and ends: llama.cpp's own, from the wheel xllamacpp.
 
-`python -m ragauge.measure.servers FILE.gguf NAME THREADS` serves it on a free port while standard input is open.
+`python -m ragauge.measure.servers FILE.gguf NAME THREADS` serves it on a free port while standard
+input is open.
 """
 
 import os
@@ -12,17 +13,21 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.errors import UserError
 
 SERVERS = ("llama.cpp",)
-SLOTS, CONTEXT = 4, 8192  # requests that are answered together, and tokens of each
+SLOTS = 4
+CONTEXT = 8192  # requests that are answered together, and tokens of each
 KEY = "RAGAUGE_SERVER_KEY"  # hands the key of the server to it
 
 
 @contextmanager
-def serving(server: str, model: str, threads: int | None = None, environment: str = "OPENAI") -> Iterator[str]:
-    """Serve a model for the length of the block: its URL, which with a new key stands in the environment meanwhile.
+def serving(
+    server: str, model: str, threads: int | None = None, environment: str = "OPENAI"
+) -> Iterator[str]:
+    """Serve a model for the length of the block: its URL, which with a new key stands in the
+    environment meanwhile.
 
     Jobs that the block starts inherit both. The server ends with this process, however that ends.
 
@@ -34,15 +39,18 @@ def serving(server: str, model: str, threads: int | None = None, environment: st
 
     Raises UserError: the wheel is missing, there is no GGUF file, or the server does not start.
     """
-    from ragauge.retrieval.service.client import RetrievalError
-    from ragauge.retrieval.service.process import running_command
+    from ragauge.pipelines.service.client import RetrievalError
+    from ragauge.pipelines.service.process import running_command
 
-    file, key = gguf_file(model), secrets.token_urlsafe(16)
+    file = gguf_file(model)
+    key = secrets.token_urlsafe(16)
     variables = {f"{environment}_BASE_URL": "", f"{environment}_API_KEY": key, KEY: key}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
-        with running_command([sys.executable, "-m", __name__, str(file), model, str(threads or "")]) as running:
+        with running_command(
+            [sys.executable, "-m", __name__, str(file), model, str(threads or "")]
+        ) as running:
             os.environ[f"{environment}_BASE_URL"] = url = f"{running.address}/v1"
             yield url
     except RetrievalError as error:
@@ -58,9 +66,9 @@ def gguf_file(model: str) -> Path:
     path = Path(model)
     if path.suffix == ".gguf" and path.is_file():
         return path
-    assets.fetch_pin(model)
-    facts = assets.describe(model)
-    fetched = assets.fetch(facts["source"], sha256=facts["pinned_sha256"])
+    resolver.fetch_pin(model)
+    facts = resolver.describe(model)
+    fetched = resolver.fetch(facts["source"], sha256=facts["pinned_sha256"])
     files = [fetched] if fetched.suffix == ".gguf" else sorted(fetched.rglob("*.gguf"))
     if not files:
         raise UserError(f"--serve: {model} has no GGUF file, which llama.cpp reads")
@@ -70,12 +78,16 @@ def gguf_file(model: str) -> Path:
 def _serve(file: str, name: str, threads: str) -> None:
     """Announce llama.cpp's server, and serve until standard input ends."""
     xllamacpp = import_module("xllamacpp")  # has no types
-    from ragauge.retrieval.service.process import ANNOUNCEMENT
+    from ragauge.pipelines.service.process import ANNOUNCEMENT
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the process that started this one ends it
+    # of a terminal: the process that started this one ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     params = xllamacpp.CommonParams()
-    params.model.path, params.model_alias = file, {name}
-    params.n_parallel, params.n_ctx, params.endpoint_metrics = SLOTS, SLOTS * CONTEXT, True
+    params.model.path = file
+    params.model_alias = {name}
+    params.n_parallel = SLOTS
+    params.n_ctx = SLOTS * CONTEXT
+    params.endpoint_metrics = True
     if threads:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(threads)
     params.api_keys = [os.environ[KEY]]

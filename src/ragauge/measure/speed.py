@@ -1,8 +1,10 @@
-"""Seconds of model calls on a machine: measured here in under a minute, or lower bounds from a GPU's data sheet.
+"""Seconds of model calls on a machine: measured here in under a minute, or lower bounds from a
+GPU's data sheet.
 
-For a measurement, a decoder of the model's own shape with random weights reads and writes with the engine's kernels;
-nothing is fetched. Seconds of a multiply-accumulate depend on how many tokens share a pass, and hardly on anything else
-of a call, so a call of any length is priced between the passes of the nearest measured sizes.
+For a measurement, a decoder of the model's own shape with random weights reads and writes with the
+engine's kernels; nothing is fetched. Seconds of a multiply-accumulate depend on how many tokens
+share a pass, and hardly on anything else of a call, so a call of any length is priced between the
+passes of the nearest measured sizes.
 """
 
 from __future__ import annotations
@@ -27,17 +29,20 @@ from ragauge.cost.roofline import A100, floor_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import with_context
 from ragauge.cost.trace import Call
-from ragauge.retrieval.sizes import CHUNKS_PER_S
+from ragauge.pipelines.retrieval.sizes import CHUNKS_PER_S
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.embed import TextEncoder
+    from ragauge.pipelines.database.embed import TextEncoder
 
 PASS_TOKENS = (16, 128, 512)  # measured sizes of a pass
 DECODE_STEPS = 4
-MAX_PASS_S, REPEATS = 3.0, 3  # of each size: no further repeat after so many seconds
+MAX_PASS_S = 3.0
+REPEATS = 3  # of each size: no further repeat after so many seconds
 MAX_DECODER_S = 12.0  # no larger size is begun after so many, where the machine is slow or busy
-MAX_PARAMETERS = 50_000_000  # of the decoder that is measured: of a larger model, as many of its layers
-TEXTS, WORDS = 16, 90  # encoded
+# of the decoder that is measured: of a larger model, as many of its layers
+MAX_PARAMETERS = 50_000_000
+TEXTS = 16
+WORDS = 90  # encoded
 # prints the seconds of the imports that answering needs
 START = "import time; began = time.perf_counter(); import ragauge.measure.runner; print(time.perf_counter() - began)"
 
@@ -74,10 +79,16 @@ class MeasuredRates:
     s_per_mac: Mapping[int, Span]  # by the new tokens of a pass, rising
 
     def seconds(self, call: Call, shape: Shape, precision: Precision) -> Span:
-        """Seconds of a call. Between the measured sizes, over the logarithm of tokens; beyond them, as the nearest."""
-        at, sizes = math.log(max(1, sum(call.lengths))), [math.log(tokens) for tokens in self.s_per_mac]
+        """Seconds of a call. Between the measured sizes, over the logarithm of tokens; beyond them,
+        as the nearest.
+        """
+        at = math.log(max(1, sum(call.lengths)))
+        sizes = [math.log(tokens) for tokens in self.s_per_mac]
         spans = [asdict(span) for span in self.s_per_mac.values()]
-        each = {key: float(np.interp(at, sizes, [span[key] for span in spans])) for key in ("low", "likely", "high")}
+        each = {
+            key: float(np.interp(at, sizes, [span[key] for span in spans]))
+            for key in ("low", "likely", "high")
+        }
         return Span(**each) * call_macs(call, shape)
 
 
@@ -99,7 +110,8 @@ class Machine:
     name: str
     cores: int
     one: Rates = field(repr=False)  # with one thread, as jobs run
-    all: Rates = field(repr=False)  # with a thread per core, as answers are timed; on a busy machine with one
+    # with a thread per core, as answers are timed; on a busy machine with one
+    all: Rates = field(repr=False)
     is_measured: bool = True  # False: rates of a data sheet
     start_s: float = 0.0  # of a process that imports what answering needs
     process_bytes: int = 0  # that it then holds
@@ -108,26 +120,41 @@ class Machine:
     measuring_s: float = 0.0
 
 
-DATA_SHEET = Machine(f"{A100['name']} (data sheet)", 1, RooflineRates(A100), RooflineRates(A100), is_measured=False)
+DATA_SHEET = Machine(
+    f"{A100['name']} (data sheet)", 1, RooflineRates(A100), RooflineRates(A100), is_measured=False
+)
 
 
 def measure(
-    shape: Shape, precision: Precision, device: str = "cpu", encoder: str | None = None, cores: int | None = None
+    shape: Shape,
+    precision: Precision,
+    device: str = "cpu",
+    encoder: str | None = None,
+    cores: int | None = None,
 ) -> Machine:
-    """Measure so many `cores` (None: all) for a model of that shape, and encoding by an `encoder` that is here."""
+    """Measure so many `cores` (None: all) for a model of that shape, and encoding by an `encoder`
+    that is here.
+    """
     import torch
 
-    began, cores, threads = time.perf_counter(), cores or psutil.cpu_count() or 1, torch.get_num_threads()
-    smaller, encode_s = _with_fewer_layers(shape), 1 / CHUNKS_PER_S
+    began = time.perf_counter()
+    cores = cores or psutil.cpu_count() or 1
+    threads = torch.get_num_threads()
+    smaller = _with_fewer_layers(shape)
+    encode_s = 1 / CHUNKS_PER_S
     try:
         torch.set_num_threads(1)
-        with competing_load() as load, subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE) as start:
+        with (
+            competing_load() as load,
+            subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE) as start,
+        ):
             if encoder:  # loaded beside a process that starts, as jobs start beside each other
-                from ragauge.retrieval.embed import EncoderChoice
+                from ragauge.pipelines.database.embed import EncoderChoice
 
                 model = EncoderChoice(encoder, "torch").load()
             start_s = float(start.communicate()[0])
-        # On a busy machine threads wait for each other, up to a hundred times as long as they compute.
+        # On a busy machine threads wait for each other, up to a hundred times as long as they
+        # compute.
         alone = load.share <= MAX_LOAD
         if encoder:
             encode_s = _encoding_s(model)
@@ -175,7 +202,9 @@ def described(machine: Machine, shape: Shape | None, precision: Precision) -> st
 
 
 def _with_fewer_layers(shape: Shape) -> Shape:
-    """The shape with as many layers as `MAX_PARAMETERS` allow, one at least, and room for what is read."""
+    """The shape with as many layers as `MAX_PARAMETERS` allow, one at least, and room for what is
+    read.
+    """
     each = layer_weights(shape) // shape.layers
     layers = max(1, min(shape.layers, (MAX_PARAMETERS - output_weights(shape)) // each))
     fewer = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
@@ -183,14 +212,18 @@ def _with_fewer_layers(shape: Shape) -> Shape:
 
 
 def _decoder_rates(shape: Shape, threads: int, precision: Precision, device: str) -> MeasuredRates:
-    """The rates of a decoder of random weights; the first pass of each size, which chooses kernels, is left out."""
-    from ragauge.engines import Limits, random_lm
+    """The rates of a decoder of random weights; the first pass of each size, which chooses kernels,
+    is left out.
+    """
+    from ragauge.engines.loading import random_lm
+    from ragauge.engines.protocol import Limits
 
     engine = random_lm(shape, threads=threads, device=device, **asdict(precision))
     measured: dict[int, list[float]] = {1: []}
     started = time.perf_counter()
     for tokens in PASS_TOKENS:
-        began, draw = time.perf_counter(), random.Random(tokens)
+        began = time.perf_counter()
+        draw = random.Random(tokens)
         if tokens > PASS_TOKENS[0] and began - started > MAX_DECODER_S:
             break
         ids = [draw.randrange(shape.vocab) for _ in range(tokens)]

@@ -1,4 +1,6 @@
-"""What the protocols of `ragauge time`, `load` and `stream` share: a decoder with its prompts, and a quiet machine."""
+"""What the protocols of `ragauge time`, `load` and `stream` share: a decoder with its prompts, and
+a quiet machine.
+"""
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
@@ -9,22 +11,25 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from ragauge.config.protocols import LoadSettings
 from ragauge.config.schema import ModelEntry
 from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
-from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load
-from ragauge.cost.settings import LoadSettings
 from ragauge.cost.shape import Shape
-from ragauge.datasets.base import TraceEntry
-from ragauge.engines import LM, Engine, Limits, load_lm, random_lm
+from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm, random_lm
+from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
+from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import Engines, prompt_of
-from ragauge.methods import Answer, Method, make
-from ragauge.prompts import Prompt
-from ragauge.prompts.templates import set_template_arguments
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.prompts.templates import set_template_arguments
 
 ATTEMPTS = 2  # of what is watched as one, such as a level of load
 Worked = TypeVar("Worked")
@@ -42,8 +47,12 @@ class Bench:
 
     def supported(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that the decoder can run, and the reasons why it cannot run the others."""
-        unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(self.lm))}
-        return {name: method for name, method in variants.items() if name not in unsupported}, unsupported
+        unsupported = {
+            name: reason for name, method in variants.items() if (reason := method.refusal(self.lm))
+        }
+        return {
+            name: method for name, method in variants.items() if name not in unsupported
+        }, unsupported
 
     def protocol(self, seed: int) -> dict[str, Any]:
         """The part of a result's protocol that every kind of measurement states."""
@@ -70,33 +79,43 @@ def bench_of_questions(
     batch: int = 0,
     finder: ModelEntry | None = None,
 ) -> Bench:
-    """A model with the prompts of the first `count` questions, which are the same for all methods. `batch` is the
-    number of prompts of the bench's `batch`, the first questions in turn where there are fewer. `finder` is the model
-    that searches or chooses for it; None: itself."""
+    """A model with the prompts of the first `count` questions, which are the same for all methods.
+    `batch` is the number of prompts of the bench's `batch`, the first questions in turn where there
+    are fewer. `finder` is the model that searches or chooses for it; None: itself.
+    """
     common = specification("naive", make("naive"), questions, model, new_tokens, finder)
     lm = cast(LM, Engines(threads).pair(common))
     prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)
     return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))
 
 
-def prompts_of(questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int) -> list[Prompt]:
+def prompts_of(
+    questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int
+) -> list[Prompt]:
     common = specification("naive", make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
-    return [prompt_of(one, common, engine.tokenizer, engine.max_context) for one in questions.examples(count)]
+    return [
+        prompt_of(one, common, engine.tokenizer, engine.max_context)
+        for one in questions.examples(count)
+    ]
 
 
 def trace_of(
     questions: Questions, prompts: Sequence[Prompt], engine: Engine, settings: LoadSettings
 ) -> list[TraceEntry]:
-    """How a trace sends the prompts of its first questions. Raises UserError: the data set is no trace, a prompt and
-    its response are beyond the model's context, or there is no request after the warm-up."""
+    """How a trace sends the prompts of its first questions. Raises UserError: the data set is no
+    trace, a prompt and its response are beyond the model's context, or there is no request after
+    the warm-up.
+    """
     examples = questions.examples(len(prompts))
     trace = [example.trace for example in examples if example.trace]
     if len(trace) < len(examples):
         problem = f"data set {questions.name!r} has no arrival times; choose rates or clients, or data set 'trace'"
         raise UserError(f"speeds: {problem}")
     if len(trace) <= settings.warmup:
-        raise UserError(f"warmup: {settings.warmup}, but {questions.path} has {len(trace)} requests in all")
+        raise UserError(
+            f"warmup: {settings.warmup}, but {questions.path} has {len(trace)} requests in all"
+        )
     for example, entry, prompt in zip(examples, trace, prompts, strict=True):
         new_tokens = entry.new_tokens or settings.new_tokens
         if prompt.total_tokens + new_tokens > engine.max_context:
@@ -107,14 +126,20 @@ def trace_of(
     return trace
 
 
-def bench_of_random_tokens(counts: str, dataset: str, model: ModelEntry, threads: int | None = None) -> Bench:
+def bench_of_random_tokens(
+    counts: str, dataset: str, model: ModelEntry, threads: int | None = None
+) -> Bench:
     """A model with a prompt of random tokens, whose lengths `counts` names (`cost.tokens.load`)."""
     lm = _load(model, threads)
     return Bench(lm, [random_prompt(lm.shape, counts)], dataset)
 
 
-def bench_of_shape(counts: str, model: ModelEntry, new_tokens: int, threads: int | None = None) -> Bench:
-    """Random weights of the model's shape, with a prompt of random tokens, as in the papers' released script."""
+def bench_of_shape(
+    counts: str, model: ModelEntry, new_tokens: int, threads: int | None = None
+) -> Bench:
+    """Random weights of the model's shape, with a prompt of random tokens, as in the papers'
+    released script.
+    """
     shape, prompt = shape_and_prompt(model.source, counts, new_tokens)
     lm = random_lm(shape, device=model.device, threads=threads, **asdict(model.precision))
     return Bench(lm, [prompt], f"{counts} lengths")
@@ -126,7 +151,9 @@ def shape_of(model: str) -> Shape:
 
 
 def shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, Prompt]:
-    """The model's shape, its context extended if needed, and a prompt of random tokens with the named lengths."""
+    """The model's shape, its context extended if needed, and a prompt of random tokens with the
+    named lengths.
+    """
     shape = shape_of(model)
     room = lengths.load(counts, vocab=shape.vocab).total + new_tokens
     return shapes.with_context(shape, room), random_prompt(shape, counts)
@@ -144,20 +171,25 @@ def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
     """Raise UserError if the context ended a response before its last token."""
     if len(answer.ids) != limits.max_new_tokens:
         counts = f"after {len(answer.ids)} of {limits.max_new_tokens} tokens"
-        raise UserError(f"{name}: the model's context of {lm.shape.max_context} tokens ends the response {counts}")
+        raise UserError(
+            f"{name}: the model's context of {lm.shape.max_context} tokens ends the response {counts}"
+        )
 
 
 def disturbance(load: Load, gpu: GpuWatch) -> str | None:
-    """What disturbed times, so that they are not to be published; None if CPU and GPU were quiet enough."""
+    """What disturbed times, so that they are not to be published; None if CPU and GPU were quiet
+    enough.
+    """
     if load.share > MAX_LOAD:
         return f"other processes took {load.share:.1%} of the machine's CPU time (quiet: up to {MAX_LOAD:.0%})"
     return gpu.refusal()
 
 
 def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worked, dict[str, Any]]:
-    """Do a work while other processes and the GPU are watched; once more if they disturbed it: the quieter one counts.
-    Returns: its result, and {"load_share", "gpu", "busy" (what disturbed it, or None), "refused" (the same where load
-    is not allowed)}."""
+    """Do a work while other processes and the GPU are watched; once more if they disturbed it: the
+    quieter one counts. Returns: its result, and {"load_share", "gpu", "busy" (what disturbed it, or
+    None), "refused" (the same where load is not allowed)}.
+    """
     attempts = list[tuple[Worked, dict[str, Any]]]()
     while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1]["busy"] is None):
         gpu = watch(str(lm.device))
@@ -169,9 +201,15 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
         busy = disturbance(load, gpu)
         seen = {"load_share": load.share, "gpu": gpu.to_json(), "busy": busy}
         attempts.append((worked, seen | {"refused": None if allow_load else busy}))
-    return min(attempts, key=lambda attempt: (attempt[1]["busy"] is not None, attempt[1]["load_share"]))
+    return min(
+        attempts, key=lambda attempt: (attempt[1]["busy"] is not None, attempt[1]["load_share"])
+    )
 
 
 def _load(model: ModelEntry, threads: int | None) -> LM:
-    options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **asdict(model.precision)}
+    options: dict[str, Any] = {
+        "device": model.device,
+        "max_context": model.max_context,
+        **asdict(model.precision),
+    }
     return load_lm(model.source, threads=threads, **options)

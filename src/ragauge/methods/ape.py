@@ -7,18 +7,20 @@ from pydantic import Field
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.windows import ReadWindows, Windowed, read_windows, split_paths
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)
 class Ape(Windowed):
-    """Parallel windows behind a shared preamble; attention on documents gets a temperature and a scale.
+    """Parallel windows behind a shared preamble; attention on documents gets a temperature and a
+    scale.
 
-    Section 4 of the paper; defaults of the released README and demo (Infini-AI-Lab/APE, `demo_ape.py`; its ChatRAG
-    script has a scale of 1.0). The question and the response attend to all documents' keys with the temperature, and
-    their sum of exponentials to the power of `scale` x `temperature` is weighed against all other keys (in fp32; the
-    released code rounds it to bfloat16). With ALiBi the temperature divides the biased scores. The engine's
-    `KVCache.temper` does this in one softmax. Both at 1 are `parallel_windows` with `shared_prefix`.
+    Section 4 of the paper; defaults of the released README and demo (Infini-AI-Lab/APE,
+    `demo_ape.py`; its ChatRAG script has a scale of 1.0). The question and the response attend to
+    all documents' keys with the temperature, and their sum of exponentials to the power of `scale`
+    x `temperature` is weighed against all other keys (in fp32; the released code rounds it to
+    bfloat16). With ALiBi the temperature divides the biased scores. The engine's `KVCache.temper`
+    does this in one softmax. Both at 1 are `parallel_windows` with `shared_prefix`.
     """
 
     temperature: Annotated[float, Field(gt=0)] = 0.9  # of the scores of documents' keys

@@ -7,33 +7,38 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Engine, Limits
-from ragauge.evidence import chunks
-from ragauge.evidence.sentences import Splitter, boundaries_of
-from ragauge.evidence.skip import Range
-from ragauge.methods.base import Answer, Method, traced
 from ragauge.methods.base.grounding import NO_OFFSETS, GroundingText, answer_from, sentences_of
+from ragauge.methods.base.method import Answer, Method, traced
 from ragauge.methods.base.ranked import embed
-from ragauge.prompts import Prompt
-from ragauge.rankers import bm25
+from ragauge.methods.evidence import chunks
+from ragauge.methods.evidence.sentences import Splitter, boundaries_of
+from ragauge.methods.evidence.skip import Range
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers import bm25
 
 Cut = tuple[GroundingText, list[Range], list[str], np.ndarray | None]
-"""Documents; first and last sentence of each chunk; the chunks' texts; of dense rankers their vectors (chunk, dim)."""
+"""Documents; first and last sentence of each chunk; the chunks' texts; of dense rankers their
+vectors (chunk, dim).
+"""
 
 
 @dataclass(frozen=True)
 class Chunks(Method):
-    """The documents are cut into chunks, a ranker scores them, the answer is generated from the best.
+    """The documents are cut into chunks, a ranker scores them, the answer is generated from the
+    best.
 
-    `volume` makes evidence comparable across methods: the best chunks are taken up to that many tokens, the last one
-    cut at a sentence end. The default is what CFIC gives on average in the paper (230 and 233 tokens, Table 6), rounded
-    up.
+    `volume` makes evidence comparable across methods: the best chunks are taken up to that many
+    tokens, the last one cut at a sentence end. The default is what CFIC gives on average in the
+    paper (230 and 233 tokens, Table 6), rounded up.
     """
 
     requires = frozenset({Capability.TEXT, Capability.WEIGHTS})
 
     chunking: Literal["sliding_window", "paragraph"] = "sliding_window"
-    paragraph_end: Literal["newline", "blank_line"] = "newline"  # what ends a paragraph; the paper's is the first
-    words: Annotated[int, Field(ge=1)] = 256  # of a window; longer paragraphs are cut at sentence ends
+    # what ends a paragraph; the paper's is the first
+    paragraph_end: Literal["newline", "blank_line"] = "newline"
+    # of a window; longer paragraphs are cut at sentence ends
+    words: Annotated[int, Field(ge=1)] = 256
     ranker: Literal["dense", "bm25"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
@@ -53,16 +58,22 @@ class Chunks(Method):
         else:
             ranges = chunks.sliding_windows(text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
-        vectors = embed(engine, self.encoder, texts, offline=True) if self.ranker == "dense" else None
+        vectors = (
+            embed(engine, self.encoder, texts, offline=True) if self.ranker == "dense" else None
+        )
         return text, ranges, texts, vectors
 
     def answer(self, engine: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
         text, ranges, texts, vectors = state
         if vectors is not None:
-            scores = vectors @ embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
+            scores = (
+                vectors
+                @ embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
+            )
         else:
             with traced(engine, "rank"):
                 scores = bm25.rank(prompt.question, texts, idf="lucene")
-        ranked = [ranges[i] for i in np.argsort(-scores, kind="stable")]  # of equal ones the earlier first
+        # of equal ones the earlier first
+        ranked = [ranges[i] for i in np.argsort(-scores, kind="stable")]
         evidence = text.evidence(chunks.within(ranked, text.sentences, self.volume))
         return answer_from(engine, prompt, evidence, 0, limits)

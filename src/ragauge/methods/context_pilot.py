@@ -1,4 +1,6 @@
-"""ContextPilot (Jiang et al., MLSys 2026, arXiv 2511.03475): documents in the order whose prefixes are cached."""
+"""ContextPilot (Jiang et al., MLSys 2026, arXiv 2511.03475): documents in the order whose prefixes
+are cached.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +11,28 @@ from itertools import takewhile
 from typing import Any
 
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.tree import DocumentTree, TreeMethod
-from ragauge.prompts import Prompt
-from ragauge.prompts.templates import token_ids
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.prompts.templates import token_ids
 
 POSITION_WEIGHT = 0.001  # alpha, of the distance between two contexts
-ANNOTATION = (
-    "Read the documents in this importance ranking: {ranking}\nPrioritize information from higher-ranked documents.\n"
-)
+ANNOTATION = "Read the documents in this importance ranking: {ranking}\nPrioritize information from higher-ranked documents.\n"
 
 
 @dataclass(frozen=True)
 class ContextPilot(TreeMethod):
-    """An index of the prompts so far decides the order of a question's documents; repeated ones are left out.
+    """An index of the prompts so far decides the order of a question's documents; repeated ones are
+    left out.
 
-    The paper's order as the released code has it for one request after another (EfficientContext/ContextPilot,
-    `server/live_index.py`). The index is a tree of document lists, down which a question goes by the least distance,
-    1 - shared / longer list + 0.001 x mean difference of places; documents shared with the node where it arrives come
-    first, in that node's order, the others follow. Keys and values come from `prefix_tree`'s store or, with `stored` =
-    false, from an engine's own prefix cache. The paper ranks documents in the prompt, too: `annotate`, off by default,
-    so that answers are `naive`'s in the order read. Left out: scheduling, evictions that an engine reports, references
-    to earlier turns and to equal lines.
+    The paper's order as the released code has it for one request after another
+    (EfficientContext/ContextPilot, `server/live_index.py`). The index is a tree of document lists,
+    down which a question goes by the least distance, 1 - shared / longer list + 0.001 x mean
+    difference of places; documents shared with the node where it arrives come first, in that node's
+    order, the others follow. Keys and values come from `prefix_tree`'s store or, with `stored` =
+    false, from an engine's own prefix cache. The paper ranks documents in the prompt, too:
+    `annotate`, off by default, so that answers are `naive`'s in the order read. Left out:
+    scheduling, evictions that an engine reports, references to earlier turns and to equal lines.
     """
 
     reorder: bool = True  # order documents by the index; else as given
@@ -40,9 +42,13 @@ class ContextPilot(TreeMethod):
     def required(self) -> Capabilities:
         return super().required() | ({Capability.TEXT} if self.annotate else frozenset())
 
-    def answer(self, engine: SpanEngine, state: DocumentTree, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(
+        self, engine: SpanEngine, state: DocumentTree, prompt: Prompt, limits: Limits
+    ) -> Answer:
         names = list(map(tuple, prompt.documents))
-        order = [i for i, name in enumerate(names) if not self.deduplicate or names.index(name) == i]
+        order = [
+            i for i, name in enumerate(names) if not self.deduplicate or names.index(name) == i
+        ]
         if self.reorder:
             place = self._index.arranged([names[i] for i in order]).index
             order.sort(key=lambda i: place(names[i]))
@@ -57,25 +63,41 @@ class ContextPilot(TreeMethod):
 
 @dataclass(eq=False)
 class _Context:
-    """A node of the index: the documents of a prompt, or those that its children's prompts begin with."""
+    """A node of the index: the documents of a prompt, or those that its children's prompts begin
+    with.
+    """
 
     documents: list[tuple[int, ...]]
     children: list[_Context] = field(default_factory=list)
 
     def arranged(self, documents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """Order a prompt's documents by the index, whose root this is, and add the prompt to it."""
-        parent, node, known = self, self, set(documents)
+        parent = self
+        node = self
+        known = set(documents)
         while near := [child for child in node.children if known & set(child.documents)]:
-            parent, node = node, min(near, key=lambda child: child.distance(documents))
+            parent = node
+            node = min(near, key=lambda child: child.distance(documents))
             if node.documents[0] not in known:
                 break
         shared = [one for one in node.documents if one in known]
         new = _Context(shared + [one for one in documents if one not in shared])
-        common = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(node.documents, new.documents, strict=False))))
+        common = len(
+            list(
+                takewhile(
+                    lambda pair: pair[0] == pair[1],
+                    zip(node.documents, new.documents, strict=False),
+                )
+            )
+        )
         if node is self or (node.children and common):
             node.children.append(new)
-        elif common and node.documents != new.documents:  # a node for what the two begin with, above them
-            parent.children[parent.children.index(node)] = _Context(new.documents[:common], [node, new])
+        elif (
+            common and node.documents != new.documents
+        ):  # a node for what the two begin with, above them
+            parent.children[parent.children.index(node)] = _Context(
+                new.documents[:common], [node, new]
+            )
         else:
             parent.children.append(new)
         return new.documents
@@ -89,8 +111,12 @@ class _Context:
 
 
 def annotated(tokenizer: Any, prompt: Prompt, order: Sequence[int]) -> Prompt:
-    """The prompt with a ranking of its documents, by their places in this order, before the question."""
-    ranking = " > ".join(str(place + 1) for place in sorted(range(len(order)), key=order.__getitem__))
+    """The prompt with a ranking of its documents, by their places in this order, before the
+    question.
+    """
+    ranking = " > ".join(
+        str(place + 1) for place in sorted(range(len(order)), key=order.__getitem__)
+    )
     line = "\n" * (not prompt.document_end) + ANNOTATION.format(ranking=ranking)
     text = prompt.text and replace(prompt.text, query=line + prompt.text.query)
     return replace(prompt, query=[*token_ids(tokenizer, line), *prompt.query], text=text)

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.ranked import ProjectedContriever, Ranked, RankedState, embed
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 if TYPE_CHECKING:
-    from ragauge.rankers.dense import Encoder
+    from ragauge.methods.rankers.dense import Encoder
 
 
 @dataclass(frozen=True)
 class Dense(Ranked):
-    """Dot products of embeddings. The documents' are computed before the query is known where there is path caching."""
+    """Dot products of embeddings. The documents' are computed before the query is known where there
+    is path caching.
+    """
 
     encoder: str = "minilm"  # an asset's name or source: "minilm", "contriever", "path:/folder"
 
@@ -31,15 +33,18 @@ class Dense(Ranked):
 
     @property
     def _model(self) -> Encoder:
-        from ragauge.rankers.dense import load_encoder
+        from ragauge.methods.rankers.dense import load_encoder
 
         return load_encoder(self.encoder)
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
-        state, _ = super().prepare(engine, prompt), self._model  # loaded here, not when the first question is timed
+        state = super().prepare(engine, prompt)
+        _ = self._model  # loaded here, not when the first question is timed
         return replace(state, vectors=self._embed(engine, prompt)) if self.path_caching else state
 
-    def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(
+        self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits
+    ) -> Answer:
         if state.vectors is None:
             state = replace(state, vectors=self._embed(engine, prompt))
         return super().answer(engine, state, prompt, limits)

@@ -6,33 +6,42 @@ from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
-from ragauge.methods.base import Answer, Evidence, Method, read_plain
-from ragauge.prompts import Prompt, cut_middle
-from ragauge.prompts.templates import token_ids
+from ragauge.methods.base.method import Answer, Evidence, Method, read_plain
+from ragauge.methods.prompts import Prompt, cut_middle
+from ragauge.methods.prompts.templates import token_ids
 
 SLACK = 8  # tokens by which two stretches tokenised separately may exceed their share of the whole
 
 
 @dataclass(frozen=True)
 class FullArticle(Method):
-    """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of it is evidence."""
+    """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of
+    it is evidence.
+    """
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         documents: Sequence[list[int] | str] = prompt.documents
-        shown, truncated = prompt.cut or prompt.sources, prompt.truncated
+        shown = prompt.cut or prompt.sources
+        truncated = prompt.truncated
         tokens = sum(map(len, prompt.documents))
         room = engine.max_context - limits.max_new_tokens - (prompt.total_tokens - tokens)
         if tokens > room:
             if engine.tokenizer is None:
                 problem = f"the documents have {tokens} tokens, the context room for {room}"
                 raise UserError(f"{problem}; to cut them needs their text")
-            ends = len(token_ids(engine.tokenizer, prompt.document_end)) if prompt.document_end else 0
+            ends = (
+                len(token_ids(engine.tokenizer, prompt.document_end)) if prompt.document_end else 0
+            )
             half = (room - SLACK) // 2 - ends
             if half < 1:
-                raise UserError(f"the model's context of {engine.max_context} tokens has no room for a document")
+                raise UserError(
+                    f"the model's context of {engine.max_context} tokens has no room for a document"
+                )
             shown, truncated = cut_middle(prompt.sources, engine.tokenizer, half, half)
             documents = [source.shown + prompt.document_end for source in shown]
         ids = read_plain(engine, prompt, documents, limits)
-        evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)
+        evidence = tuple(
+            Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown
+        )
         shown_documents = tuple(sorted({source.document for source in shown}))
         return Answer(ids, shown_documents, evidence=evidence, truncated=truncated)

@@ -1,4 +1,6 @@
-"""KVLink (Yang et al., 2025, arXiv 2502.16002): trained link tokens join documents that were read apart."""
+"""KVLink (Yang et al., 2025, arXiv 2502.16002): trained link tokens join documents that were read
+apart.
+"""
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -8,21 +10,24 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import Answer
+from ragauge.methods.base.method import Answer
 from ragauge.methods.base.stored import Reuse, Stored
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.methods.prompts import Prompt, unit_steps
 
 
 @dataclass(frozen=True)
 class KVLink(Reuse):
-    """Stored documents in their places, each followed by link tokens, which see all that stands before them.
+    """Stored documents in their places, each followed by link tokens, which see all that stands
+    before them.
 
-    Section 3 of the paper; released code: UCSB-NLP-Chang/KVLink, `src/data/titan_preprocessor.py`. Every place of a
-    document in a prompt has links of its own, ids from `first_link` on; they are read with the question, so that what
-    a document lacks of the others before it can pass through them. The prompt has a token before the first document
-    and one behind the last document's links. The defaults are reserved tokens of Llama 3, on which the published
-    models (catalog: kvlink-1b, kvlink-3b) were trained, with 5 links; without links (KVLink-0) it is `naive_reuse`
-    between these two tokens. On a model that was not trained so, links are noise. Requires keys to be moved.
+    Section 3 of the paper; released code: UCSB-NLP-Chang/KVLink, `src/data/titan_preprocessor.py`.
+    Every place of a document in a prompt has links of its own, ids from `first_link` on; they are
+    read with the question, so that what a document lacks of the others before it can pass through
+    them. The prompt has a token before the first document and one behind the last document's links.
+    The defaults are reserved tokens of Llama 3, on which the published models (catalog: kvlink-1b,
+    kvlink-3b) were trained, with 5 links; without links (KVLink-0) it is `naive_reuse` between
+    these two tokens. On a model that was not trained so, links are noise. Requires keys to be
+    moved.
     """
 
     links: Annotated[int, Field(ge=0)] = 5  # link tokens behind each document
@@ -40,11 +45,14 @@ class KVLink(Reuse):
         last = self.first_link + self.links * len(prompt.documents) - 1
         taken = [token for token in (self.begin, self.end) if self.first_link <= token <= last]
         if last >= engine.shape.vocab or taken:
-            raise UserError(f"kv_link: {len(prompt.documents)} documents: link tokens up to id {last} are not free")
+            raise UserError(
+                f"kv_link: {len(prompt.documents)} documents: link tokens up to id {last} are not free"
+            )
         return super().prepare(engine, prompt)
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        delimited, count = self.delimited(engine, prompt), len(prompt.documents)
+        delimited = self.delimited(engine, prompt)
+        count = len(prompt.documents)
         assembled = state.assembled(delimited, limits, gap=self.links)
         lengths = (len(ids) + self.links for ids in delimited.documents)
         _, *stops = accumulate(lengths, initial=len(delimited.preamble))
@@ -57,4 +65,6 @@ class KVLink(Reuse):
         return assembled.response(read, limits)
 
     def delimited(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
-        return replace(prompt, preamble=[*prompt.preamble, self.begin], query=[self.end, *prompt.query])
+        return replace(
+            prompt, preamble=[*prompt.preamble, self.begin], query=[self.end, *prompt.query]
+        )

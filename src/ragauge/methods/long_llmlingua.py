@@ -14,14 +14,14 @@ from ragauge.cost.flop import call_macs
 from ragauge.cost.hardware import Precision
 from ragauge.engines.protocol import ANSWERING, Capabilities, Limits, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import SPANS, Answer, Method, plain_row, read_plain
-from ragauge.prompts import Prompt
-from ragauge.prompts.templates import token_ids
+from ragauge.methods.base.method import SPANS, Answer, Method, plain_row, read_plain
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.prompts.templates import token_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ragauge.engines import LM
+    from ragauge.engines.lm import LM
 
 RESTRICTION = " We can get the answer to this question in the given documents."
 EXTRA = 100  # tokens by which the selected documents may exceed the budget
@@ -30,24 +30,29 @@ PIECE = 200  # tokens compressed at a time
 
 @dataclass(frozen=True)
 class LongLLMLingua(Method):
-    """The question's own perplexity ranks the documents; tokens that the question makes likelier remain.
+    """The question's own perplexity ranks the documents; tokens that the question makes likelier
+    remain.
 
-    Sections 4.1 to 4.3 of the paper; released code: microsoft/LLMLingua, `prompt_compressor.py`, with the options of
-    its README. Documents are ranked by the mean negative log-probability of the question and a restriction after them,
-    and selected until they exceed the budget. In pieces of 200 tokens, after the text compressed so far, a token's gain
-    is its negative log-probability without the question less that with it; of each document the share of tokens with
-    the largest gain remains, more of those ranked first. The paper and the released code have a small language model
-    for this: `auxiliary`, of any vocabulary, in the data type and on the device of the model that answers. Without one
-    that model compresses, too. All passes are online. Subquestions and the recovery of compressed names are left out.
-    Requires log-probabilities.
+    Sections 4.1 to 4.3 of the paper; released code: microsoft/LLMLingua, `prompt_compressor.py`,
+    with the options of its README. Documents are ranked by the mean negative log-probability of the
+    question and a restriction after them, and selected until they exceed the budget. In pieces of
+    200 tokens, after the text compressed so far, a token's gain is its negative log-probability
+    without the question less that with it; of each document the share of tokens with the largest
+    gain remains, more of those ranked first. The paper and the released code have a small language
+    model for this: `auxiliary`, of any vocabulary, in the data type and on the device of the model
+    that answers. Without one that model compresses, too. All passes are online. Subquestions and
+    the recovery of compressed names are left out. Requires log-probabilities.
     """
 
     without_caches: ClassVar[str] = "`auxiliary`, a local model that compresses the prompt"
 
-    rate: Annotated[float, Field(gt=0, le=1)] = 0.55  # share of the prompt's tokens that is left; 1 keeps all
-    dynamic: Annotated[float, Field(ge=0, le=1)] = 0.3  # what the first document's share gains, the last one's loses
+    # share of the prompt's tokens that is left; 1 keeps all
+    rate: Annotated[float, Field(gt=0, le=1)] = 0.55
+    # what the first document's share gains, the last one's loses
+    dynamic: Annotated[float, Field(ge=0, le=1)] = 0.3
     reorder: bool = True  # the document ranked first stands first; else the order given
-    auxiliary: str = ""  # the model that ranks and compresses, a name or a source; default: the one that answers
+    # the model that ranks and compresses, a name or a source; default: the one that answers
+    auxiliary: str = ""
 
     def required(self) -> Capabilities:
         return ANSWERING if self.auxiliary else ANSWERING | SPANS
@@ -67,8 +72,12 @@ class LongLLMLingua(Method):
         ids = read_plain(engine, prompt, documents.values(), limits)
         return Answer(ids, tuple(documents), tuple(-s for s in surprise))
 
-    def _shortened_by(self, auxiliary: LM, engine: SpanEngine, prompt: Prompt) -> tuple[dict[int, Any], list[float]]:
-        """As `_shortened`, by another model, whose calls join the engine's trace; shortened documents are texts."""
+    def _shortened_by(
+        self, auxiliary: LM, engine: SpanEngine, prompt: Prompt
+    ) -> tuple[dict[int, Any], list[float]]:
+        """As `_shortened`, by another model, whose calls join the engine's trace; shortened
+        documents are texts.
+        """
         read = prompt.read_by(auxiliary.tokenizer)
         try:
             with auxiliary.tracing() as trace:
@@ -78,13 +87,20 @@ class LongLLMLingua(Method):
         for call in trace:
             engine.note(replace(call, stage="auxiliary", macs=call_macs(call, auxiliary.shape)))
         if engine.capabilities >= SPANS:
-            engine.peak_cache_bytes = max(engine.peak_cache_bytes, engine.cache_bytes + auxiliary.peak_cache_bytes)
+            engine.peak_cache_bytes = max(
+                engine.peak_cache_bytes, engine.cache_bytes + auxiliary.peak_cache_bytes
+            )
         decode = auxiliary.tokenizer.decode
-        texts = {i: prompt.documents[i] if ids == read.documents[i] else decode(ids) for i, ids in left.items()}
+        texts = {
+            i: prompt.documents[i] if ids == read.documents[i] else decode(ids)
+            for i, ids in left.items()
+        }
         return texts, surprise
 
     def _shortened(self, engine: SpanEngine, prompt: Prompt) -> tuple[dict[int, Any], list[float]]:
-        """What is left of documents, in the order in which they are read, and how much each surprises (document,)."""
+        """What is left of documents, in the order in which they are read, and how much each
+        surprises (document,).
+        """
         question = [*prompt.query, *token_ids(engine.tokenizer, RESTRICTION)]
         texts = (_Text(engine, ids, len(question)) for ids in prompt.documents)
         surprise = [-float(text.logp(question).mean()) for text in texts]
@@ -105,7 +121,9 @@ class LongLLMLingua(Method):
     def _compressed(
         self, engine: SpanEngine, documents: dict[int, list[int]], share: float, question: list[int]
     ) -> Iterator[tuple[int, list[int]]]:
-        """What is left of each document, in rank order; `question` begins with the token that texts begin with."""
+        """What is left of each document, in rank order; `question` begins with the token that texts
+        begin with.
+        """
         tokens = sum(map(len, documents.values()))
         plain, with_question = (_Text(engine, start, tokens) for start in (question[:1], question))
         for rank, (document, ids) in enumerate(documents.items()):
@@ -128,11 +146,13 @@ class _Text:
 
     def __init__(self, engine: SpanEngine, start: Sequence[int], room: int) -> None:
         self.engine, self.cache = engine, engine.new_cache(len(start) + room + PIECE)
-        self.waiting = list(start)  # tokens not in the cache yet: at least one, whose logits the next one needs
+        # tokens not in the cache yet: at least one, whose logits the next one needs
+        self.waiting = list(start)
 
     def logp(self, piece: Sequence[int]) -> Tensor:
         """Log-probability of each token of a piece after the text: (token,)."""
-        length, ids = self.cache.length, [*self.waiting, *piece]
+        length = self.cache.length
+        ids = [*self.waiting, *piece]
         read = self.engine.extend(self.cache, [plain_row(ids, length)], stage="compress", logp=True)
         self.cache.truncate(length + len(self.waiting) - 1)
         return read.logp[0][-len(piece) :]
@@ -143,12 +163,16 @@ class _Text:
 
 
 def _load(source: str, engine: SpanEngine) -> LM:
-    """The auxiliary model of an engine, loaded once a process: as that computes, or in float32 beside a server."""
-    return _loaded(source, getattr(engine, "precision", Precision()), str(getattr(engine, "device", "cpu")))
+    """The auxiliary model of an engine, loaded once a process: as that computes, or in float32
+    beside a server.
+    """
+    return _loaded(
+        source, getattr(engine, "precision", Precision()), str(getattr(engine, "device", "cpu"))
+    )
 
 
 @lru_cache(maxsize=1)
 def _loaded(source: str, precision: Precision, device: str) -> LM:
-    from ragauge.engines import load_lm
+    from ragauge.engines.loading import load_lm
 
     return load_lm(source, device=device, **asdict(precision))

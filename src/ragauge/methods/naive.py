@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
-from ragauge.methods.base import Answer, Method, read_plain
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Method, read_plain
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)
 class Naive(Method):
-    """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of every speedup)."""
+    """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of
+    every speedup).
+    """
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         ids = read_plain(engine, prompt, prompt.documents, limits)

@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, traced
+from ragauge.methods.base.method import SPANS, Answer, Method, traced
 from ragauge.methods.base.ranked import embed
 from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
-from ragauge.prompts import PREAMBLE, Prompt, unit_steps
-from ragauge.rankers import bm25
+from ragauge.methods.prompts import PREAMBLE, Prompt, unit_steps
+from ragauge.methods.rankers import bm25
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,22 +27,27 @@ _State = tuple[ReadWindows, np.ndarray | None]  # and the documents' embeddings 
 
 @dataclass(frozen=True)
 class ParallelExperts(Method):
-    """Every document is an expert with a prompt of its own; each next token is the one that any expert is surest of.
+    """Every document is an expert with a prompt of its own; each next token is the one that any
+    expert is surest of.
 
-    Section 3 of the paper; released code: giulio98/langchain-pced, `core/decode_cb.py`, `utils/scoring.py`. Expert k
-    has logits s_k, the prompt without documents ("amateur") s_0; the token is the argmax over all k of
-    (1 + beta_k) s_k - beta_k s_0 + gamma log r_k, and every stream goes on with it. beta_k is the Jensen-Shannon
-    divergence of the first token's distributions in nats, at most 1; the released code does not sum it, so that it has
-    a value for each entry of the vocabulary. r_k is the document's retrieval score in (0, 1]: BM25's x as 2/pi atan x,
-    cosines as (x + 1) / 2, both rankers as their harmonic mean, which stands for the paper's retriever and reranker.
-    Positions are each stream's own. Requires rows of their own past read side by side, and tokens chosen by the method.
+    Section 3 of the paper; released code: giulio98/langchain-pced, `core/decode_cb.py`,
+    `utils/scoring.py`. Expert k has logits s_k, the prompt without documents ("amateur") s_0; the
+    token is the argmax over all k of (1 + beta_k) s_k - beta_k s_0 + gamma log r_k, and every
+    stream goes on with it. beta_k is the Jensen-Shannon divergence of the first token's
+    distributions in nats, at most 1; the released code does not sum it, so that it has a value for
+    each entry of the vocabulary. r_k is the document's retrieval score in (0, 1]: BM25's x as 2/pi
+    atan x, cosines as (x + 1) / 2, both rankers as their harmonic mean, which stands for the
+    paper's retriever and reranker. Positions are each stream's own. Requires rows of their own past
+    read side by side, and tokens chosen by the method.
     """
 
     requires = SPANS
 
-    beta: Beta = "paper"  # one value a document; "released": one an entry of the vocabulary; "none": no amateur
+    # one value a document; "released": one an entry of the vocabulary; "none": no amateur
+    beta: Beta = "paper"
     gamma: Annotated[float, Field(ge=0)] = 2.5  # weight of the retrieval score
-    scores: Literal["bm25", "dense", "both", "equal"] = "bm25"  # where r comes from; "equal": no prior
+    # where r comes from; "equal": no prior
+    scores: Literal["bm25", "dense", "both", "equal"] = "bm25"
     encoder: str = "minilm"  # of dense scores: an asset's name or source
 
     def assets(self) -> tuple[str, ...]:
@@ -50,7 +55,9 @@ class ParallelExperts(Method):
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _State:
         windows = read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="preamble")
-        return windows, embed(engine, self.encoder, prompt.document_texts, offline=True) if self.assets() else None
+        return windows, embed(
+            engine, self.encoder, prompt.document_texts, offline=True
+        ) if self.assets() else None
 
     def answer(self, engine: SpanEngine, state: _State, prompt: Prompt, limits: Limits) -> Answer:
         windows, vectors = state
@@ -63,7 +70,9 @@ class ParallelExperts(Method):
         def choose(ids: list[int]) -> int:
             logits = streams.read(ids[-1:], "decode") if ids else first
             experts = logits[: len(prior)]
-            contrasted = experts if self.beta == "none" else (1 + beta) * experts - beta * logits[-1:]
+            contrasted = (
+                experts if self.beta == "none" else (1 + beta) * experts - beta * logits[-1:]
+            )
             return int((contrasted + bias).max(0).values.argmax())
 
         ids = engine.generate_by(choose, max(streams.positions), limits)
@@ -76,23 +85,34 @@ class ParallelExperts(Method):
         scores = []
         if self.scores != "dense":
             with traced(engine, "rank"):
-                scores.append(np.arctan(bm25.rank(prompt.question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
+                scores.append(
+                    np.arctan(bm25.rank(prompt.question, prompt.document_texts, idf="lucene"))
+                    * 2
+                    / np.pi
+                )
         if vectors is not None:
             vector = embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
             cosines = vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
             scores.append((cosines + 1) / 2)
-        a, b = scores[0], scores[-1]
+        a = scores[0]
+        b = scores[-1]
         prior = np.clip(a if len(scores) == 1 else 2 * a * b / (a + b + 1e-8), SMALLEST_PRIOR, 1.0)
         return [float(r) for r in prior]
 
 
 class _Streams:
-    """A prompt for each document and, as the last one, one without documents; all go on with the same tokens."""
+    """A prompt for each document and, as the last one, one without documents; all go on with the
+    same tokens.
+    """
 
-    def __init__(self, engine: SpanEngine, windows: ReadWindows, prompt: Prompt, amateur: bool) -> None:
+    def __init__(
+        self, engine: SpanEngine, windows: ReadWindows, prompt: Prompt, amateur: bool
+    ) -> None:
         reading = windows.reading.again()
-        preamble, start = reading.spans[PREAMBLE], len(prompt.preamble)
-        self.engine, self.cache = engine, reading.cache
+        preamble = reading.spans[PREAMBLE]
+        start = len(prompt.preamble)
+        self.engine = engine
+        self.cache = reading.cache
         self.pasts: list[list[Span]] = [[preamble, span] for span in windows.spans]
         self.positions = [start + len(ids) for ids in prompt.documents]
         if amateur:
@@ -101,9 +121,15 @@ class _Streams:
 
     def read(self, ids: Sequence[int], stage: str) -> Tensor:
         """Read tokens in every stream; the logits of the last one, in fp32: (stream, vocab)."""
-        rows = [Row(ids, unit_steps(at, len(ids)), tuple(p)) for p, at in zip(self.pasts, self.positions, strict=True)]
-        one = len(ids) == 1  # then a mask over the whole cache costs less than a copy of each stream's part
-        read = self.engine.extend(self.cache, rows, stage=stage, parallel=True, last_logits=True, tree=one)
+        rows = [
+            Row(ids, unit_steps(at, len(ids)), tuple(p))
+            for p, at in zip(self.pasts, self.positions, strict=True)
+        ]
+        # then a mask over the whole cache costs less than a copy of each stream's part
+        one = len(ids) == 1
+        read = self.engine.extend(
+            self.cache, rows, stage=stage, parallel=True, last_logits=True, tree=one
+        )
         for past, span in zip(self.pasts, read.spans, strict=True):
             past.append(span)
         self.positions = [at + len(ids) for at in self.positions]
@@ -112,9 +138,13 @@ class _Streams:
 
 
 def _divergence(logits: Tensor, kind: Beta) -> Tensor:
-    """beta: Jensen-Shannon divergence of each expert's distribution from the last row's, (expert, 1 or vocab)."""
-    logp = logits.log_softmax(-1).clamp(min=-1e4)  # finite: 0 times infinity, of a probability of 0, is NaN
-    expert, amateur = logp[:-1], logp[-1:]
+    """beta: Jensen-Shannon divergence of each expert's distribution from the last row's, (expert, 1
+    or vocab).
+    """
+    # finite: 0 times infinity, of a probability of 0, is NaN
+    logp = logits.log_softmax(-1).clamp(min=-1e4)
+    expert = logp[:-1]
+    amateur = logp[-1:]
     middle = expert.logaddexp(amateur) - math.log(2)
     parts = (expert.exp() * (expert - middle) + amateur.exp() * (amateur - middle)) / 2
     return (parts if kind == "released" else parts.sum(-1, keepdim=True)).clamp(0, 1)

@@ -6,21 +6,31 @@ from typing import Annotated
 from pydantic import Field
 
 from ragauge.engines.protocol import SpanEngine
-from ragauge.methods.base.windows import Indent, ReadWindows, Visible, Windowed, read_windows, split_paths
-from ragauge.prompts import Prompt
+from ragauge.methods.base.windows import (
+    Indent,
+    ReadWindows,
+    Visible,
+    Windowed,
+    read_windows,
+    split_paths,
+)
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)
 class ParallelWindows(Windowed):
-    """Documents are read alone, at the same positions, each behind the begin of text; the question sees them all.
+    """Documents are read alone, at the same positions, each behind the begin of text; the question
+    sees them all.
 
-    Section 2 of the paper; released code: AI21Labs/Parallel-Context-Windows, `pcw_wrapper.py`. The question stands
-    after the longest window. The paper's prompts have no preamble: here it stands before the windows, and its first
-    token is every window's begin of text (a copy of its own would have the same keys and values), also where the
-    tokenizer has none. With `shared_prefix` a window reads the whole preamble: one window is then the naive prompt.
+    Section 2 of the paper; released code: AI21Labs/Parallel-Context-Windows, `pcw_wrapper.py`. The
+    question stands after the longest window. The paper's prompts have no preamble: here it stands
+    before the windows, and its first token is every window's begin of text (a copy of its own would
+    have the same keys and values), also where the tokenizer has none. With `shared_prefix` a window
+    reads the whole preamble: one window is then the naive prompt.
     """
 
-    windows: Annotated[int, Field(ge=1)] | None = None  # adjacent documents are joined into so many; None: one each
+    # adjacent documents are joined into so many; None: one each
+    windows: Annotated[int, Field(ge=1)] | None = None
     indent: Indent = "left"  # windows begin together, or end together (the released code's option)
     shared_prefix: bool = False  # windows see the whole preamble
 

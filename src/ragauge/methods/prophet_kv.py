@@ -1,4 +1,6 @@
-"""ProphetKV (arXiv 2602.02579, ICML 2026), with FusionRAG's score and neighbours (arXiv 2601.12904, SIGMOD 2026)."""
+"""ProphetKV (arXiv 2602.02579, ICML 2026), with FusionRAG's score and neighbours (arXiv 2601.12904,
+SIGMOD 2026).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import Span, SpanEngine
-from ragauge.methods.base import plain_row
+from ragauge.methods.base.method import plain_row
 from ragauge.methods.base.ranked import embed
 from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.methods.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,20 +24,24 @@ Score = Literal["mean", "last_layer"]
 
 @dataclass(frozen=True)
 class ProphetKV(Reuse):
-    """Stored documents in their places; the question, read over them once, chooses which tokens are read again.
+    """Stored documents in their places; the question, read over them once, chooses which tokens are
+    read again.
 
-    Algorithm 1 of the paper; no released code was found. The question's attention on preamble and documents, its own
-    keys left out of the softmax, is averaged over its tokens, heads and layers; the share `recompute` of the documents'
-    tokens that it falls on most is read again with the question, through all layers, and the first reading of the
-    question is dropped. `score` = last_layer is FusionRAG's: products of queries and keys, summed over the question
-    and heads, of the last layer alone (its share is 0.15). `neighbours` is FusionRAG's other half: offline, a document
-    is read again behind its most similar ones among the question's documents, found by `encoder` (theirs: BGE-M3), so
-    that what is stored has seen them. Requires watched queries, tokens rewritten in place and keys moved.
+    Algorithm 1 of the paper; no released code was found. The question's attention on preamble and
+    documents, its own keys left out of the softmax, is averaged over its tokens, heads and layers;
+    the share `recompute` of the documents' tokens that it falls on most is read again with the
+    question, through all layers, and the first reading of the question is dropped. `score` =
+    last_layer is FusionRAG's: products of queries and keys, summed over the question and heads, of
+    the last layer alone (its share is 0.15). `neighbours` is FusionRAG's other half: offline, a
+    document is read again behind its most similar ones among the question's documents, found by
+    `encoder` (theirs: BGE-M3), so that what is stored has seen them. Requires watched queries,
+    tokens rewritten in place and keys moved.
     """
 
     recompute: Annotated[float, Field(ge=0, le=1)] = 0.2  # share of the documents' tokens
     score: Score = "mean"
-    neighbours: Annotated[int, Field(ge=0)] = 0  # documents that a document is read behind; FusionRAG: about 10
+    # documents that a document is read behind; FusionRAG: about 10
+    neighbours: Annotated[int, Field(ge=0)] = 0
     encoder: str = "minilm"  # that finds neighbours: an asset's name or source
 
     def assets(self) -> tuple[str, ...]:
@@ -49,20 +55,31 @@ class ProphetKV(Reuse):
         similar = vectors @ vectors.T
         np.fill_diagonal(similar, -np.inf)
         count = min(self.neighbours, len(vectors) - 1)
-        nearest = [sorted(range(len(row)), key=row.__getitem__)[len(row) - count :] for row in similar.tolist()]
+        nearest = [
+            sorted(range(len(row)), key=row.__getitem__)[len(row) - count :]
+            for row in similar.tolist()
+        ]
         return _read_behind(stored, nearest, prompt)
 
     def chosen(self, assembled: Assembled) -> list[int]:
         span = assembled.document_slots
         scores = _question_scores(assembled, self.score)[span.start :]
-        return [span.start + i for i in largest(assembled.engine, scores, int(self.recompute * len(span)))]
+        return [
+            span.start + i
+            for i in largest(assembled.engine, scores, int(self.recompute * len(span)))
+        ]
 
 
 def _question_scores(assembled: Assembled, score: Score) -> Tensor:
-    """How much the question attends to each slot of preamble and documents, which stay as they are: (slot,)."""
+    """How much the question attends to each slot of preamble and documents, which stay as they are:
+    (slot,).
+    """
     import torch
 
-    engine, cache, length, last = assembled.engine, assembled.cache, assembled.length, assembled.engine.shape.layers - 1
+    engine = assembled.engine
+    cache = assembled.cache
+    length = assembled.length
+    last = assembled.engine.shape.layers - 1
     totals = torch.zeros(length, device=cache.positions.device)
 
     def watch(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
@@ -71,7 +88,9 @@ def _question_scores(assembled: Assembled, score: Score) -> Tensor:
         if score == "mean":
             shown = None if bias is None else bias[..., :length]
             weights = scores(q, k[:, :, :length], shown).softmax(-1)
-            totals.add_(weights.sum((0, 1, 2)) / (q.shape[1] * len(assembled.question) * (last + 1)))
+            totals.add_(
+                weights.sum((0, 1, 2)) / (q.shape[1] * len(assembled.question) * (last + 1))
+            )
         elif layer == last:
             totals.add_(scores(q, k[:, :, :length], None).sum((0, 1, 2)))
 
@@ -83,8 +102,11 @@ def _question_scores(assembled: Assembled, score: Score) -> Tensor:
 
 
 def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> Stored:
-    """The same documents, each read again behind the nearest ones (the last the nearest), side by side from 0."""
-    engine, source = stored.engine, stored.cache
+    """The same documents, each read again behind the nearest ones (the last the nearest), side by
+    side from 0.
+    """
+    engine = stored.engine
+    source = stored.cache
     cache = engine.join(source, [stored.preamble], sum(map(len, stored.documents)))
     origins: list[float] = []
     for ids, before in zip(prompt.documents, nearest, strict=True):
@@ -93,7 +115,9 @@ def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> St
         context = engine.join(source, spans, len(ids)) if spans else engine.new_cache(len(ids))
         if spans:
             context.move(Span(0, start), unit_steps(0, start))
-        [span] = engine.extend(context, [plain_row(ids, start)], stage="documents", offline=True).spans
+        [span] = engine.extend(
+            context, [plain_row(ids, start)], stage="documents", offline=True
+        ).spans
         cache.append(context, span)
         origins.append(float(start))
     return replace(stored, cache=cache, origins=tuple(origins))

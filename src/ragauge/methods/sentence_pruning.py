@@ -9,26 +9,31 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.engines.protocol import ANSWERING, Engine, Limits
-from ragauge.evidence.sentences import split
-from ragauge.methods.base import Answer, Method, read_plain, traced
+from ragauge.methods.base.method import Answer, Method, read_plain, traced
 from ragauge.methods.base.ranked import embed
-from ragauge.prompts import Prompt
-from ragauge.rankers import bm25
+from ragauge.methods.evidence.sentences import split
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers import bm25
 
 State = tuple[list[tuple[str, list[str]]], list[str], np.ndarray | None]
-"""Each document's title and sentences; documents, then sentences behind titles, to score; their vectors (text, dim)."""
+"""Each document's title and sentences; documents, then sentences behind titles, to score; their
+vectors (text, dim).
+"""
 
 
 @dataclass(frozen=True)
 class SentencePruning(Method):
-    """A plain prompt of the documents ranked first, without the sentences that score below a threshold.
+    """A plain prompt of the documents ranked first, without the sentences that score below a
+    threshold.
 
-    Provence (arXiv 2501.16214; code: naver/bergen, `models/context_processors/provence.py`) ranks documents and prunes
-    the best 5 with one encoder: a sentence stays if the mean probability of its tokens exceeds the threshold, a title
-    stays with any sentence. Its checkpoints need code from the hub, which is not run. So each sentence is scored alone,
-    behind its title, as DSLR (arXiv 2407.03627) does without training, by what also ranks the documents: `reranker`, a
-    cross-encoder, as the sigmoid of its logit; or `ranker`, as a cosine (from 0) or 2/pi atan of BM25; all ours. With a
-    threshold of 0 it is the ranked prompt; a document without a sentence left is left out, if need be all of them.
+    Provence (arXiv 2501.16214; code: naver/bergen, `models/context_processors/provence.py`) ranks
+    documents and prunes the best 5 with one encoder: a sentence stays if the mean probability of
+    its tokens exceeds the threshold, a title stays with any sentence. Its checkpoints need code
+    from the hub, which is not run. So each sentence is scored alone, behind its title, as DSLR
+    (arXiv 2407.03627) does without training, by what also ranks the documents: `reranker`, a
+    cross-encoder, as the sigmoid of its logit; or `ranker`, as a cosine (from 0) or 2/pi atan of
+    BM25; all ours. With a threshold of 0 it is the ranked prompt; a document without a sentence
+    left is left out, if need be all of them.
     """
 
     requires = ANSWERING
@@ -40,11 +45,16 @@ class SentencePruning(Method):
     reranker: str = ""  # in place of the ranker: a cross-encoder's source, such as "hf:org/name"
 
     def assets(self) -> tuple[str, ...]:
-        return (self.reranker,) if self.reranker else (self.encoder,) if self.ranker == "dense" else ()
+        return (
+            (self.reranker,) if self.reranker else (self.encoder,) if self.ranker == "dense" else ()
+        )
 
     def prepare(self, engine: Engine, prompt: Prompt) -> State:
         parts = [_parts(prompt, i) for i in range(len(prompt.documents))]
-        texts = [*prompt.document_texts, *(title + one.strip() for title, ones in parts for one in ones)]
+        texts = [
+            *prompt.document_texts,
+            *(title + one.strip() for title, ones in parts for one in ones),
+        ]
         if self.reranker:
             _cross_encoder(self.reranker)  # loaded here, not when the first question is timed
         elif self.ranker == "dense":
@@ -52,7 +62,8 @@ class SentencePruning(Method):
         return parts, texts, None
 
     def answer(self, engine: Engine, state: State, prompt: Prompt, limits: Limits) -> Answer:
-        parts, count = state[0], len(prompt.documents)
+        parts = state[0]
+        count = len(prompt.documents)
         first = list(accumulate((len(sentences) for _, sentences in parts), initial=count))
         score = self._scorer(engine, state, prompt)
         scores = score(range(count))
@@ -67,13 +78,22 @@ class SentencePruning(Method):
             if left == sentences:
                 shown[i] = prompt.documents[i]
             elif left:
-                shown[i] = title + "".join(left).rstrip() + end[len(end.rstrip()) :] + prompt.document_end
-        return Answer(read_plain(engine, prompt, shown.values(), limits), tuple(shown), tuple(map(float, scores)))
+                shown[i] = (
+                    title + "".join(left).rstrip() + end[len(end.rstrip()) :] + prompt.document_end
+                )
+        return Answer(
+            read_plain(engine, prompt, shown.values(), limits),
+            tuple(shown),
+            tuple(map(float, scores)),
+        )
 
-    def _scorer(self, engine: Engine, state: State, prompt: Prompt) -> Callable[[Sequence[int]], np.ndarray]:
+    def _scorer(
+        self, engine: Engine, state: State, prompt: Prompt
+    ) -> Callable[[Sequence[int]], np.ndarray]:
         """A function that scores some of the texts, by number, sentences from 0 to 1."""
         _, texts, vectors = state
-        question, count = prompt.question, len(prompt.documents)
+        question = prompt.question
+        count = len(prompt.documents)
         if vectors is not None:
             vector = embed(engine, self.encoder, [question], query=True, offline=False)[0]
             products: np.ndarray = vectors @ vector
@@ -94,13 +114,17 @@ class SentencePruning(Method):
 
 def _parts(prompt: Prompt, number: int) -> tuple[str, list[str]]:
     text = prompt.text.documents[number] if prompt.text else prompt.document_texts[number]
-    title = prompt.document_texts[number].removesuffix(prompt.sources[number].text) if prompt.sources else ""
+    title = (
+        prompt.document_texts[number].removesuffix(prompt.sources[number].text)
+        if prompt.sources
+        else ""
+    )
     title = title if text.startswith(title) else ""  # of a document that lost its beginning
     body = text.removesuffix(prompt.document_end).removeprefix(title)
     return title, [body[start:stop] for start, stop in split(body)]
 
 
 def _cross_encoder(source: str) -> Any:
-    from ragauge.rankers.cross_encoder import load_cross_encoder
+    from ragauge.methods.rankers.cross_encoder import load_cross_encoder
 
     return load_cross_encoder(source)

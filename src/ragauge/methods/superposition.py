@@ -10,48 +10,56 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Extension, Limits, Observed, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import FULL_ATTENTION, Answer, Method
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
-from ragauge.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
+from ragauge.methods.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
 
 if TYPE_CHECKING:
-    from ragauge.methods.base import Compress
+    from ragauge.methods.base.method import Compress
 
-QUERY_TOKENS_PER_PATH = 48  # reserved for each path's copy of the query, so that reading them copies nothing
+# reserved for each path's copy of the query, so that reading them copies nothing
+QUERY_TOKENS_PER_PATH = 48
 ANSWER_TOKENS = 256  # reserved for the task and the response
 
 
 @dataclass(frozen=True)
 class Superposition(Method):
-    """Documents are read in parallel paths, each with its own copy of the query; unlikely paths are pruned.
+    """Documents are read in parallel paths, each with its own copy of the query; unlikely paths are
+    pruned.
 
-    Section 3 of the paper. The graph is the fork-join: preamble -> document i -> query i -> task. Path caching reads
-    the documents before the query is known, path parallelization reads all paths in one batch, path pruning keeps
-    the `top_k` most salient. The first two never change the answer. With `iterations` > 1 (section 4.1.2,
-    for questions of several hops) the selected documents join the prefix of the next round over the remaining ones;
-    only the first round can be cached. `factor` is the superposition factor of Figure 5: adjacent documents are joined
-    until there are that many paths.
+    Section 3 of the paper. The graph is the fork-join: preamble -> document i -> query i -> task.
+    Path caching reads the documents before the query is known, path parallelization reads all paths
+    in one batch, path pruning keeps the `top_k` most salient. The first two never change the
+    answer. With `iterations` > 1 (section 4.1.2, for questions of several hops) the selected
+    documents join the prefix of the next round over the remaining ones; only the first round can be
+    cached. `factor` is the superposition factor of Figure 5: adjacent documents are joined until
+    there are that many paths.
     """
 
     requires = FULL_ATTENTION
 
     top_k: Annotated[int, Field(ge=1)] = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
-    saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"  # "none" keeps every path
+    # "none" keeps every path
+    saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"
     path_caching: bool = True
     path_parallelization: bool = True
     path_pruning: bool = True
     factor: Annotated[int, Field(ge=1)] | None = None  # paths; None: one a document
     iterations: Annotated[int, Field(ge=1)] = 1
-    hops: Literal["top_k", "one"] = "top_k"  # paths that a round but the last selects; one: as the released code
-    drop_first_token: bool = False  # the released code's: drop the first token of every segment after the preamble
-    path_temperature: Annotated[float, Field(gt=0)] | None = None  # the released code's: bias paths by saliency
+    # paths that a round but the last selects; one: as the released code
+    hops: Literal["top_k", "one"] = "top_k"
+    # the released code's: drop the first token of every segment after the preamble
+    drop_first_token: bool = False
+    # the released code's: bias paths by saliency
+    path_temperature: Annotated[float, Field(gt=0)] | None = None
 
     @property
     def selected(self) -> list[int]:
-        """The number of paths that each round selects. With hops of one and k = 1 there is a round more: what the
-        compute cycles of Table 2 were counted with."""
+        """The number of paths that each round selects. With hops of one and k = 1 there is a round
+        more: what the compute cycles of Table 2 were counted with.
+        """
         if self.hops == "top_k" or self.iterations == 1:
             return [self.top_k] * self.iterations
         return [1] * (self.iterations - (self.top_k > 1)) + [self.top_k]
@@ -62,20 +70,25 @@ class Superposition(Method):
 
     def checked(self, where: str = "") -> Self:
         if self.path_temperature is not None and not self.prunes:
-            raise UserError(f"{where}.path_temperature: requires path_pruning and a saliency, which it biases paths by")
+            raise UserError(
+                f"{where}.path_temperature: requires path_pruning and a saliency, which it biases paths by"
+            )
         return self
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Round | None:
         return self._first_round(engine, prompt, offline=True) if self.path_caching else None
 
-    def answer(self, engine: SpanEngine, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(
+        self, engine: SpanEngine, state: _Round | None, prompt: Prompt, limits: Limits
+    ) -> Answer:
         fresh = replace(state, reading=state.reading.again()) if state else None
         current = fresh or self._first_round(engine, prompt, offline=False)
         selected: list[int] = []
         saliency: list[float | None] = [None] * len(prompt.documents)
         for left, top_k in zip(reversed(range(len(self.selected))), self.selected, strict=True):
             scores = self._read_queries(current, prompt)
-            ranked = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_k]  # ties: the earlier path
+            # ties: the earlier path
+            ranked = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_k]
             chosen = sorted(ranked) if self.prunes else list(range(len(current.paths)))
             for path, score in zip(current.paths, scores, strict=False):
                 for document in path:
@@ -85,65 +98,100 @@ class Superposition(Method):
             if not left or not remaining:
                 break
             current = self._next_round(current, chosen, remaining, prompt)
-        return Answer(self._respond(current, chosen, scores, prompt, limits), tuple(selected), tuple(saliency))
+        return Answer(
+            self._respond(current, chosen, scores, prompt, limits), tuple(selected), tuple(saliency)
+        )
 
     def _first_round(self, engine: SpanEngine, prompt: Prompt, offline: bool) -> _Round:
         paths = split_paths(len(prompt.documents), self.factor)
         room = sum(map(len, prompt.documents)) + len(paths) * QUERY_TOKENS_PER_PATH + ANSWER_TOKENS
         reading = read_preamble(engine, prompt, room, offline=offline)
-        return self._read_documents(reading, paths, [PREAMBLE], len(prompt.preamble), prompt, offline)
+        return self._read_documents(
+            reading, paths, [PREAMBLE], len(prompt.preamble), prompt, offline
+        )
 
-    def _next_round(self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt) -> _Round:
+    def _next_round(
+        self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt
+    ) -> _Round:
         """The selected documents, without their queries, become part of the prefix."""
         prefix = [*last.prefix, *(last.documents[path] for path in chosen)]
-        room = sum(len(prompt.documents[i]) + QUERY_TOKENS_PER_PATH for i in remaining) + ANSWER_TOKENS
+        room = (
+            sum(len(prompt.documents[i]) + QUERY_TOKENS_PER_PATH for i in remaining) + ANSWER_TOKENS
+        )
         reading = last.reading.select(prefix, room)
         reading.graph = reading.graph.part(prefix)
         paths: Paths = [(i,) for i in remaining]
         return self._read_documents(reading, paths, prefix, last.stop, prompt, offline=False)
 
     def _read_documents(
-        self, reading: Reading, paths: Paths, prefix: Sequence[Name], start: float, prompt: Prompt, offline: bool
+        self,
+        reading: Reading,
+        paths: Paths,
+        prefix: Sequence[Name],
+        start: float,
+        prompt: Prompt,
+        offline: bool,
     ) -> _Round:
         ids = [self._trim([token for i in path for token in prompt.documents[i]]) for path in paths]
         positions, length = LAYOUTS[self.positions]([len(d) for d in ids], start)
         names = [("document", path[0]) for path in paths]
         for name, tokens, at in zip(names, ids, positions, strict=True):
             reading.graph.add(Segment(name, tokens, at, tuple(prefix)))
-        logp, parallel = self.prunes and self.saliency == "bayesian", self.path_parallelization
+        logp = self.prunes and self.saliency == "bayesian"
+        parallel = self.path_parallelization
         read = reading.read(names, stage="documents", offline=offline, parallel=parallel, logp=logp)
         prior = mean_logp(read) if logp else [0.0] * len(paths)
         return _Round(reading, paths, names, tuple(prefix), start + length, prior)
 
     def _read_queries(self, current: _Round, prompt: Prompt) -> list[float]:
-        """Read a copy of the query on every path; the paths' saliency, empty where nothing is pruned. With "attention"
-        it is the mean of the query's tokens' on the document's."""
-        reading, query = current.reading, self._trim(prompt.query)
+        """Read a copy of the query on every path; the paths' saliency, empty where nothing is
+        pruned. With "attention" it is the mean of the query's tokens' on the document's.
+        """
+        reading = current.reading
+        query = self._trim(prompt.query)
         for document, name in zip(current.documents, current.queries, strict=True):
-            reading.graph.add(Segment(name, query, unit_steps(current.stop, len(query)), (document,)))
+            reading.graph.add(
+                Segment(name, query, unit_steps(current.stop, len(query)), (document,))
+            )
         parallel = self.path_parallelization
         attention: Observed | None = "all" if self.prunes and self.saliency == "attention" else None
         logp = self.prunes and not attention
-        read = reading.read(current.queries, stage="query", parallel=parallel, logp=logp, attention=attention)
+        read = reading.read(
+            current.queries, stage="query", parallel=parallel, logp=logp, attention=attention
+        )
         if attention:
             scores = []
-            for document, name, weights in zip(current.documents, current.queries, read.attention, strict=True):
+            for document, name, weights in zip(
+                current.documents, current.queries, read.attention, strict=True
+            ):
                 start = sum(len(reading.spans[a]) for a in reading.past_of(name) if a != document)
                 scores.append(float(weights[start : start + len(reading.spans[document])].mean()))
             return scores
         return [q + d for q, d in zip(mean_logp(read), current.prior, strict=True)] if logp else []
 
     def _respond(
-        self, current: _Round, chosen: Sequence[int], scores: Sequence[float], prompt: Prompt, limits: Limits
+        self,
+        current: _Round,
+        chosen: Sequence[int],
+        scores: Sequence[float],
+        prompt: Prompt,
+        limits: Limits,
     ) -> list[int]:
         """The task and the response see the preamble and all selected documents and queries."""
-        names = [*current.prefix, *(current.documents[p] for p in chosen), *(current.queries[p] for p in chosen)]
+        names = [
+            *current.prefix,
+            *(current.documents[p] for p in chosen),
+            *(current.queries[p] for p in chosen),
+        ]
         task = self._trim(prompt.task)
         reading = current.reading.select(names, len(task) + limits.max_new_tokens)
-        if self.path_temperature is not None and scores:  # log softmax(score / temperature), less its maximum
+        # log softmax(score / temperature), less its maximum
+        if self.path_temperature is not None and scores:
             import torch
 
-            log_weights = torch.tensor([scores[p] for p in chosen]).div(self.path_temperature).log_softmax(0)
+            log_weights = (
+                torch.tensor([scores[p] for p in chosen]).div(self.path_temperature).log_softmax(0)
+            )
             for path, value in zip(chosen, (log_weights - log_weights.max()).tolist(), strict=True):
                 for name in (current.documents[path], current.queries[path]):
                     reading.cache.add_bias(reading.spans[name], value)
@@ -162,7 +210,8 @@ class _Round:
     documents: list[Name]  # one segment a path
     prefix: tuple[Name, ...]
     stop: float  # position after the documents, where queries start
-    prior: list[float]  # mean log P(document | prefix) of each path; zeros where the saliency does not need it
+    # mean log P(document | prefix) of each path; zeros where the saliency does not need it
+    prior: list[float]
 
     @property
     def queries(self) -> list[Name]:
@@ -170,8 +219,12 @@ class _Round:
 
     def compressed(self, compress: Compress) -> _Round:
         """The same paths, their documents compressed; questions see their remaining tokens."""
-        old, before = self.reading, [self.reading.spans[name] for name in self.prefix]
-        room = sum(len(old.spans[name]) + QUERY_TOKENS_PER_PATH for name in self.documents) + ANSWER_TOKENS
+        old = self.reading
+        before = [self.reading.spans[name] for name in self.prefix]
+        room = (
+            sum(len(old.spans[name]) + QUERY_TOKENS_PER_PATH for name in self.documents)
+            + ANSWER_TOKENS
+        )
         reading = old.select(self.prefix, room)
         for name in self.documents:
             smaller = compress(old.cache, before, old.spans[name], old.graph[name].ids)
@@ -181,5 +234,7 @@ class _Round:
 
 
 def mean_logp(read: Extension) -> list[float]:
-    """Mean log-probability of each row's tokens (equation 2b's two terms); a row of one token has none and scores 0."""
+    """Mean log-probability of each row's tokens (equation 2b's two terms); a row of one token has
+    none and scores 0.
+    """
     return [float(values.mean()) if len(values) else 0.0 for values in read.logp]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.ranked import Ranked, RankedState
-from ragauge.prompts import Prompt
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,6 @@ class TFIDF(Ranked):
     library = "sklearn.feature_extraction.text"
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
-        from ragauge.rankers.tfidf import rank
+        from ragauge.methods.rankers.tfidf import rank
 
         return rank(self.query_of(prompt), prompt.document_texts)

@@ -1,14 +1,15 @@
 """Recall of the answer: whether the evidence contains it, regardless of what the model answers."""
 
-from ragauge.metrics import Fields, normalise
+from ragauge.metrics.base import Fields, normalise
 
 
 def score(record: Fields) -> float | None:
-    """1.0 where an answer or alias stands in a piece of evidence as whole words, both normalised, else 0.0.
+    """1.0 where an answer or alias stands in a piece of evidence as whole words, both normalised,
+    else 0.0.
 
-    Reads `evidence` and `answers`. Whole words, since evidence is long: "5" does not stand in "1950". None where the
-    method looks for no evidence, or where no answer has a word (LongBench's free answers usually stand nowhere
-    literally and score 0).
+    Reads `evidence` and `answers`. Whole words, since evidence is long: "5" does not stand in
+    "1950". None where the method looks for no evidence, or where no answer has a word (LongBench's
+    free answers usually stand nowhere literally and score 0).
     """
     wanted = [f" {words} " for words in map(normalise, record["answers"]) if words]
     if record["evidence"] is None or not wanted:

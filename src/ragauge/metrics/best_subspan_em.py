@@ -1,11 +1,16 @@
-"""Whether any of the answers is part of the prediction (Lost in the Middle, Liu et al., TACL 2024, section 2.2)."""
+"""Whether any of the answers is part of the prediction (Lost in the Middle, Liu et al., TACL 2024,
+section 2.2).
+"""
 
-from ragauge.metrics import Fields, normalise
+from ragauge.metrics.base import Fields, normalise
 
 
 def score(record: Fields) -> float | None:
-    """1.0 if a normalised answer is a substring of the normalised prediction, else 0.0. Reads `prediction` and
-    `answers`. As in the official evaluation only the prediction's first line counts: a model could otherwise win by
-    repeating its documents."""
+    """1.0 if a normalised answer is a substring of the normalised prediction, else 0.0. Reads
+    `prediction` and `answers`. As in the official evaluation only the prediction's first line
+    counts: a model could otherwise win by repeating its documents.
+    """
     first_line = normalise(record["prediction"].split("\n")[0])
-    return max((float(normalise(answer) in first_line) for answer in record["answers"]), default=None)
+    return max(
+        (float(normalise(answer) in first_line) for answer in record["answers"]), default=None
+    )

@@ -1,10 +1,15 @@
-"""Exact match as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's definition)."""
+"""Exact match as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's
+definition).
+"""
 
-from ragauge.metrics import Fields, normalise
+from ragauge.metrics.base import Fields, normalise
 
 
 def score(record: Fields) -> float | None:
-    """1.0 if the normalised prediction equals a normalised answer or alias, else 0.0. Reads `prediction` and
-    `answers`."""
+    """1.0 if the normalised prediction equals a normalised answer or alias, else 0.0. Reads
+    `prediction` and `answers`.
+    """
     predicted = normalise(record["prediction"])
-    return max((float(normalise(answer) == predicted) for answer in record["answers"]), default=None)
+    return max(
+        (float(normalise(answer) == predicted) for answer in record["answers"]), default=None
+    )

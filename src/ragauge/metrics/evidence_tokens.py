@@ -1,10 +1,11 @@
 """The length of the evidence, at which baselines are compared."""
 
-from ragauge.metrics import Fields
+from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:
-    """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found. Reads `tokens`. None if the
-    method looks for no evidence."""
+    """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found. Reads
+    `tokens`. None if the method looks for no evidence.
+    """
     tokens = record["tokens"].get("evidence")
     return None if tokens is None else float(tokens)

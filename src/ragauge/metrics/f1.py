@@ -1,9 +1,12 @@
 """Token F1 as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's definition)."""
 
-from ragauge.metrics import Fields, token_f1
+from ragauge.metrics.base import Fields, token_f1
 
 
 def score(record: Fields) -> float | None:
-    """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1]. Reads `prediction` and
-    `answers`."""
-    return max((token_f1(record["prediction"], answer) for answer in record["answers"]), default=None)
+    """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1].
+    Reads `prediction` and `answers`.
+    """
+    return max(
+        (token_f1(record["prediction"], answer) for answer in record["answers"]), default=None
+    )

@@ -1,11 +1,12 @@
 """What a language model thinks of an answer."""
 
-from ragauge.metrics import Fields
+from ragauge.metrics.base import Fields
 
 
 def score(record: Fields) -> float | None:
-    """1.0 if a judge called the answer correct, 0.0 if it called it incorrect. Reads `judged`, the judge's label, which
-    does not stand in a record: None without it. It is an opinion: how often it is right is known only where answers are
-    (`study_answers`)."""
+    """1.0 if a judge called the answer correct, 0.0 if it called it incorrect. Reads `judged`, the
+    judge's label, which does not stand in a record: None without it. It is an opinion: how often it
+    is right is known only where answers are (`study_answers`).
+    """
     label = record.get("judged")
     return None if label is None else float(label == "correct")

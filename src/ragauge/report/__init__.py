@@ -1,1 +1,5 @@
-"""The report of a run: one self-contained HTML page, made from its records and its rendered items alone."""
+"""Reports: `items/` has one file a table or figure, `figures/` draws and writes them, `page/` is
+the HTML page.
+
+What a number is, and its interval, is computed in `results`.
+"""

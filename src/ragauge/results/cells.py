@@ -1,4 +1,6 @@
-"""Cells of tables: a measured and a published number, their source, and the reason where there is none."""
+"""Cells of tables: a measured and a published number, their source, and the reason where there is
+none.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +14,8 @@ if TYPE_CHECKING:
 
 Table: TypeAlias = "pd.DataFrame"  # what `frame` makes
 NUMBERS = ("published", "measured", "low", "high", "n", "p", "ratio")
-VALUES = (*NUMBERS, "note", "status", "source")  # the columns of a table after its keys and `quantity`
+# the columns of a table after its keys and `quantity`
+VALUES = (*NUMBERS, "note", "status", "source")
 OTHER_MODEL = "published for another model"
 NOT_RUN_HERE = "published; this row was not run"
 
@@ -28,14 +31,17 @@ class CellSource(StrEnum):
     """What a value was computed from."""
 
     RECORDS = "records"  # of a run: scores, traces, seconds of the run itself
-    LATENCY = "latency"  # the latency protocol's trials: of one machine, without a ratio to another one's
+    # the latency protocol's trials: of one machine, without a ratio to another one's
+    LATENCY = "latency"
     SHAPE = "shape"  # a model's shape alone: predicted
     PROJECTION = "projection"  # a measured trace under other speeds: predicted
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured value, its bootstrap 95% interval and its number of questions or trials; or why there is none."""
+    """A measured value, its bootstrap 95% interval and its number of questions or trials; or why
+    there is none.
+    """
 
     value: float | None = None
     low: float | None = None
@@ -68,7 +74,9 @@ class Cell:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over published; None if either is missing, or where they are times of two machines."""
+        """Measured over published; None if either is missing, or where they are times of two
+        machines.
+        """
         value = self.measure.value
         if value is None or not self.published or self.measure.source is CellSource.LATENCY:
             return None
@@ -81,34 +89,65 @@ def frame(keys: Sequence[str], cells: Iterable[Cell]) -> Table:
 
     rows = []
     for cell in cells:
-        m, source = cell.measure, "" if cell.measure.value is None else str(cell.measure.source)
-        values = [cell.published, m.value, m.low, m.high, m.n, m.p, cell.ratio, join(m.reason, m.note)]
-        rows.append([*(cell.keys.get(k, "") for k in keys), cell.quantity, *values, str(cell.status), source])
+        m = cell.measure
+        source = "" if cell.measure.value is None else str(cell.measure.source)
+        values = [
+            cell.published,
+            m.value,
+            m.low,
+            m.high,
+            m.n,
+            m.p,
+            cell.ratio,
+            join(m.reason, m.note),
+        ]
+        rows.append(
+            [
+                *(cell.keys.get(k, "") for k in keys),
+                cell.quantity,
+                *values,
+                str(cell.status),
+                source,
+            ]
+        )
     made = pd.DataFrame(rows, columns=[*keys, "quantity", *VALUES])
     return made.astype({name: float for name in NUMBERS if name != "n"})
 
 
 def merge(
-    measured: Sequence[Cell], published: Sequence[Cell], on: Sequence[str], predicted: Sequence[Cell] = ()
+    measured: Sequence[Cell],
+    published: Sequence[Cell],
+    on: Sequence[str],
+    predicted: Sequence[Cell] = (),
 ) -> list[Cell]:
-    """The measured cells, each with the paper's number where model and row (the keys `on`) are the paper's; then the
-    others. A predicted value is used where nothing was measured. The other numbers come model by model, or as they are
-    published where the paper's table has several data sets."""
+    """The measured cells, each with the paper's number where model and row (the keys `on`) are the
+    paper's; then the others. A predicted value is used where nothing was measured. The other
+    numbers come model by model, or as they are published where the paper's table has several data
+    sets.
+    """
     printed = {_identity(cell, on): cell.published for cell in published}
     guesses = {_identity(cell, on): cell.measure for cell in predicted}
-    compared = [replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c for c in measured]
+    compared = [
+        replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c
+        for c in measured
+    ]
     used = {_identity(cell, on) for cell in measured if cell.paper_model}
-    models, rest = {cell.paper_model for cell in measured}, []
+    models = {cell.paper_model for cell in measured}
+    rest = []
     for cell in (cell for cell in published if _identity(cell, on) not in used):
         note = NOT_RUN_HERE if cell.paper_model in models else OTHER_MODEL
         rest.append(replace(cell, measure=replace(cell.measure, note=note)))
     rest += [cell for cell in predicted if _identity(cell, on) not in used | printed.keys()]
     order = list(dict.fromkeys(cell.paper_model for cell in (*published, *predicted)))
-    merged = compared + sorted(rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model))
+    merged = compared + sorted(
+        rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model)
+    )
     return [_stand_in(cell, guesses.get(_identity(cell, on)), models) for cell in merged]
 
 
-def mean(values: Sequence[float], seed: int, note: str = "", *, nothing: str = "no record holds it") -> Measure:
+def mean(
+    values: Sequence[float], seed: int, note: str = "", *, nothing: str = "no record holds it"
+) -> Measure:
     """The mean with its bootstrap interval; `nothing` is the reason where there is no value."""
     if not values:
         return Measure(reason=note or nothing)
@@ -117,7 +156,9 @@ def mean(values: Sequence[float], seed: int, note: str = "", *, nothing: str = "
 
 
 def paired(a: Sequence[float], b: Sequence[float], seed: int, note: str = "") -> Measure:
-    """The mean of a - b over the same questions, with its interval and the p-value of a paired test."""
+    """The mean of a - b over the same questions, with its interval and the p-value of a paired
+    test.
+    """
     test = paired_test(a, b, seed=seed)
     return Measure(test["difference"], test["low"], test["high"], len(a), test["p"], note)
 
@@ -132,11 +173,18 @@ def noted(measure: Measure, *notes: str) -> Measure:
 
 
 def _identity(cell: Cell, on: Sequence[str]) -> tuple[Any, ...]:
-    return (cell.paper_model, cell.paper_dataset, cell.quantity, *(cell.keys.get(k, "") for k in on))
+    return (
+        cell.paper_model,
+        cell.paper_dataset,
+        cell.quantity,
+        *(cell.keys.get(k, "") for k in on),
+    )
 
 
 def _stand_in(cell: Cell, guess: Measure | None, models: set[str | None]) -> Cell:
-    """The cell with what was predicted of it, where it was not measured; a reason that it was not stays."""
+    """The cell with what was predicted of it, where it was not measured; a reason that it was not
+    stays.
+    """
     if guess is None or cell.measure.value is not None or not cell.paper_model:
         return cell
     why = join(cell.measure.reason, cell.measure.note) if cell.paper_model in models else ""

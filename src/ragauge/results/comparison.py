@@ -1,7 +1,7 @@
 """Files of sequence records compared: perplexities, and paired tests on the same sequences.
 
-The control: on held-out text, retrieved neighbours must beat random ones by an interval that excludes zero, as more
-text of the same kind can lower perplexity by itself.
+The control: on held-out text, retrieved neighbours must beat random ones by an interval that
+excludes zero, as more text of the same kind can lower perplexity by itself.
 """
 
 import math
@@ -16,11 +16,14 @@ from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.results.stats import bootstrap_interval, paired_test, pooled
 
-FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.0, 16.0)]  # projections
+# projections
+FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.0, 16.0)]
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Perplexity, pooled over tokens, or latency of a file of records; UserError where no sequence succeeded."""
+    """Perplexity, pooled over tokens, or latency of a file of records; UserError where no sequence
+    succeeded.
+    """
     records = _records(path)
     scored = [record for record in records if record.nll is not None]
     if not scored:
@@ -33,7 +36,9 @@ def summary(path: Path) -> dict[str, Any]:
 
 
 def _latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
-    """Seconds of a sequence, those of an ideal overlap, and those with faster parts: medians over sequences."""
+    """Seconds of a sequence, those of an ideal overlap, and those with faster parts: medians over
+    sequences.
+    """
     traces = [[Call.from_json(call) for call in record.trace] for record in generated]
     seconds = [median(record.trials_s) for record in generated]
     ideal = [overlap.ideal_s(trace) for trace in traces]
@@ -43,21 +48,34 @@ def _latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
         "ideal_s": median(ideal),
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
         **{name: median(part[name] for part in parts) for name in parts[0]},
-        **{f"ideal_s_{part}_{n:g}x": median(overlap.ideal_s(t, **{part: n}) for t in traces) for part, n in FASTER},
-        "load_share": max((r.load_share for r in generated if r.load_share is not None), default=None),
+        **{
+            f"ideal_s_{part}_{n:g}x": median(overlap.ideal_s(t, **{part: n}) for t in traces)
+            for part, n in FASTER
+        },
+        "load_share": max(
+            (r.load_share for r in generated if r.load_share is not None), default=None
+        ),
         "sequences": len(generated),
     }
 
 
 def difference(path: Path, base: Path) -> dict[str, float]:
-    """Paired difference of mean negative log-likelihood, `path` minus `base`, in nats a token, of shared sequences."""
+    """Paired difference of mean negative log-likelihood, `path` minus `base`, in nats a token, of
+    shared sequences.
+    """
     first, second = (
-        {(record.key, record.scored): record.nll for record in _records(each) if record.nll is not None}
+        {
+            (record.key, record.scored): record.nll
+            for record in _records(each)
+            if record.nll is not None
+        }
         for each in (path, base)
     )
     for each, nll in ((path, first), (base, second)):
         if not nll:
-            raise UserError(f"{each}: holds generated text and no likelihoods; run it with --task perplexity")
+            raise UserError(
+                f"{each}: holds generated text and no likelihoods; run it with --task perplexity"
+            )
     shared = [key for key in first if key in second]
     if not shared:
         raise UserError(f"{path} and {base}: no sequence was scored in both")
@@ -67,7 +85,9 @@ def difference(path: Path, base: Path) -> dict[str, float]:
 
 
 def control(retrieved: Path, random: Path) -> dict[str, Any]:
-    """Whether retrieved neighbours beat random ones: the paired difference, and true where its interval is below 0."""
+    """Whether retrieved neighbours beat random ones: the paired difference, and true where its
+    interval is below 0.
+    """
     compared = difference(retrieved, random)
     return {**compared, "passes": compared["high"] < 0}
 

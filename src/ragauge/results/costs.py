@@ -1,4 +1,6 @@
-"""What answers cost: compute cycles of a run's traces under several accountings, and speedups over naive RAG."""
+"""What answers cost: compute cycles of a run's traces under several accountings, and speedups over
+naive RAG.
+"""
 
 import math
 from collections.abc import Callable
@@ -13,9 +15,13 @@ from ragauge.results.stats import mean_ratio_interval
 Fold = Callable[[Variant, str], float]  # compute cycles of one question
 
 
-def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
-    """MACs of one question on the critical path under the paper's rules (docs/cost-accounting.md), as its columns have
-    them; `caching` and `parallel` are off where Table 6 has them off. NaN without a shape."""
+def paper_cycles(
+    variant: Variant, key: str, *, caching: bool = True, parallel: bool = True
+) -> float:
+    """MACs of one question on the critical path under the paper's rules (docs/cost-accounting.md),
+    as its columns have them; `caching` and `parallel` are off where Table 6 has them off. NaN
+    without a shape.
+    """
     trace = variant.traces[key]
     one_hop = variant.param("iterations") == 1 and not variant.is_multi_hop
     if variant.method == "superposition" and variant.prunes and parallel and one_hop:
@@ -24,13 +30,21 @@ def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: 
     return _cycles(variant, trace, "published", caching, parallel)
 
 
-def critical_path_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
-    """MACs of one question on the critical path to the first token, as it ran here; options as in `paper_cycles`."""
-    return _cycles(variant, cycles.without_decoding(variant.traces[key]), "critical_path", caching, parallel)
+def critical_path_cycles(
+    variant: Variant, key: str, *, caching: bool = True, parallel: bool = True
+) -> float:
+    """MACs of one question on the critical path to the first token, as it ran here; options as in
+    `paper_cycles`.
+    """
+    return _cycles(
+        variant, cycles.without_decoding(variant.traces[key]), "critical_path", caching, parallel
+    )
 
 
 def online_cycles(variant: Variant, key: str) -> float:
-    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN without a shape."""
+    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN
+    without a shape.
+    """
     return _cycles(variant, variant.traces[key])
 
 
@@ -40,7 +54,9 @@ def offline_cycles(variant: Variant, key: str) -> float:
 
 
 def weight_bytes(variant: Variant) -> int | None:
-    """Bytes of the decoder's parameters in the precision of the run; None where shape or precision is not known."""
+    """Bytes of the decoder's parameters in the precision of the run; None where shape or precision
+    is not known.
+    """
     precision = variant.precision
     if variant.shape is None or precision is None or precision.dtype not in cycles.DTYPE_BYTES:
         return None
@@ -58,21 +74,33 @@ def costs(variant: Variant, fold: Fold = paper_cycles) -> dict[str, float]:
 
 
 def speedup(
-    runs: Runs, naive: Variant | None, variant: Variant, fold: Fold = paper_cycles, naive_fold: Fold = paper_cycles
+    runs: Runs,
+    naive: Variant | None,
+    variant: Variant,
+    fold: Fold = paper_cycles,
+    naive_fold: Fold = paper_cycles,
 ) -> Measure:
-    """Naive compute cycles over the variant's: the ratio of their means over the questions that both answered."""
+    """Naive compute cycles over the variant's: the ratio of their means over the questions that
+    both answered.
+    """
     if naive is None:
         return Measure(reason="no naive run to compare with")
-    slow, fast = costs(naive, naive_fold), costs(variant, fold)
+    slow = costs(naive, naive_fold)
+    fast = costs(variant, fold)
     shared = [k for k in fast if k in slow]
     if not shared:
         return Measure(reason=_no_cost(variant) if not fast else "no question in common with naive")
-    a, b = [slow[k] for k in shared], [fast[k] for k in shared]
+    a = [slow[k] for k in shared]
+    b = [fast[k] for k in shared]
     return Measure(sum(a) / sum(b), *mean_ratio_interval(a, b, runs.seed), len(shared))
 
 
 def _cycles(
-    variant: Variant, trace: Trace, accounting: str = "critical_path", caching: bool = True, parallel: bool = True
+    variant: Variant,
+    trace: Trace,
+    accounting: str = "critical_path",
+    caching: bool = True,
+    parallel: bool = True,
 ) -> float:
     """MACs of a trace, as it were without caching or without parallel rows where these are off."""
     if variant.shape is None:
@@ -85,4 +113,6 @@ def _cycles(
 def _no_cost(variant: Variant) -> str:
     if variant.traces and variant.shape is None:
         return f"the shape of {variant.model} is not known, so its cycles cannot be counted"
-    return "no traces" if not variant.failed else f"no traces: {next(iter(variant.failed.values()))}"
+    return (
+        "no traces" if not variant.failed else f"no traces: {next(iter(variant.failed.values()))}"
+    )

@@ -1,10 +1,11 @@
 """Directions: whether committed runs show the orderings that the papers claim.
 
-A claim names one row of a committed table with a difference or ratio and its interval, or two rows, and the tables of
-the readers that were asked. Scores of two variants on the same questions (`scores.csv`) are compared by question.
-Otherwise the distances to the ends of two rows' intervals add as squares (Newcombe, 1998), those of a ratio as
-logarithms, which is mostly wider. A verdict needs the interval and, where the difference was tested, p < 0.05; of
-answers, also one side of at least `FLOOR`. Beside each p stands Holm's for all tests together.
+A claim names one row of a committed table with a difference or ratio and its interval, or two rows,
+and the tables of the readers that were asked. Scores of two variants on the same questions
+(`scores.csv`) are compared by question. Otherwise the distances to the ends of two rows' intervals
+add as squares (Newcombe, 1998), those of a ratio as logarithms, which is mostly wider. A verdict
+needs the interval and, where the difference was tested, p < 0.05; of answers, also one side of at
+least `FLOOR`. Beside each p stands Holm's for all tests together.
 """
 
 import csv
@@ -62,7 +63,9 @@ class Claim(Section):
     row: Keys = {}  # that holds a difference or a ratio
     better: Keys = {}
     worse: Keys = {}
-    above: float = Field(0.0, description="the claim holds above it; 1 where the quantity is a ratio")
+    above: float = Field(
+        0.0, description="the claim holds above it; 1 where the quantity is a ratio"
+    )
     is_lower_better: bool = False
     level: str = Field("", description="quantity of better and worse, whose difference row has")
     about: Literal["answers", "times", "compute cycles"] = "answers"
@@ -74,8 +77,10 @@ class Claims(Section):
 
 
 def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
-    """One row for each claim of a YAML file of `Claims` and reader, from tables below `reports`. Raises UserError if
-    a key is unknown or missing, or not exactly one row has the values of a claim."""
+    """One row for each claim of a YAML file of `Claims` and reader, from tables below `reports`.
+    Raises UserError if a key is unknown or missing, or not exactly one row has the values of a
+    claim.
+    """
     claims = checked(Claims, read(path), str(path)).claims
     rows = [
         _direction(claim, reader, f"{path}: claims.{name}", reports)
@@ -94,59 +99,94 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
         raise UserError(f"{place}: needs either row, or better and worse, or all three and level")
     reader = claim.readers[name]
     # the reader's keys first, as `rows` shows them, and with its own values
-    row, *sides = (reader.keys | keys | reader.keys for keys in (claim.row, claim.better, claim.worse))
-    table, named = reports / reader.table, [row] if claim.row else sides
+    row, *sides = (
+        reader.keys | keys | reader.keys for keys in (claim.row, claim.better, claim.worse)
+    )
+    table = reports / reader.table
+    named = [row] if claim.row else sides
     levels: list[float] = []  # of the two sides, in accuracy or F1
     if claim.row:
         compared = "of the row"
         value, low, high, p, n = _numbers(table, {"quantity": claim.quantity, **row}, place)
-        levels = [_numbers(table, {"quantity": claim.level, **keys}, place)[0] for keys in sides if claim.level]
+        levels = [
+            _numbers(table, {"quantity": claim.level, **keys}, place)[0]
+            for keys in sides
+            if claim.level
+        ]
     elif table.name == SCORES:
         compared = "paired"
         (value, low, high, p, n), levels = _paired(table, sides, place)
     else:
         compared = "of two rows"
-        better, worse = (_numbers(table, {"quantity": claim.quantity, **keys}, place) for keys in sides)
+        better, worse = (
+            _numbers(table, {"quantity": claim.quantity, **keys}, place) for keys in sides
+        )
         if better[-1] != worse[-1]:
-            raise UserError(f"{place}: two rows of {table} with other questions: n is {better[-1]} and {worse[-1]}")
+            raise UserError(
+                f"{place}: two rows of {table} with other questions: n is {better[-1]} and {worse[-1]}"
+            )
         value, low, high, p, n = _apart(claim.above == 1, better, worse)
         levels = [better[0], worse[0]] if claim.quantity in SCORED else []
     verdict = Verdict.UNDECIDED
     if levels and max(levels) < FLOOR:
         verdict = Verdict.AT_FLOOR
     elif (low > claim.above or high < claim.above) and (p is None or p < SIGNIFICANT):
-        verdict = Verdict.DISAGREES if (low > claim.above) == claim.is_lower_better else Verdict.AGREES
-    rows = (" / " if claim.above == 1 else " − ").join(", ".join(map(str, keys.values())) for keys in named)
-    texts = [*(f"{number:.6g}" for number in (value, low, high)), "" if p is None else f"{p:.4g}", ""]
+        verdict = (
+            Verdict.DISAGREES if (low > claim.above) == claim.is_lower_better else Verdict.AGREES
+        )
+    rows = (" / " if claim.above == 1 else " − ").join(
+        ", ".join(map(str, keys.values())) for keys in named
+    )
+    texts = [
+        *(f"{number:.6g}" for number in (value, low, high)),
+        "" if p is None else f"{p:.4g}",
+        "",
+    ]
     about = n, compared, claim.quantity, reader.note or claim.note, claim.about, reader.table, rows
-    return dict(zip(COLUMNS, (claim.states, claim.source, name, verdict, *texts, *about), strict=True))
+    return dict(
+        zip(COLUMNS, (claim.states, claim.source, name, verdict, *texts, *about), strict=True)
+    )
 
 
 def _apart(is_ratio: bool, better: Numbers, worse: Numbers) -> Numbers:
     """The difference or ratio of two rows, as if they were of different questions."""
     scale, back = (log, exp) if is_ratio else (float, float)
-    (a, a_low, a_high), (b, b_low, b_high) = (map(scale, numbers[:3]) for numbers in (better, worse))
-    low, high = a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low)
+    (a, a_low, a_high), (b, b_low, b_high) = (
+        map(scale, numbers[:3]) for numbers in (better, worse)
+    )
+    low = a - b - hypot(a - a_low, b_high - b)
+    high = a - b + hypot(a_high - a, b - b_low)
     return back(a - b), back(low), back(high), None, better[-1]
 
 
 def _paired(scores: Path, named: Sequence[Keys], place: str) -> tuple[Numbers, list[float]]:
-    """The difference of two variants over the questions that both were asked, and the mean score of each."""
+    """The difference of two variants over the questions that both were asked, and the mean score of
+    each.
+    """
     better, worse = (_scores(scores, keys, place) for keys in named)
     shared = [question for question in better if question in worse]
     if not shared:
-        raise UserError(f"{place}: {scores} has no question of both {' and '.join(map(str, named))}")
+        raise UserError(
+            f"{place}: {scores} has no question of both {' and '.join(map(str, named))}"
+        )
     first, second = ([side[question] for question in shared] for side in (better, worse))
     test = paired_test(first, second)
-    return (test["difference"], test["low"], test["high"], test["p"], len(shared)), [mean(first), mean(second)]
+    return (test["difference"], test["low"], test["high"], test["p"], len(shared)), [
+        mean(first),
+        mean(second),
+    ]
 
 
 def _scores(table: Path, keys: Keys, place: str) -> dict[str, float]:
     """By question, those of a variant, which is a column."""
     rows = _rows(table, {name: value for name, value in keys.items() if name != "variant"}, place)
-    scored = [(row["question"], float(score)) for row in rows if (score := row.get(str(keys["variant"])))]
+    scored = [
+        (row["question"], float(score)) for row in rows if (score := row.get(str(keys["variant"])))
+    ]
     if len(scores := dict(scored)) < len(scored):
-        raise UserError(f"{place}: {table} has several scores of one question with {dict(keys)}; name the model")
+        raise UserError(
+            f"{place}: {table} has several scores of one question with {dict(keys)}; name the model"
+        )
     return scores
 
 
@@ -154,7 +194,11 @@ def _rows(table: Path, keys: Keys, place: str) -> list[dict[str, str]]:
     try:
         with open(table, newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
-            return [row for row in rows if all(row.get(name) in str(keys[name]).split("|") for name in keys)]
+            return [
+                row
+                for row in rows
+                if all(row.get(name) in str(keys[name]).split("|") for name in keys)
+            ]
     except OSError as error:
         raise UserError(f"{place}: {table}: cannot be read: {error.strerror or error}") from error
 
@@ -166,6 +210,14 @@ def _numbers(table: Path, keys: Keys, place: str) -> Numbers:
         raise UserError(f"{place}: {table} has {len(same)} rows with {dict(keys)}, not one")
     try:
         value, low, high = (float(same[0][name]) for name in ("measured", "low", "high"))
-        return value, low, high, float(same[0]["p"]) if same[0].get("p") else None, int(same[0]["n"])
+        return (
+            value,
+            low,
+            high,
+            float(same[0]["p"]) if same[0].get("p") else None,
+            int(same[0]["n"]),
+        )
     except ValueError:
-        raise UserError(f"{place}: the row of {table} with {dict(keys)} has no value with an interval") from None
+        raise UserError(
+            f"{place}: the row of {table} with {dict(keys)} has no value with an interval"
+        ) from None

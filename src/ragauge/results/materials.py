@@ -1,4 +1,6 @@
-"""What a run has besides its records: documents, training data, judgements, and what metrics compare with."""
+"""What a run has besides its records: documents, training data, judgements, and what metrics
+compare with.
+"""
 
 import json
 from collections.abc import Mapping
@@ -6,10 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets import Document, read_examples
+from ragauge.datasets.base.dataset import Document
+from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
-from ragauge.io.human_judgements import HumanJudgement, read_human_judgements
 from ragauge.io.jsonl import read_jsonl
+from ragauge.methods.evidence.human_judgements import HumanJudgement, read_human_judgements
 from ragauge.results.runs import Record, Runs, Variant
 
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
@@ -23,7 +26,9 @@ def documents(runs: Runs, dataset: str) -> dict[str, tuple[Document, ...]]:
 
 
 def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | None:
-    """(spans with a question, text, corpus) of each stretch of an article that is trained on; None without data."""
+    """(spans with a question, text, corpus) of each stretch of an article that is trained on; None
+    without data.
+    """
     path = runs.folder / "training" / training / "data" / "train.jsonl"
     if not path.is_file():
         return None
@@ -35,9 +40,13 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | No
     ]
 
 
-def judgements(runs: Runs, variant: Variant, aspect: str | None = None) -> dict[str, Mapping[str, Any]]:
-    """The judgements of a variant's evidence or answers by question, the last of each, of an aspect (`faithfulness`) or
-    none. Truncated lines, which a kill may leave, are skipped; UserError if a line is JSON but not a judgement."""
+def judgements(
+    runs: Runs, variant: Variant, aspect: str | None = None
+) -> dict[str, Mapping[str, Any]]:
+    """The judgements of a variant's evidence or answers by question, the last of each, of an aspect
+    (`faithfulness`) or none. Truncated lines, which a kill may leave, are skipped; UserError if a
+    line is JSON but not a judgement.
+    """
     path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
     by_key: dict[str, Mapping[str, Any]] = {}
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
@@ -53,7 +62,9 @@ def judgements(runs: Runs, variant: Variant, aspect: str | None = None) -> dict[
 
 
 def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgement]]:
-    """People's judgements of a variant's evidence, by the questions that it answered; empty if there are none."""
+    """People's judgements of a variant's evidence, by the questions that it answered; empty if
+    there are none.
+    """
     path = runs.config.human_judgements
     by_key: dict[str, list[HumanJudgement]] = {}
     for one in read_human_judgements(Path(path)).values() if path else ():
@@ -63,21 +74,37 @@ def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgem
 
 
 def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, Record]:
-    """The variant's records by question, with the field that a metric compares them with, where it is known."""
+    """The variant's records by question, with the field that a metric compares them with, where it
+    is known.
+    """
     if metric == "agreement":  # the answers from all documents in one prompt
         plain = [v for v in runs.of(variant.dataset, variant.model) if v.method == "naive"]
-        answers = {k: r["prediction"] for v in plain[:1] for k, r in v.records.items() if r["status"] == "ok"}
+        answers = {
+            k: r["prediction"]
+            for v in plain[:1]
+            for k, r in v.records.items()
+            if r["status"] == "ok"
+        }
         return _with(variant, "full_prompt", answers)
     if metric == "groundedness":  # the texts of the documents that each answer was generated from
-        texts = {key: [one.text for one in of_one] for key, of_one in documents(runs, variant.dataset).items()}
+        texts = {
+            key: [one.text for one in of_one]
+            for key, of_one in documents(runs, variant.dataset).items()
+        }
         selected = {key: record["kept"] for key, record in variant.records.items() if key in texts}
-        passages = {key: [texts[key][i] for i in places if i < len(texts[key])] for key, places in selected.items()}
+        passages = {
+            key: [texts[key][i] for i in places if i < len(texts[key])]
+            for key, places in selected.items()
+        }
         return _with(variant, "passages", passages)
     if metric == "judged_correct":
         labels = {key: line.get("label") for key, line in judgements(runs, variant).items()}
         if any(label in OF_ANSWERS for label in labels.values()):  # not of evidence
-            labels |= dict.fromkeys(labels.keys() & variant.failed.keys(), "incorrect")  # the judge skips them
-        return _with(variant, "judged", {key: label for key, label in labels.items() if label in OF_ANSWERS})
+            # the judge skips them
+            labels |= dict.fromkeys(labels.keys() & variant.failed.keys(), "incorrect")
+        return _with(
+            variant, "judged", {key: label for key, label in labels.items() if label in OF_ANSWERS}
+        )
     return variant.records
 
 

@@ -16,16 +16,17 @@ from pydantic import ValidationError
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError, first_problem
-from ragauge.generation import modes
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import PipelineSpecification, facts_of, specify
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.records import SequenceRecord
 from ragauge.io.specifications import IndexFacts
+from ragauge.pipelines import modes
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import PipelineSpecification, facts_of, specify
 from ragauge.results.runs import Runs
 
-Nprobe = int | Literal["hide"] | None  # hide: as many lists as decoding hides; None: nothing is searched, or not known
+# hide: as many lists as decoding hides; None: nothing is searched, or not known
+Nprobe = int | Literal["hide"] | None
 Task = Literal["perplexity", "generate"]
 Text = tuple[str, int, int]  # a sequence: its key, its tokens, and how many of them are scored
 
@@ -41,21 +42,27 @@ LABELS: dict[str, Callable[[Any], str]] = {
     "bias": "bias {}".format,
     "read_ahead": lambda _: "neighbours not read ahead",
     "engine": lambda _: "ONNX Runtime",
-    "near_duplicates": lambda _: "near-duplicates kept",  # of the index; named where indexes are compared
+    # of the index; named where indexes are compared
+    "near_duplicates": lambda _: "near-duplicates kept",
 }
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options besides schedule and index that make two pipelines different systems; as text their label in tables."""
+    """Options besides schedule and index that make two pipelines different systems; as text their
+    label in tables.
+    """
 
-    changed: tuple[tuple[str, Any], ...] = ()  # options that are not at their defaults, in the order of LABELS
+    # options that are not at their defaults, in the order of LABELS
+    changed: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def of(cls, settings: PipelineSettings) -> Options:
         """The options of a pipeline; without neighbours there is no way of reading them."""
         names = LABELS if settings.schedule_class.reads_neighbours else ("engine",)
-        default = {name: key.default for name, key in type(settings).model_fields.items() if name in names}
+        default = {
+            name: key.default for name, key in type(settings).model_fields.items() if name in names
+        }
         given = {name: getattr(settings, name) for name in LABELS if name in default}
         return cls(tuple((name, value) for name, value in given.items() if value != default[name]))
 
@@ -95,7 +102,9 @@ class PipelineRun:
 
     @property
     def text(self) -> str:
-        """Label of the text that is read: an evaluation set, or the database that it is held out of."""
+        """Label of the text that is read: an evaluation set, or the database that it is held out
+        of.
+        """
         return self.settings.evaluation or self.specification.database
 
     @property
@@ -139,7 +148,9 @@ class PipelineRun:
 
     @property
     def load_share(self) -> float | None:
-        """The largest share of the machine that other processes used during trials; None if not recorded."""
+        """The largest share of the machine that other processes used during trials; None if not
+        recorded.
+        """
         return max((r.load_share for r in self.records if r.load_share is not None), default=None)
 
     @cached_property
@@ -149,18 +160,27 @@ class PipelineRun:
 
 
 def pipelines(runs: Runs) -> list[PipelineRun]:
-    """The pipelines with records, in the configuration's order, then those of it that have none. Raises UserError if
-    metadata are missing or of another version."""
+    """The pipelines with records, in the configuration's order, then those of it that have none.
+    Raises UserError if metadata are missing or of another version.
+    """
     entries = runs.config.pipelines
     paths = {path.stem: path for path in sorted((runs.folder / "pipelines").glob("*.jsonl"))}
-    names = [*(name for name in entries if name in paths), *(name for name in paths if name not in entries)]
-    return [*(_with_records(paths[name]) for name in names), *(_planned(runs, n) for n in entries if n not in paths)]
+    names = [
+        *(name for name in entries if name in paths),
+        *(name for name in paths if name not in entries),
+    ]
+    return [
+        *(_with_records(paths[name]) for name in names),
+        *(_planned(runs, n) for n in entries if n not in paths),
+    ]
 
 
 def _with_records(path: Path) -> PipelineRun:
     meta = records.read_meta(path) or {}
     if "specification" not in meta:
-        raise UserError(f"{path}: cannot tell what made it: no specification in {records.meta_path(path).name}")
+        raise UserError(
+            f"{path}: cannot tell what made it: no specification in {records.meta_path(path).name}"
+        )
     try:
         specification = PipelineSpecification.model_validate(meta["specification"])
     except ValidationError as error:
@@ -171,7 +191,8 @@ def _with_records(path: Path) -> PipelineRun:
 
 def _planned(runs: Runs, name: str) -> PipelineRun:
     settings = runs.config.pipelines[name]
-    model, database = runs.config.pipeline_model(settings), runs.config.pipeline_database(settings)
+    model = runs.config.pipeline_model(settings)
+    database = runs.config.pipeline_database(settings)
     index = _index_facts(runs, database, settings.index) if settings.asks_index else None
     path = runs.folder / "pipelines" / f"{name}.jsonl"
     missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
@@ -180,7 +201,9 @@ def _planned(runs: Runs, name: str) -> PipelineRun:
 
 
 def _index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
-    """The facts of an index by the report of `ragauge index recall`, or by the configuration where there is none."""
+    """The facts of an index by the report of `ragauge index recall`, or by the configuration where
+    there is none.
+    """
     path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
     report = read_object(path) if path.exists() else {}
     recipe = report.get("settings")

@@ -18,11 +18,17 @@ GENERATORS = {  # CFIC's names of the models that answer
     "vicuna-7b-16k": "Vicuna-v1.5-7B-16k",
     "vicuna-7b-v1.5-16k": "Vicuna-v1.5-7B-16k",
 }
-TABLES: dict[str, tuple[str, dict[str, Any]]] = {  # of a data set, with the paper's documents and their order
-    "nq_open": ("superposition_table_1", {"documents": None, "joined": 1, "gold_position": None, "shuffle": True}),
-    "musique": ("superposition_table_2", {"documents": None, "joined": 1}),  # in random order, shuffled or not
+# of a data set, with the paper's documents and their order
+TABLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "nq_open": (
+        "superposition_table_1",
+        {"documents": None, "joined": 1, "gold_position": None, "shuffle": True},
+    ),
+    # in random order, shuffled or not
+    "musique": ("superposition_table_2", {"documents": None, "joined": 1}),
 }
-CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")  # what a shape alone can tell
+# what a shape alone can tell
+CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")
 
 
 @cache
@@ -31,17 +37,25 @@ def read_csv(item: str) -> tuple[dict[str, str], ...]:
     return tuple(csv.DictReader(text.splitlines()))
 
 
-def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dataset: str) -> list[Cell]:
+def published(
+    item: str, keys: Sequence[str], quantities: Mapping[str, str], dataset: str
+) -> list[Cell]:
     """The cells of a published table; `quantities` maps the CSV's columns to quantity names."""
     cells = []
     for row in read_csv(item):
-        row_keys, model = {"dataset": dataset, **{k: _value(row[k]) for k in keys}}, row["model"]
-        cells += [Cell(row_keys, q, Measure(), float(row[column]), model) for column, q in quantities.items()]
+        row_keys = {"dataset": dataset, **{k: _value(row[k]) for k in keys}}
+        model = row["model"]
+        cells += [
+            Cell(row_keys, q, Measure(), float(row[column]), model)
+            for column, q in quantities.items()
+        ]
     return cells
 
 
 def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[Cell]:
-    """What the shapes of the paper's models predict for a published table, as `ragauge cost --published` wrote it."""
+    """What the shapes of the paper's models predict for a published table, as `ragauge cost
+    --published` wrote it.
+    """
     try:
         cells = []
         for row in (row for row in runs.predictions if row["item"] == item):
@@ -57,20 +71,30 @@ def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[
 
 
 def paper_table(dataset: str, runs: Runs) -> str | None:
-    """The paper's table of a data set, NQ-Open or MuSiQue; None where the documents are not those of the paper."""
+    """The paper's table of a data set, NQ-Open or MuSiQue; None where the documents are not those
+    of the paper.
+    """
     item, arrangement = TABLES.get(runs.registered(dataset), (None, {}))
     options = runs.dataset_options(dataset)
-    return item if all(options.get(name, value) == value for name, value in arrangement.items()) else None
+    return (
+        item
+        if all(options.get(name, value) == value for name, value in arrangement.items())
+        else None
+    )
 
 
 def paper_model(variant: Variant, runs: Runs) -> str | None:
-    """The paper's name of the variant's model, if it measured that model on that data set and these documents."""
+    """The paper's name of the variant's model, if it measured that model on that data set and these
+    documents.
+    """
     item = paper_table(variant.dataset, runs)
     return named_model(identities(variant), item) if item else None
 
 
 def named_model(names: Sequence[str], item: str) -> str | None:
-    """The model of a published table that bears one of these names, in lower case; None if there is none."""
+    """The model of a published table that bears one of these names, in lower case; None if there is
+    none.
+    """
     known = {row["model"].lower(): row["model"] for row in read_csv(item)}
     return next((known[name] for name in names if name in known), None)
 

@@ -1,4 +1,6 @@
-"""What keeping documents' keys and values on disk costs and saves: the formulas of docs/document-store.md."""
+"""What keeping documents' keys and values on disk costs and saves: the formulas of
+docs/document-store.md.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,20 @@ class Seconds:
     online_s: float  # question, task and response, the documents being ready
 
     def latency_s(self, hit_rate: float) -> float:
-        """Mean seconds of a question, a part `hit_rate` (0 to 1) of them having its documents on disk."""
-        return self.online_s + hit_rate * self.loading_s + (1 - hit_rate) * (self.computing_s + self.saving_s)
+        """Mean seconds of a question, a part `hit_rate` (0 to 1) of them having its documents on
+        disk.
+        """
+        return (
+            self.online_s
+            + hit_rate * self.loading_s
+            + (1 - hit_rate) * (self.computing_s + self.saving_s)
+        )
 
 
 def break_even_reuses(seconds: Seconds) -> int | None:
-    """The fewest times that documents must be asked about again until the `computing_s - loading_s` spared at each
-    reuse have paid for `saving_s`; None: never."""
+    """The fewest times that documents must be asked about again until the `computing_s - loading_s`
+    spared at each reuse have paid for `saving_s`; None: never.
+    """
     spared = seconds.computing_s - seconds.loading_s
     if seconds.saving_s <= 0:
         return 0
@@ -36,9 +45,12 @@ def break_even_reuses(seconds: Seconds) -> int | None:
 
 
 def break_even_questions(seconds: Seconds, naive_s: float) -> int | None:
-    """The fewest questions about the same documents that take no more time in all than naive's, `naive_s` each, where
-    the first computes and writes what the others read; None: no number of them does."""
-    first, again = seconds.latency_s(0), seconds.latency_s(1)
+    """The fewest questions about the same documents that take no more time in all than naive's,
+    `naive_s` each, where the first computes and writes what the others read; None: no number of
+    them does.
+    """
+    first = seconds.latency_s(0)
+    again = seconds.latency_s(1)
     if first <= naive_s:
         return 1
     return math.ceil((first - again) / (naive_s - again)) if again < naive_s else None
@@ -53,13 +65,16 @@ def break_even_hit_rate(seconds: Seconds, naive_s: float) -> float | None:
 
 
 def servable(variant: Variant) -> bool:
-    """Whether a store can hold what a variant prepares. A compressor that knows the question prepares nothing that
-    could be kept for another one."""
-    from ragauge import methods
+    """Whether a store can hold what a variant prepares. A compressor that knows the question
+    prepares nothing that could be kept for another one.
+    """
+    from ragauge.methods.base import making
 
     try:
-        method = methods.make(variant.method, **variant.options)
+        method = making.make(variant.method, **variant.options)
     except UserError:  # records of a method, or of options, that there are no more
         return False
-    prepares = method.sequential() or any(call.offline for trace in variant.traces.values() for call in trace)
+    prepares = method.sequential() or any(
+        call.offline for trace in variant.traces.values() for call in trace
+    )
     return method.storable() and prepares

@@ -1,7 +1,9 @@
-"""What a run left behind, read lazily: answers, traces and latencies, with the method behind each file.
+"""What a run left behind, read lazily: answers, traces and latencies, with the method behind each
+file.
 
-Which variant is which method with which options is read from a file's `.meta.json` (its `specification`), and from the
-configuration for variants that left no records; never from a variant's name.
+Which variant is which method with which options is read from a file's `.meta.json` (its
+`specification`), and from the configuration for variants that left no records; never from a
+variant's name.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ragauge.cost import shapes
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
-from ragauge.datasets import Dataset
+from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
@@ -33,19 +35,23 @@ Record = Mapping[str, Any]
 
 RANKED = ("top", "bm25", "tfidf", "dense")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
-ELSEWHERE = "another stack"  # marks a served model's numbers in notes, as they are not of this package's decoder
+# marks a served model's numbers in notes, as they are not of this package's decoder
+ELSEWHERE = "another stack"
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One method variant on one data set with one model: its options and, where it has run, its records."""
+    """One method variant on one data set with one model: its options and, where it has run, its
+    records.
+    """
 
     name: str
     dataset: str  # labels: the folder names
     model: str
     method: str
     options: Mapping[str, Any]  # of the method, defaults included
-    specification: AnswerSpecification | None  # None: no records, or nothing beside them says what they are of
+    # None: no records, or nothing beside them says what they are of
+    specification: AnswerSpecification | None
     meta: Mapping[str, Any]
     path: Path  # of the records
     missing: str | None = None  # why there are none
@@ -69,19 +75,29 @@ class Variant:
     def keys(self) -> dict[str, Any]:
         """The keys of its rows in tables, of which each table has some."""
         options = {name: self.param(name) or "" for name in ("top_k", "iterations")}
-        return {"model": self.model, "dataset": self.dataset, "method": self.row, "variant": self.name, **options}
+        return {
+            "model": self.model,
+            "dataset": self.dataset,
+            "method": self.row,
+            "variant": self.name,
+            **options,
+        }
 
     def param(self, name: str) -> Any:
         """An option's value; None if the method has none of that name."""
         return self.options.get(name)
 
     def is_default(self, method: str, free: Collection[str] = (), **others: Any) -> bool:
-        """Whether this is a method with every option at its default, or as given in `others`; `free` may be any."""
+        """Whether this is a method with every option at its default, or as given in `others`;
+        `free` may be any.
+        """
         wanted = {k: v for k, v in defaults(method).items() if k not in free} | others
         return self.method == method and all(self.param(k) == v for k, v in wanted.items())
 
     def is_superposition(self, **others: Any) -> bool:
-        """Whether this is superposition with every option but top_k at its default, or as given in `others`."""
+        """Whether this is superposition with every option but top_k at its default, or as given in
+        `others`.
+        """
         return self.is_default("superposition", ("top_k",), **others)
 
     @property
@@ -104,13 +120,19 @@ class Variant:
         """What the server that answered calls itself; None: the model ran here."""
         if self.specification is None or self.specification.engine.served is None:
             return None
-        named = (record["served"]["stack"] for record in self.records.values() if record.get("served"))
+        named = (
+            record["served"]["stack"] for record in self.records.values() if record.get("served")
+        )
         return next(filter(None, named), "a server")
 
     @property
     def engine(self) -> str:
         """What the model ran in, in words: its precision here, or another stack."""
-        return f"{ELSEWHERE}: {self.stack}" if self.stack else str(self.precision or "dtype not recorded")
+        return (
+            f"{ELSEWHERE}: {self.stack}"
+            if self.stack
+            else str(self.precision or "dtype not recorded")
+        )
 
     @property
     def is_multi_hop(self) -> bool:
@@ -119,7 +141,11 @@ class Variant:
 
     @cached_property
     def failed(self) -> dict[str, str]:
-        return {k: r.get("reason") or "no reason given" for k, r in self.records.items() if r["status"] == "failed"}
+        return {
+            k: r.get("reason") or "no reason given"
+            for k, r in self.records.items()
+            if r["status"] == "failed"
+        }
 
     @cached_property
     def answered(self) -> dict[str, Record]:
@@ -136,7 +162,9 @@ class Variant:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         recorded = self.meta.get("shape")
         if isinstance(recorded, Mapping):
-            sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()}
+            sizes: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
+            }
             return Shape(**sizes)
         known = next((name for name in identities(self) if name in shapes.names()), None)
         return shapes.named(known) if known else None
@@ -146,7 +174,9 @@ class Variant:
         """The traces of the questions that did not fail."""
         try:
             traces = {key: record.get("trace") for key, record in self.answered.items()}
-            return {k: [Call.from_json(call) for call in trace] for k, trace in traces.items() if trace}
+            return {
+                k: [Call.from_json(call) for call in trace] for k, trace in traces.items() if trace
+            }
         except (TypeError, AttributeError) as error:
             raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
 
@@ -171,8 +201,12 @@ class Runs:
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """The variants with records, then those configured without; in the configuration's order, then by name."""
-        merged = {tuple(j): self._unrun(j.variant, j.dataset, j.model) for j in self.config.answers()}
+        """The variants with records, then those configured without; in the configuration's order,
+        then by name.
+        """
+        merged = {
+            tuple(j): self._unrun(j.variant, j.dataset, j.model) for j in self.config.answers()
+        }
         recorded = {(v.dataset, v.model, v.name): v for v in self._recorded()}
         others = {key: recorded[key] for key in sorted(recorded.keys() - merged.keys())}
         return tuple((merged | recorded | others)[key] for key in (*merged, *others))
@@ -194,8 +228,9 @@ class Runs:
         return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
-        """The metrics of a data set, the primary one first; those without labels where no question has a known
-        answer."""
+        """The metrics of a data set, the primary one first; those without labels where no question
+        has a known answer.
+        """
         facts = self.facts(dataset)
         if facts is None:
             raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
@@ -209,12 +244,18 @@ class Runs:
 
     def registered(self, dataset: str) -> str:
         """The registered name behind a data set's label."""
-        recorded = (v.specification.dataset for v in self.run if v.dataset == dataset and v.specification)
+        recorded = (
+            v.specification.dataset for v in self.run if v.dataset == dataset and v.specification
+        )
         return next(recorded, self._configured(dataset))
 
     def dataset_options(self, dataset: str) -> Mapping[str, Any]:
         """The options of a data set's label, as records or the configuration have them."""
-        recorded = (v.specification.dataset_options for v in self.run if v.dataset == dataset and v.specification)
+        recorded = (
+            v.specification.dataset_options
+            for v in self.run
+            if v.dataset == dataset and v.specification
+        )
         entry = self.config.datasets.get(dataset)
         return next(recorded, entry.options if entry else {})
 
@@ -237,13 +278,20 @@ class Runs:
     def _protocols(self, folder: str) -> tuple[Mapping[str, Any], ...]:
         """The files of times in a folder, each with its labels, "model" and "dataset"."""
         paths = sorted((self.folder / folder).glob("*/*.json"))
-        return tuple({**_checked_times(path), "model": path.stem, "dataset": path.parent.name} for path in paths)
+        return tuple(
+            {**_checked_times(path), "model": path.stem, "dataset": path.parent.name}
+            for path in paths
+        )
 
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
-        """What `ragauge study` found for the questions of its data sets, each with its label, "dataset"."""
+        """What `ragauge study` found for the questions of its data sets, each with its label,
+        "dataset".
+        """
         paths = self.config.retrievals().items()
-        return tuple({**read_object(path), "dataset": label} for label, path in paths if path.exists())
+        return tuple(
+            {**read_object(path), "dataset": label} for label, path in paths if path.exists()
+        )
 
     @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
@@ -255,29 +303,46 @@ class Runs:
         return tuple(rows)
 
     def source(self, model: str) -> str:
-        """The source of the model of a label, as records or the configuration have it; else the label."""
+        """The source of the model of a label, as records or the configuration have it; else the
+        label.
+        """
         answered = (v.specification.model for v in self.run if v.model == model and v.specification)
         entry = self.config.models.get(model)
         return next(answered, (entry.source if entry else None) or model)
 
     def named(self, model: str, name: str) -> Variant:
-        """The variant of a name, as the records of the model or of another one have it, else the configuration."""
-        known = sorted((v for v in self.variants if v.name == name), key=lambda v: (v.model != model, bool(v.missing)))
+        """The variant of a name, as the records of the model or of another one have it, else the
+        configuration.
+        """
+        known = sorted(
+            (v for v in self.variants if v.name == name),
+            key=lambda v: (v.model != model, bool(v.missing)),
+        )
         return known[0] if known else self._unrun(name, "", model)
 
     def _recorded(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
             unrun = self._unrun(path.stem, path.parts[-3], path.parts[-2])
-            meta, name = records.read_meta(path) or {}, records.meta_path(path).name
-            problem, made = records.version_problem(meta), None
+            meta = records.read_meta(path) or {}
+            name = records.meta_path(path).name
+            problem = records.version_problem(meta)
+            made = None
             try:
-                made = AnswerSpecification.model_validate(meta["specification"]) if "specification" in meta else None
+                made = (
+                    AnswerSpecification.model_validate(meta["specification"])
+                    if "specification" in meta
+                    else None
+                )
             except ValidationError as error:
                 problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
             dataset = made.dataset if made else self._configured(unrun.dataset)
             stated: dict[str, Any] = {"meta": meta, "missing": None}
             if problem:
-                stated = {"missing": f"{name} {problem}" if problem.startswith("holds") else f"{name}: {problem}"}
+                stated = {
+                    "missing": f"{name} {problem}"
+                    if problem.startswith("holds")
+                    else f"{name}: {problem}"
+                }
             elif dataset_class(dataset) is None:
                 stated = {"missing": f"{_unknown(dataset)}, nor are its metrics known"}
             elif made is not None:
@@ -285,12 +350,16 @@ class Runs:
             yield replace(unrun, **stated)
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
-        """A variant without records; a name that the configuration does not have is a method at its defaults."""
+        """A variant without records; a name that the configuration does not have is a method at its
+        defaults.
+        """
         entry = self.config.methods.get(name)
         method, given = (entry.method, entry.params) if entry else (name, {})
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        return Variant(name, dataset, model, method, {**defaults(method), **given}, None, {}, path, missing)
+        return Variant(
+            name, dataset, model, method, {**defaults(method), **given}, None, {}, path, missing
+        )
 
 
 def _unknown(dataset: str) -> str:
@@ -308,10 +377,20 @@ def dataset_class(name: str) -> type[Dataset] | None:
 def _checked_times(path: Path) -> dict[str, Any]:
     """A file of latency, load or streams; UserError if it holds something else."""
     protocol = read_object(path)
-    for key, kind in (("protocol", dict), ("provenance", dict), ("rows", list), ("levels", list), ("streams", list)):
+    for key, kind in (
+        ("protocol", dict),
+        ("provenance", dict),
+        ("rows", list),
+        ("levels", list),
+        ("streams", list),
+    ):
         value = protocol.get(key) or kind()
-        if not isinstance(value, kind) or not all(isinstance(row, dict) for row in value if kind is list):
-            raise UserError(f"{path}: {key}: must be {'an object' if kind is dict else 'a list of objects'}")
+        if not isinstance(value, kind) or not all(
+            isinstance(row, dict) for row in value if kind is list
+        ):
+            raise UserError(
+                f"{path}: {key}: must be {'an object' if kind is dict else 'a list of objects'}"
+            )
     return protocol
 
 
@@ -322,7 +401,9 @@ def identities(variant: Variant) -> list[str]:
 
 @cache
 def known_names(source: str) -> list[str]:
-    """What catalog and hub call the model of a source, in lower case; none for a folder, whatever its name is."""
+    """What catalog and hub call the model of a source, in lower case; none for a folder, whatever
+    its name is.
+    """
     from ragauge.assets import pins
     from ragauge.assets.catalog import entries
 
@@ -334,7 +415,7 @@ def known_names(source: str) -> list[str]:
 @cache
 def defaults(method: str) -> Mapping[str, Any]:
     """Every option of a method with its default; empty if there is no such method."""
-    from ragauge.methods import Method
+    from ragauge.methods.base.method import Method
 
     try:
         return {f.name: f.default for f in fields(registry.component("method", method, Method))}

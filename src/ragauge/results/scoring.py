@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ragauge import metrics, registry
+from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.jsonl import read_jsonl
+from ragauge.metrics import base as metrics
 from ragauge.results.stats import bootstrap_interval, paired_test
 
 _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
@@ -25,18 +26,25 @@ _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "gold": ("a list of integers", TypeAdapter(list[int])),
 }
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
-NORMALISING = ("best_subspan_em", "em", "f1")  # metrics for which an answer that normalisation empties fits anything
+# metrics for which an answer that normalisation empties fits anything
+NORMALISING = ("best_subspan_em", "em", "f1")
 
 
 def score_file(
-    path: Path, metric: str, *, prediction_key: str = "prediction", answers_key: str = "answers", seed: int = 0
+    path: Path,
+    metric: str,
+    *,
+    prediction_key: str = "prediction",
+    answers_key: str = "answers",
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with their answers.
+    """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with
+    their answers.
 
-    Returns the `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records, null where n is 0;
-    `records` in the file, of them `failed`, which count as wrong where the metric applies; `remark` where normalisation
-    empties answers. Raises UserError, naming file and line, if one cannot be read or a field is missing or of another
-    type.
+    Returns the `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records, null
+    where n is 0; `records` in the file, of them `failed`, which count as wrong where the metric
+    applies; `remark` where normalisation empties answers. Raises UserError, naming file and line,
+    if one cannot be read or a field is missing or of another type.
     """
     names = {"prediction": prediction_key, "answers": answers_key}
     read = dict(read_jsonl(path))
@@ -47,12 +55,22 @@ def score_file(
     scores = [_score_line(metric, line, names, place) for place, line in lines]
     remark = {}
     if metric in NORMALISING and (literal := _literal_scores(metric, lines, names, scores)):
-        affected = f"{len(literal)} records have an answer that normalisation empties, such as 'A' or '!'"
-        official = (records.read_meta(path) or {}).get("specification", {}).get("dataset", "study") != "study"
-        remark = {"remark": f"{affected}: to the official formula, which counts here, it is in every prediction"}
+        affected = (
+            f"{len(literal)} records have an answer that normalisation empties, such as 'A' or '!'"
+        )
+        official = (records.read_meta(path) or {}).get("specification", {}).get(
+            "dataset", "study"
+        ) != "study"
+        remark = {
+            "remark": f"{affected}: to the official formula, which counts here, it is in every prediction"
+        }
         if not official:
-            counted = sum(score or 0.0 for score in scores) / max(1, len(scores) - scores.count(None))
-            remark = {"remark": f"{affected}: it counts where the prediction is the same; officially {counted:.3f}"}
+            counted = sum(score or 0.0 for score in scores) / max(
+                1, len(scores) - scores.count(None)
+            )
+            remark = {
+                "remark": f"{affected}: it counts where the prediction is the same; officially {counted:.3f}"
+            }
             scores = [literal.get(at, score) for at, score in enumerate(scores)]
     applying = [score for score in scores if score is not None]
     low, high = bootstrap_interval(applying, seed) if applying else (None, None)
@@ -69,11 +87,16 @@ def score_file(
     }
 
 
-def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *, seed: int = 0) -> dict[str, Any]:
-    """Two methods on the questions that both files hold: for each metric (None: every one that applies) their means and
-    the numbers of `paired_test`. A failed question counts as wrong where the metric applies; `failed_a` and `failed_b`
-    count those shared. Raises UserError if no question is shared, or a key stands for two."""
-    first, second = _by_key(a), _by_key(b)
+def compare_files(
+    a: Path, b: Path, metric_names: Sequence[str] | None = None, *, seed: int = 0
+) -> dict[str, Any]:
+    """Two methods on the questions that both files hold: for each metric (None: every one that
+    applies) their means and the numbers of `paired_test`. A failed question counts as wrong where
+    the metric applies; `failed_a` and `failed_b` count those shared. Raises UserError if no
+    question is shared, or a key stands for two.
+    """
+    first = _by_key(a)
+    second = _by_key(b)
     shared = [key for key in first if key in second]
     if not shared:
         raise UserError(f"{a} and {b}: no question in common")
@@ -81,23 +104,40 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
         why = f"{other[0]!r} is a different question in each: the files are of different data sets"
         raise UserError(f"{a} and {b}: {why}")
     pairs = [(first[key], second[key]) for key in shared]
-    compared = {name: _compare(name, pairs, seed) for name in metric_names or registry.usable("metric")}
+    compared = {
+        name: _compare(name, pairs, seed) for name in metric_names or registry.usable("metric")
+    }
     return {
         "a": str(a),
         "b": str(b),
         "questions": len(shared),
         "only_a": len(first) - len(shared),
         "only_b": len(second) - len(shared),
-        **{f"failed_{side}": sum(pair[at]["status"] == "failed" for pair in pairs) for at, side in enumerate("ab")},
-        "metrics": {name: result for name, result in compared.items() if metric_names or result["n"]},
+        **{
+            f"failed_{side}": sum(pair[at]["status"] == "failed" for pair in pairs)
+            for at, side in enumerate("ab")
+        },
+        "metrics": {
+            name: result for name, result in compared.items() if metric_names or result["n"]
+        },
     }
 
 
-def _compare(metric: str, pairs: Sequence[tuple[metrics.Fields, metrics.Fields]], seed: int) -> dict[str, Any]:
+def _compare(
+    metric: str, pairs: Sequence[tuple[metrics.Fields, metrics.Fields]], seed: int
+) -> dict[str, Any]:
     scored = [(metrics.score(metric, x), metrics.score(metric, y)) for x, y in pairs]
     both = [(x, y) for x, y in scored if x is not None and y is not None]
     if not both:
-        return {"a": None, "b": None, "difference": None, "low": None, "high": None, "p": None, "n": 0}
+        return {
+            "a": None,
+            "b": None,
+            "difference": None,
+            "low": None,
+            "high": None,
+            "p": None,
+            "n": 0,
+        }
     x, y = zip(*both, strict=True)
     return {"a": sum(x) / len(x), "b": sum(y) / len(y), **paired_test(x, y, seed)}
 
@@ -111,34 +151,48 @@ def _by_key(path: Path) -> dict[str, metrics.Fields]:
 
 
 def _literal_scores(
-    metric: str, lines: Sequence[tuple[str, Any]], names: Mapping[str, str], scores: Sequence[float | None]
+    metric: str,
+    lines: Sequence[tuple[str, Any]],
+    names: Mapping[str, str],
+    scores: Sequence[float | None],
 ) -> dict[int, float]:
-    """By line: its score where an answer that normalisation empties fits only a prediction of the same text."""
+    """By line: its score where an answer that normalisation empties fits only a prediction of the
+    same text.
+    """
     literal = {}
     for at, (place, line) in enumerate(lines):
         fields = _Line(line, names, place)
         if scores[at] is not None and (empty := metrics.wordless(fields["answers"])):
             texts = [answer.strip().lower() for answer in empty]
             same = line.get("status") != "failed" and fields["prediction"].strip().lower() in texts
-            others = {**line, names["answers"]: [answer for answer in fields["answers"] if answer not in empty]}
+            others = {
+                **line,
+                names["answers"]: [answer for answer in fields["answers"] if answer not in empty],
+            }
             literal[at] = 1.0 if same else _score_line(metric, others, names, place) or 0.0
     return literal
 
 
-def _score_line(metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> float | None:
+def _score_line(
+    metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str
+) -> float | None:
     """The score of one JSON line, whose fields may have other names than those of a record."""
     try:
         return metrics.score(metric, _Line(line, names, place))
     except KeyError as error:
         missing = names.get(error.args[0], error.args[0])
-        raise UserError(f"{place}: no field {missing!r}, which {metric} requires; it has {', '.join(line)}") from error
+        raise UserError(
+            f"{place}: no field {missing!r}, which {metric} requires; it has {', '.join(line)}"
+        ) from error
 
 
 class _Line(Mapping[str, Any]):
     """A JSON line under a record's field names; only fields that a metric reads are type-checked."""
 
     def __init__(self, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> None:
-        self._line, self._names, self._place = line, names, place
+        self._line = line
+        self._names = names
+        self._place = place
 
     def __getitem__(self, field: str) -> Any:
         name = self._names.get(field, field)

@@ -1,10 +1,12 @@
-"""What was measured of systems over sequences of text: perplexity, latency, and differences between two of them."""
+"""What was measured of systems over sequences of text: perplexity, latency, and differences between
+two of them.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median, quantiles
 
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted, paired
@@ -20,13 +22,17 @@ AGAINST_RANDOM = "retrieved_minus_random_nats"
 
 
 def shared_keys(systems: Iterable[System]) -> set[Text]:
-    """The sequences that all of the scored systems have in common: what their perplexities can be compared on."""
+    """The sequences that all of the scored systems have in common: what their perplexities can be
+    compared on.
+    """
     keys = [set(s.scored.nll) for s in systems if s.scored is not None and s.scored.nll]
     return set.intersection(*keys) if keys else set()
 
 
 def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Measure:
-    """exp of the mean negative log-likelihood of a token, pooled over all; the interval resamples sequences."""
+    """exp of the mean negative log-likelihood of a token, pooled over all; the interval resamples
+    sequences.
+    """
     if system.scored is None:
         return Measure(reason=_not_run(system, "perplexity"))
     known = system.scored.nll
@@ -38,24 +44,42 @@ def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Mea
     note = "the systems share no sequence" if keys is not None and not keys else note
     note = join(note, _failed(system.scored), _of_proxy(system), system.unshown(system.scored))
     value = math.exp(sum(nll) / len(nll))
-    low, high = map(math.exp, bootstrap_interval(nll, seed=runs.seed)) if len(nll) > 1 else (None, None)
+    low, high = (
+        map(math.exp, bootstrap_interval(nll, seed=runs.seed)) if len(nll) > 1 else (None, None)
+    )
     return Measure(value, low, high, len(nll), note=note)
 
 
 def is_scored_alike(runs: Runs, system: System) -> bool:
-    """Whether a perplexity is of the paper's RETRO, and of every label of texts cut at 1,024 tokens."""
+    """Whether a perplexity is of the paper's RETRO, and of every label of texts cut at 1,024
+    tokens.
+    """
     pipeline = system.scored or system.members[0]
-    settings, source = pipeline.settings, pipeline.specification.source or runs.source(system.model)
+    settings = pipeline.settings
+    source = pipeline.specification.source or runs.source(system.model)
     scored = [record for record in pipeline.records if record.nll is not None]
     has_all_labels = all(record.scored == record.tokens - 1 for record in scored)
-    is_cut_alike = settings.tokens == PAPER_TOKENS and settings.scoring == "published" and has_all_labels
-    return is_cut_alike and settings.mode == "retro" and settings.weights is None and assets.is_retro(source)
+    is_cut_alike = (
+        settings.tokens == PAPER_TOKENS and settings.scoring == "published" and has_all_labels
+    )
+    return (
+        is_cut_alike
+        and settings.mode == "retro"
+        and settings.weights is None
+        and resolver.is_retro(source)
+    )
 
 
-def quality(runs: Runs, group: Iterable[System], system: System, shared: set[Text]) -> Iterator[Cell]:
-    """The cells of a system's perplexity, and of its paired difference from no retrieval on the same sequences."""
+def quality(
+    runs: Runs, group: Iterable[System], system: System, shared: set[Text]
+) -> Iterator[Cell]:
+    """The cells of a system's perplexity, and of its paired difference from no retrieval on the
+    same sequences.
+    """
     yield Cell(system.keys, "perplexity", perplexity(runs, system, shared))
-    none = next((s.scored for s in group if s.kind == "no_retrieval" and s.scored is not None), None)
+    none = next(
+        (s.scored for s in group if s.kind == "no_retrieval" and s.scored is not None), None
+    )
     if system.scored is not None and none is not None and system.kind != "no_retrieval":
         yield Cell(system.keys, AGAINST_NONE, difference(runs, system.scored, none))
 
@@ -71,29 +95,43 @@ def waited(system: System) -> Measure:
 
 
 def ideal_overlap(system: System, *, retrieval: float = 1.0, generation: float = 1.0) -> Measure:
-    """Median seconds of a sequence if its traced parts overlapped ideally, each so many times faster."""
-    return _of_trials(system, lambda p: [overlap.ideal_s(trace, retrieval, generation) for trace in p.traces])
+    """Median seconds of a sequence if its traced parts overlapped ideally, each so many times
+    faster.
+    """
+    return _of_trials(
+        system, lambda p: [overlap.ideal_s(trace, retrieval, generation) for trace in p.traces]
+    )
 
 
 def speedup(runs: Runs, base: System | None, system: System) -> Measure:
-    """How many times the base's median seconds are the system's; the interval resamples the trials of both."""
+    """How many times the base's median seconds are the system's; the interval resamples the trials
+    of both.
+    """
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
     if base is None or base.timed is None:
         return Measure(reason="not run: the other system was not timed")
-    a, b = base.timed.trials_s, system.timed.trials_s
+    a = base.timed.trials_s
+    b = system.timed.trials_s
     if not a or not b:
         return Measure(reason="no trial finished")
     low, high = median_ratio_interval(a, b, runs.seed) if min(len(a), len(b)) > 1 else (None, None)
     lengths = [p.settings.tokens for p in (base.timed, system.timed)]
     note = "" if lengths[0] == lengths[1] else f"sequences of {lengths[0]} and {lengths[1]} tokens"
-    places = [machine(p.meta.get("provenance") or {}, p.specification.device) for p in (base.timed, system.timed)]
-    note = join(note, "" if places[0] == places[1] else f"timed on two machines: {' and '.join(places)}")
+    places = [
+        machine(p.meta.get("provenance") or {}, p.specification.device)
+        for p in (base.timed, system.timed)
+    ]
+    note = join(
+        note, "" if places[0] == places[1] else f"timed on two machines: {' and '.join(places)}"
+    )
     return Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
 
 
 def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None) -> Measure:
-    """Paired difference in nats a token, over the sequences that both scored; below zero the first is better."""
+    """Paired difference in nats a token, over the sequences that both scored; below zero the first
+    is better.
+    """
     if better is None or worse is None:
         return Measure(reason="not run: one of the two was not scored")
     shared = [key for key in better.nll if key in worse.nll]
@@ -105,17 +143,27 @@ def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None
 
 
 def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
-    """The paired difference of a system that retrieves from random neighbours of its database, read alike."""
+    """The paired difference of a system that retrieves from random neighbours of its database, read
+    alike.
+    """
     if system.scored is None or system.kind in ("no_retrieval", "random"):
         return
     read = (system.database, system.options)
-    others = [s for s in group if s.kind == "random" and s.scored is not None and (s.database, s.options) == read]
+    others = [
+        s
+        for s in group
+        if s.kind == "random" and s.scored is not None and (s.database, s.options) == read
+    ]
     random = min(others, key=lambda s: abs(s.interval - system.interval), default=None)
     if random is None:
         measure = Measure(reason="not run: no pipeline with random neighbours and these options")
     else:
         measure = difference(runs, system.scored, random.scored)
-        interval = f"random neighbours every {random.interval} tokens" if random.interval != system.interval else ""
+        interval = (
+            f"random neighbours every {random.interval} tokens"
+            if random.interval != system.interval
+            else ""
+        )
         verdict = "not shown: the interval of retrieved minus random neighbours includes zero"
         if measure.high is not None and measure.high < 0:
             verdict = "retrieved neighbours beat random ones: the interval lies below zero"
@@ -127,13 +175,22 @@ def _of_trials(system: System, values: Callable[[PipelineRun], Sequence[float]])
     """Median and quartiles of values of the timed pipeline."""
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
-    numbers, failed = [float(v) for v in values(system.timed)], _failed(system.timed)
+    numbers = [float(v) for v in values(system.timed)]
+    failed = _failed(system.timed)
     if not numbers:
         return Measure(reason=failed or "no trial finished")
-    low, _, high = quantiles(numbers, n=4, method="inclusive") if len(numbers) > 1 else (None, None, None)
+    low, _, high = (
+        quantiles(numbers, n=4, method="inclusive") if len(numbers) > 1 else (None, None, None)
+    )
     share = system.timed.load_share or 0.0
     busy = f"other processes took {share:.0%} of the machine" if share > MAX_LOAD else ""
-    return Measure(median(numbers), low, high, len(numbers), note=join(failed, busy, system.unshown(system.timed)))
+    return Measure(
+        median(numbers),
+        low,
+        high,
+        len(numbers),
+        note=join(failed, busy, system.unshown(system.timed)),
+    )
 
 
 def _not_run(system: System, task: Task) -> str:
@@ -145,7 +202,11 @@ def _not_run(system: System, task: Task) -> str:
 
 def _failed(pipeline: PipelineRun) -> str:
     failed = pipeline.failed
-    return f"{len(failed)} of {len(pipeline.all_records)} sequences failed: {failed[0].reason}" if failed else ""
+    return (
+        f"{len(failed)} of {len(pipeline.all_records)} sequences failed: {failed[0].reason}"
+        if failed
+        else ""
+    )
 
 
 def _of_proxy(system: System) -> str:

@@ -1,4 +1,6 @@
-"""What `ragauge piperag staleness` wrote: how alike the chunks are that stale and fresh queries find."""
+"""What `ragauge piperag staleness` wrote: how alike the chunks are that stale and fresh queries
+find.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -19,7 +21,8 @@ class Report(BaseModel):
     encoder: str  # compares the chunks
     database: str  # label
     index: str
-    evaluation: str | None = None  # label of the set that was read; None: the database's held-out text
+    # label of the set that was read; None: the database's held-out text
+    evaluation: str | None = None
     nprobe: int
     filled: int | None = None
     texts: int
@@ -31,7 +34,9 @@ class Report(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         size = len(self.stale_tokens)
-        if not size or any(len(q.cosine) != size or len(q.chunks) != size + 1 for q in self.queries):
+        if not size or any(
+            len(q.cosine) != size or len(q.chunks) != size + 1 for q in self.queries
+        ):
             raise ValueError("queries without a cosine for each staleness")
         return self
 
@@ -50,17 +55,25 @@ class StalenessEntry:
 
 def comparisons(runs: Runs) -> list[StalenessEntry]:
     """The comparisons with a report, then those of the configuration that have none."""
-    entries, by_name = runs.config.staleness, {}
+    entries = runs.config.staleness
+    by_name = {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         try:
-            report, name = Report.model_validate_json(path.read_bytes()), path.stem
+            report = Report.model_validate_json(path.read_bytes())
+            name = path.stem
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ValidationError as error:
-            raise UserError(f"{path}: not a comparison of stale queries: {first_problem(error)}") from error
-        index, text = IndexName(report.index, report.filled), report.evaluation or report.database
+            raise UserError(
+                f"{path}: not a comparison of stale queries: {first_problem(error)}"
+            ) from error
+        index = IndexName(report.index, report.filled)
+        text = report.evaluation or report.database
         by_name[name] = StalenessEntry(name, report.encoder, report.database, text, index, report)
     for name, entry in entries.items():
-        text, index = entry.evaluation or entry.database, IndexName(entry.index)
-        by_name.setdefault(name, StalenessEntry(name, entry.encoder, entry.database, text, index, None))
+        text = entry.evaluation or entry.database
+        index = IndexName(entry.index)
+        by_name.setdefault(
+            name, StalenessEntry(name, entry.encoder, entry.database, text, index, None)
+        )
     return list(by_name.values())

@@ -1,6 +1,8 @@
-"""Uncertainty as part of a number: bootstrap intervals, paired tests, and the chance of being on the frontier.
+"""Uncertainty as part of a number: bootstrap intervals, paired tests, and the chance of being on
+the frontier.
 
-Everywhere `seed` is that of the resampling and `n` the number of resamples; intervals are percentiles of the bootstrap.
+Everywhere `seed` is that of the resampling and `n` the number of resamples; intervals are
+percentiles of the bootstrap.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +16,9 @@ _DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
 
 
 def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of (question,) scores (Efron and Tibshirani, 1993, chapter 13). Raises
-    ValueError if there is none or one is not finite."""
+    """Percentile bootstrap interval of the mean of (question,) scores (Efron and Tibshirani, 1993,
+    chapter 13). Raises ValueError if there is none or one is not finite.
+    """
     scores = _checked(values, "values")
     rng = np.random.default_rng(seed)
     means = np.concatenate([scores[rows].mean(axis=1) for rows in _resamples(rng, len(scores), n)])
@@ -23,48 +26,72 @@ def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> 
 
 
 def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
-    """Means over tokens of each text (text,) such that their plain mean is the mean over the tokens of all texts. The
-    mean over tokens is a ratio of two sums over texts; these are its linearised terms (Cochran, 1977, section 6.4), so
-    that resampling them gives its interval. With equal counts they are the values."""
-    means, counts = _checked(values, "values"), _checked(tokens, "tokens")
+    """Means over tokens of each text (text,) such that their plain mean is the mean over the tokens
+    of all texts. The mean over tokens is a ratio of two sums over texts; these are its linearised
+    terms (Cochran, 1977, section 6.4), so that resampling them gives its interval. With equal
+    counts they are the values.
+    """
+    means = _checked(values, "values")
+    counts = _checked(tokens, "tokens")
     mean = float((means * counts).sum() / counts.sum())
     return [float(term) for term in mean + (means - mean) * counts / counts.mean()]
 
 
 def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> dict[str, float]:
-    """The difference of two methods on the same questions, by their (question,) scores, and whether it is significant.
+    """The difference of two methods on the same questions, by their (question,) scores, and whether
+    it is significant.
 
-    Returns `difference` (mean of a - b), `low` and `high` (its bootstrap interval), `p` (two-sided, from `n` random
-    flips of the differences' signs; never 0, since the observed signs count as one of the flips) and `n` (questions).
-    Raises ValueError if the two differ in length, are empty or hold a value that is not finite.
+    Returns `difference` (mean of a - b), `low` and `high` (its bootstrap interval), `p` (two-sided,
+    from `n` random flips of the differences' signs; never 0, since the observed signs count as one
+    of the flips) and `n` (questions). Raises ValueError if the two differ in length, are empty or
+    hold a value that is not finite.
     """
-    first, second = _checked(a, "a"), _checked(b, "b")
+    first = _checked(a, "a")
+    second = _checked(b, "b")
     if len(first) != len(second):
-        raise ValueError(f"a has {len(first)} questions, b {len(second)}; a paired test needs the same ones")
+        raise ValueError(
+            f"a has {len(first)} questions, b {len(second)}; a paired test needs the same ones"
+        )
     differences = first - second
     low, high = bootstrap_interval(differences, seed, n)
-    rng, extreme = np.random.default_rng(seed), 0
-    slack = 1e-12 * max(1.0, float(np.abs(differences).sum()))  # sums in another order differ by rounding
+    rng = np.random.default_rng(seed)
+    extreme = 0
+    # sums in another order differ by rounding
+    slack = 1e-12 * max(1.0, float(np.abs(differences).sum()))
     for size in _chunks(n, len(differences)):
         signs = rng.integers(0, 2, (size, len(differences)), dtype=np.int8) * 2 - 1
         extreme += int((np.abs(signs @ differences) >= abs(differences.sum()) - slack).sum())
     p = (1 + extreme) / (1 + n)
-    return {"difference": float(differences.mean()), "low": low, "high": high, "p": p, "n": len(differences)}
+    return {
+        "difference": float(differences.mean()),
+        "low": low,
+        "high": high,
+        "p": p,
+        "n": len(differences),
+    }
 
 
 def holm(p: ArrayLike) -> list[float]:
-    """Each p of a family of tests, such that below 0.05 any one is false with at most that probability (Holm, 1979)."""
+    """Each p of a family of tests, such that below 0.05 any one is false with at most that
+    probability (Holm, 1979).
+    """
     values = np.array(p, dtype=float)
     order = np.argsort(values)
-    values[order] = np.minimum(1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)))
+    values[order] = np.minimum(
+        1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    )
     return values.tolist()
 
 
 def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
-    """Interval of mean(a) / mean(b), of the same questions (question,), which are resampled in pairs."""
+    """Interval of mean(a) / mean(b), of the same questions (question,), which are resampled in
+    pairs.
+    """
     pairs = np.column_stack([_checked(a, "a"), _checked(b, "b")])
     rng = np.random.default_rng(seed)
-    sums = np.concatenate([pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), RESAMPLES, width=2)])
+    sums = np.concatenate(
+        [pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), RESAMPLES, width=2)]
+    )
     return _interval(sums[:, 0] / sums[:, 1])
 
 
@@ -72,17 +99,22 @@ def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[fl
     """Interval of median(a) / median(b), both (trial,), which are resampled apart."""
     rng = np.random.default_rng(seed)
     tops, bottoms = (
-        np.concatenate([np.median(trials[rows], axis=1) for rows in _resamples(rng, len(trials), RESAMPLES)])
+        np.concatenate(
+            [np.median(trials[rows], axis=1) for rows in _resamples(rng, len(trials), RESAMPLES)]
+        )
         for trials in (_checked(a, "a"), _checked(b, "b"))
     )
     return _interval(tops / bottoms)
 
 
 def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> np.ndarray:
-    """(method,) probabilities that each method is on the frontier of cost and quality, over resampled questions. A
-    method is on the frontier unless another one is at least as cheap and at least as good, and better in one of the
-    two. Costs are known ones (method,), lower is better; values are (method, question), higher is better."""
-    quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
+    """(method,) probabilities that each method is on the frontier of cost and quality, over
+    resampled questions. A method is on the frontier unless another one is at least as cheap and at
+    least as good, and better in one of the two. Costs are known ones (method,), lower is better;
+    values are (method, question), higher is better.
+    """
+    quality = np.asarray(values, dtype=float)
+    price = np.asarray(costs, dtype=float)
     rng = np.random.default_rng(seed)
     on = np.zeros(len(quality))
     for rows in _resamples(rng, quality.shape[1], RESAMPLES, width=2 * len(quality)):
@@ -91,20 +123,29 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
 
 
 def detectable_difference(n: int) -> float:
-    """The least difference of two methods' mean scores that n paired questions tell from chance at 95%. For scores of 0
-    and 1 of which half the questions favour one of the two: less where methods agree more often."""
+    """The least difference of two methods' mean scores that n paired questions tell from chance at
+    95%. For scores of 0 and 1 of which half the questions favour one of the two: less where methods
+    agree more often.
+    """
     return min(1.0, 1.96 * (0.5 / n) ** 0.5)
 
 
 def hypervolume(
-    costs: ArrayLike, values: Sequence[Sequence[float]], limits: tuple[float, float], seed: int = 0, n: int = RESAMPLES
+    costs: ArrayLike,
+    values: Sequence[Sequence[float]],
+    limits: tuple[float, float],
+    seed: int = 0,
+    n: int = RESAMPLES,
 ) -> tuple[float, float, float]:
-    """The best quality that a family of methods reaches at a cost, averaged over the costs between two limits.
+    """The best quality that a family of methods reaches at a cost, averaged over the costs between
+    two limits.
 
-    It is the area below the family's frontier over log cost, divided by the width: the hypervolume indicator (Zitzler
-    and Thiele, 1999) of two objectives, in the unit of quality. Costs (method,) at which the family has no method count
-    0. Returns it with the ends of its bootstrap interval over resampled questions of the values (method, question),
-    which is biased upwards over few questions, as the maximum over several noisy methods is.
+    It is the area below the family's frontier over log cost, divided by the width: the hypervolume
+    indicator (Zitzler and Thiele, 1999) of two objectives, in the unit of quality. Costs (method,)
+    at which the family has no method count
+    0. Returns it with the ends of its bootstrap interval over resampled questions of the values
+    (method, question), which is biased upwards over few questions, as the maximum over several
+    noisy methods is.
     """
     price = np.asarray(costs, dtype=float)
     means = np.array([[sum(scores) / len(scores)] for scores in values])
@@ -112,9 +153,12 @@ def hypervolume(
     return float(_hypervolumes(price, means, limits)[0]), *_interval(resampled)
 
 
-def resampled_means(values: ArrayLike | Sequence[ArrayLike], seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
-    """(method, resample) means of the (method, question) scores over the same resampled questions, so that they can be
-    paired."""
+def resampled_means(
+    values: ArrayLike | Sequence[ArrayLike], seed: int = 0, n: int = RESAMPLES
+) -> np.ndarray:
+    """(method, resample) means of the (method, question) scores over the same resampled questions,
+    so that they can be paired.
+    """
     quality = np.asarray(values, dtype=float)
     rng = np.random.default_rng(seed)
     portions = _resamples(rng, quality.shape[1], n, width=len(quality))
@@ -122,10 +166,13 @@ def resampled_means(values: ArrayLike | Sequence[ArrayLike], seed: int = 0, n: i
 
 
 def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """(method, resample) bool: no other method dominates this one; `price` is (method, 1), `quality` (method,
-    resample)."""
-    cheaper, better = price[:, None] - price[None], quality[None] - quality[:, None]  # (method, other, resample)
-    no_worse = (cheaper >= -_slack(price)) & (better >= -_slack(quality))  # positive: the other is ahead
+    """(method, resample) bool: no other method dominates this one; `price` is (method, 1),
+    `quality` (method, resample).
+    """
+    cheaper = price[:, None] - price[None]
+    better = quality[None] - quality[:, None]  # (method, other, resample)
+    # positive: the other is ahead
+    no_worse = (cheaper >= -_slack(price)) & (better >= -_slack(quality))
     strictly_better = (cheaper > _slack(price)) | (better > _slack(quality))
     return ~(no_worse & strictly_better).any(axis=1)
 
@@ -134,8 +181,12 @@ def _slack(values: np.ndarray) -> float:
     return 1e-12 * max(1.0, float(np.abs(values).max()))  # for rounding
 
 
-def _hypervolumes(costs: np.ndarray, qualities: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-    """(resample,) hypervolumes of methods of known costs (method,) and qualities (method, resample)."""
+def _hypervolumes(
+    costs: np.ndarray, qualities: np.ndarray, limits: tuple[float, float]
+) -> np.ndarray:
+    """(resample,) hypervolumes of methods of known costs (method,) and qualities (method,
+    resample).
+    """
     order = np.argsort(costs, kind="stable")
     best = np.maximum.accumulate(qualities[order], axis=0)
     edges = np.log(np.clip(np.append(costs[order], limits[1]), *limits))
@@ -149,8 +200,12 @@ def _interval(resampled: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _resamples(rng: np.random.Generator, questions: int, n: int, width: int = 1) -> Iterator[np.ndarray]:
-    """Question indices (resample, question) of n resamples, in portions; `width` values are held for each."""
+def _resamples(
+    rng: np.random.Generator, questions: int, n: int, width: int = 1
+) -> Iterator[np.ndarray]:
+    """Question indices (resample, question) of n resamples, in portions; `width` values are held
+    for each.
+    """
     for size in _chunks(n, questions * width):
         yield rng.integers(0, questions, (size, questions))
 

@@ -1,6 +1,8 @@
-"""The systems that PipeRAG's items compare: a schedule with its interval, nprobe and options over one index.
+"""The systems that PipeRAG's items compare: a schedule with its interval, nprobe and options over
+one index.
 
-Perplexity and latency of a system come from pipelines of their own; of several with one task the first is shown.
+Perplexity and latency of a system come from pipelines of their own; of several with one task the
+first is shown.
 """
 
 from __future__ import annotations
@@ -17,19 +19,33 @@ from ragauge.results.cells import Cell, Table, frame, join
 from ragauge.results.pipelines import IndexName, Nprobe, Options, PipelineRun, Task, pipelines
 from ragauge.results.runs import Runs
 
-KEYS = ("model", "dataset", "method", "interval", "nprobe", "database", "index", "options", "variant")
-KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")  # the order of rows
+KEYS = (
+    "model",
+    "dataset",
+    "method",
+    "interval",
+    "nprobe",
+    "database",
+    "index",
+    "options",
+    "variant",
+)
+# the order of rows
+KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
 S3 = "S3"  # an nprobe that is chosen so that decoding hides the search, in the paper's word
 MANY = 1 << 30  # sorts behind every nprobe
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """Pipelines of one model, text, database and index with the same schedule and options, and what they share. Besides
-    the task they may differ in tokens, sequences, trials, threads, cores, server, weights and S3's first nprobe."""
+    """Pipelines of one model, text, database and index with the same schedule and options, and what
+    they share. Besides the task they may differ in tokens, sequences, trials, threads, cores,
+    server, weights and S3's first nprobe.
+    """
 
     model: str
-    dataset: str  # label of the text that is read: an evaluation set, or the database that it is held out of
+    # label of the text that is read: an evaluation set, or the database that it is held out of
+    dataset: str
     database: str  # label of the one that neighbours come from; empty where none are read
     kind: str  # of schedule
     interval: int
@@ -59,7 +75,9 @@ class System:
             "model": self.model,
             "dataset": self.dataset,
             "method": self.kind,
-            "interval": self.interval if self.members[0].settings.schedule_class.every_window else "",
+            "interval": self.interval
+            if self.members[0].settings.schedule_class.every_window
+            else "",
             "nprobe": S3 if self.chooses_nprobe else "" if self.nprobe is None else self.nprobe,
             "database": self.database,
             "index": self.index or "",
@@ -82,9 +100,16 @@ class System:
         return [n for record in (self.timed.records if self.timed else []) for n in record.nprobe]
 
     def unshown(self, shown: PipelineRun) -> str:
-        """A note on the other pipelines of the task of one whose number is shown; empty where there are none."""
-        notes, own = [], dict(shown.settings)
-        for other in (p for p in self.members if p is not shown and not p.missing and p.settings.task == own["task"]):
+        """A note on the other pipelines of the task of one whose number is shown; empty where there
+        are none.
+        """
+        notes = []
+        own = dict(shown.settings)
+        for other in (
+            p
+            for p in self.members
+            if p is not shown and not p.missing and p.settings.task == own["task"]
+        ):
             changes = ", ".join(name for name, value in other.settings if value != own[name])
             notes.append(f"not shown: {other.name}" + (f", of other {changes}" if changes else ""))
         return join(*notes)
@@ -98,12 +123,25 @@ class System:
 
 
 def systems(runs: Runs) -> list[System]:
-    """All systems, in the order of KINDS, then of interval and nprobe. A latency without its perplexity has that of
-    another index of the same database, since a filled one finds what the database without drawn vectors has."""
-    grouped: dict[tuple[str, str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]] = {}
+    """All systems, in the order of KINDS, then of interval and nprobe. A latency without its
+    perplexity has that of another index of the same database, since a filled one finds what the
+    database without drawn vectors has.
+    """
+    grouped: dict[
+        tuple[str, str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]
+    ] = {}
     for p in pipelines(runs):
         made = p.settings
-        key = (p.specification.model, p.text, p.database, made.schedule, made.interval, p.nprobe, p.index, p.options)
+        key = (
+            p.specification.model,
+            p.text,
+            p.database,
+            made.schedule,
+            made.interval,
+            p.nprobe,
+            p.index,
+            p.options,
+        )
         grouped.setdefault(key, []).append(p)
     all_systems = [System(*key, tuple(members)) for key, members in grouped.items()]
 
@@ -117,9 +155,14 @@ def systems(runs: Runs) -> list[System]:
 
 
 def plain(group: Sequence[System]) -> list[System]:
-    """The systems of a model and text that have no option but those that all of it have, which are the model's own."""
-    reading = [set(s.options.changed) for s in group if s.kind != "no_retrieval"]  # the others have no form
-    common = set.intersection(*reading) if reading else {o for s in group for o in s.options.changed}
+    """The systems of a model and text that have no option but those that all of it have, which are
+    the model's own.
+    """
+    # the others have no form
+    reading = [set(s.options.changed) for s in group if s.kind != "no_retrieval"]
+    common = (
+        set.intersection(*reading) if reading else {o for s in group for o in s.options.changed}
+    )
     return [s for s in group if set(s.options.changed) <= common]
 
 
@@ -129,21 +172,29 @@ def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]])
     return [cell for _, group in groups for cell in cells(runs, list(group))]
 
 
-def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()) -> Table:
+def grouped(
+    runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()
+) -> Table:
     """A table of the cells of the systems of each model and data set, then of `printed` ones."""
     return in_columns([*in_groups(runs, cells), *printed])
 
 
 def in_columns(cells: Sequence[Cell]) -> Table:
-    """A table of cells of systems, with a column of databases only where a text has neighbours from several."""
-    pairs = {(cell.keys["dataset"], database) for cell in cells if (database := cell.keys["database"])}
+    """A table of cells of systems, with a column of databases only where a text has neighbours from
+    several.
+    """
+    pairs = {
+        (cell.keys["dataset"], database) for cell in cells if (database := cell.keys["database"])
+    }
     is_one = len(pairs) == len({dataset for dataset, _ in pairs})
     return frame([key for key in KEYS if key != "database" or not is_one], cells)
 
 
 def _proxy(system: System, systems: Sequence[System]) -> System | None:
-    """The system whose perplexity stands beside a latency without one: scored, over any index of the same database;
-    of S3, which chooses nprobe by the clock, at the largest nprobe that is at most the one it chose."""
+    """The system whose perplexity stands beside a latency without one: scored, over any index of
+    the same database; of S3, which chooses nprobe by the clock, at the largest nprobe that is at
+    most the one it chose.
+    """
     if system.scored is not None or system.timed is None:
         return None
     schedule = attrgetter("model", "dataset", "database", "kind", "interval", "options")
@@ -155,4 +206,8 @@ def _proxy(system: System, systems: Sequence[System]) -> System | None:
         return None
     nprobes = {s: s.fixed_nprobe for s in alike if s.fixed_nprobe is not None}
     below = [s for s in nprobes if nprobes[s] <= median(system.chosen_nprobes)]
-    return max(below, key=nprobes.__getitem__) if below else min(nprobes, key=nprobes.__getitem__, default=None)
+    return (
+        max(below, key=nprobes.__getitem__)
+        if below
+        else min(nprobes, key=nprobes.__getitem__, default=None)
+    )

@@ -1,4 +1,6 @@
-"""Measured speedups from the latency files: medians of one machine's trials, not compared across machines."""
+"""Measured speedups from the latency files: medians of one machine's trials, not compared across
+machines.
+"""
 
 import math
 import statistics
@@ -16,21 +18,30 @@ TIMED = "measured_speedup"  # of which machine, the device's name says
 QUARTILES = "low and high are quartiles"
 
 
-def speedup_cells(runs: Runs, more_keys: Callable[[Variant], Mapping[str, Any] | None]) -> list[Cell]:
-    """A cell of `measured_speedup_<device>` for each timed variant to which `more_keys` gives others, in a row of the
-    data set whose prompts were timed."""
+def speedup_cells(
+    runs: Runs, more_keys: Callable[[Variant], Mapping[str, Any] | None]
+) -> list[Cell]:
+    """A cell of `measured_speedup_<device>` for each timed variant to which `more_keys` gives
+    others, in a row of the data set whose prompts were timed.
+    """
     cells = []
     for latency in runs.latencies:
         if runs.kind(latency["dataset"]) == "long":
             continue  # of CFIC's items, which show seconds
         device = str((latency.get("protocol") or {}).get("device") or "unknown").partition(":")[0]
         names = known_names(runs.source(latency["model"]))
-        is_papers = device == "cuda" and paper_table(latency["dataset"], runs) == "superposition_table_1"
+        is_papers = (
+            device == "cuda" and paper_table(latency["dataset"], runs) == "superposition_table_1"
+        )
         of_paper = named_model(names, "superposition_table_7") if is_papers else None
         for name in variants(latency):
             if (more := more_keys(runs.named(latency["model"], name))) is not None:
                 row = {**keys(runs, latency, name), **more}
-                cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
+                cells.append(
+                    Cell(
+                        row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper
+                    )
+                )
     return cells
 
 
@@ -38,33 +49,50 @@ def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
     """Median total seconds of naive over those of the variant, in the same interleaved run."""
     if latency.get("refused"):
         return Measure(reason=f"timing refused: {latency['refused']}")
-    base = next((n for n in variants(latency) if runs.named(latency["model"], n).method == "naive"), "")
-    slow, fast = seconds(latency, base), seconds(latency, name)
+    base = next(
+        (n for n in variants(latency) if runs.named(latency["model"], n).method == "naive"), ""
+    )
+    slow = seconds(latency, base)
+    fast = seconds(latency, name)
     if not slow or not fast:
         return Measure(reason="naive was not timed" if not slow else "no undisturbed trial")
     return ratio(slow, fast, runs.seed, n=len(fast), note=described(latency))
 
 
-def ratio(slow: Sequence[float], fast: Sequence[float], seed: int, n: int, note: str = "") -> Measure:
+def ratio(
+    slow: Sequence[float], fast: Sequence[float], seed: int, n: int, note: str = ""
+) -> Measure:
     """How many times the median of some trials is that of others, in the same interleaved run."""
     times = statistics.median(slow) / statistics.median(fast)
-    return Measure(times, *median_ratio_interval(slow, fast, seed), n, note=note, source=CellSource.LATENCY)
+    return Measure(
+        times, *median_ratio_interval(slow, fast, seed), n, note=note, source=CellSource.LATENCY
+    )
 
 
 def quartiles(
-    values: Sequence[float], note: str = "", source: CellSource = CellSource.LATENCY, *, nothing: str = "no clock"
+    values: Sequence[float],
+    note: str = "",
+    source: CellSource = CellSource.LATENCY,
+    *,
+    nothing: str = "no clock",
 ) -> Measure:
     """The median with its quartiles; `nothing` is the reason where there is no value."""
     if not values:
         return Measure(reason=nothing)
     several = len(values) > 1
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if several else [values[0]] * 3
-    return Measure(median, low, high, len(values), note=join(note, QUARTILES if several else ""), source=source)
+    low, median, high = (
+        statistics.quantiles(values, n=4, method="inclusive") if several else [values[0]] * 3
+    )
+    return Measure(
+        median, low, high, len(values), note=join(note, QUARTILES if several else ""), source=source
+    )
 
 
 def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
-    """The latency file of a model on prompts of a data set, one that was not refused where there are several. It may
-    name the registered data set in place of the label, unless that is the label of another one here."""
+    """The latency file of a model on prompts of a data set, one that was not refused where there
+    are several. It may name the registered data set in place of the label, unless that is the label
+    of another one here.
+    """
     registered = runs.registered(dataset)
     labels = {label for label, _ in runs.groups()}
     names = (dataset,) if registered in labels else (dataset, registered)
@@ -84,7 +112,12 @@ def busy(latency: Mapping[str, Any]) -> str:
 
 def keys(runs: Runs, measured: Mapping[str, Any], name: str) -> dict[str, Any]:
     method = runs.named(measured["model"], name).row
-    return {"model": measured["model"], "dataset": measured["dataset"], "method": method, "variant": name}
+    return {
+        "model": measured["model"],
+        "dataset": measured["dataset"],
+        "method": method,
+        "variant": name,
+    }
 
 
 def unsupported(runs: Runs, measured: Mapping[str, Any], quantity: str) -> Iterator[Cell]:
@@ -97,10 +130,18 @@ def variants(latency: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
 
 
-def trials(latency: Mapping[str, Any], name: str, key: str | None = None) -> list[Mapping[str, Any]]:
-    """The trials of a variant in a section: the undisturbed ones, or all where others kept the machine busy."""
+def trials(
+    latency: Mapping[str, Any], name: str, key: str | None = None
+) -> list[Mapping[str, Any]]:
+    """The trials of a variant in a section: the undisturbed ones, or all where others kept the
+    machine busy.
+    """
     rows = ((latency.get(key) or {}) if key else latency).get("rows") or ()
-    return [row for row in rows if row.get("variant") == name and (busy(latency) or not row.get("disturbed"))]
+    return [
+        row
+        for row in rows
+        if row.get("variant") == name and (busy(latency) or not row.get("disturbed"))
+    ]
 
 
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
@@ -110,9 +151,13 @@ def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list
 
 
 def described(latency: Mapping[str, Any], trials: str = "") -> str:
-    """The protocol in a few words: medians, tokens (or other `trials` than those of answers), precision, machine."""
+    """The protocol in a few words: medians, tokens (or other `trials` than those of answers),
+    precision, machine.
+    """
     protocol = latency.get("protocol") or {}
-    answers = f"{protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens"
+    answers = (
+        f"{protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens"
+    )
     return join(
         f"medians of {trials or answers}",
         f"{precision(protocol)} on {place(latency)}",

@@ -1,6 +1,4 @@
-"""A study of one's own documents and questions: what is read, what is retrieved, and the experiment that it becomes."""
+"""Studies: a user's documents and questions become passages, a configuration and a recommendation.
 
-from pathlib import Path
-
-RETRIEVALS = ("bm25", "dense", "fused")  # how passages are retrieved; fused: both, by the sum of reciprocal ranks
-EXAMPLE = Path(__file__).parent / "example"  # documents and questions that `ragauge init --example` writes
+Running and rendering them is the workflow's task, as for every experiment.
+"""

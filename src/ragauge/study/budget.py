@@ -1,7 +1,7 @@
 """Limits that make a study end within a budget.
 
-In this order, as much as it takes: fewer timed trials, fewer questions (at least as many as a recommendation takes), no
-times at all, fewer methods, still fewer questions.
+In this order, as much as it takes: fewer timed trials, fewer questions (at least as many as a
+recommendation takes), no times at all, fewer methods, still fewer questions.
 """
 
 import copy
@@ -14,7 +14,15 @@ TRIALS = (3, 1)
 QUESTIONS = (50, 20, 12)  # the last are two more than those below which a report recommends nothing
 FEWER_QUESTIONS = (8, 4)
 METHODS = (  # the first goes first
-    *("context_pilot", "superposition_k2", "top_k2", "top_k3", "prompt_cache", "top_k5", "sentence_pruning"),
+    *(
+        "context_pilot",
+        "superposition_k2",
+        "top_k2",
+        "top_k3",
+        "prompt_cache",
+        "top_k5",
+        "sentence_pruning",
+    ),
     "closed_book",
 )
 UNTIMED = "the latency protocol: costs are compute cycles, and seconds of the answering run"
@@ -26,17 +34,22 @@ Settings = Mapping[str, Any]
 def fit(
     settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Find the configuration that fits the available seconds with as few limits as the order above allows. Returns it
-    and a line for each limit in it; `seconds` forecasts a configuration. Raises UserError: the smallest configuration
-    takes longer."""
-    takes, limited, lines = 0.0, copy.deepcopy(dict(settings)), dict[str, str]()
+    """Find the configuration that fits the available seconds with as few limits as the order above
+    allows. Returns it and a line for each limit in it; `seconds` forecasts a configuration. Raises
+    UserError: the smallest configuration takes longer.
+    """
+    takes = 0.0
+    limited = copy.deepcopy(dict(settings))
+    lines = dict[str, str]()
     for topic, line in _cuts(limited, questions):
         lines |= {topic: line} if line else {}
         takes = seconds(limited)
         if takes <= available:
             return limited, tuple(lines.values())
     left = f"{max(0.0, available):.0f} s are left for it"
-    raise UserError(f"even {size(limited, questions)}, without times, take about {takes:.0f} s, and {left}")
+    raise UserError(
+        f"even {size(limited, questions)}, without times, take about {takes:.0f} s, and {left}"
+    )
 
 
 def size(settings: Settings, questions: int) -> str:
@@ -44,7 +57,9 @@ def size(settings: Settings, questions: int) -> str:
 
 
 def _cuts(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:
-    """Cut the settings, one step after another; yield the topic of each cut and a line that replaces those before."""
+    """Cut the settings, one step after another; yield the topic of each cut and a line that
+    replaces those before.
+    """
     yield "times", ""
     latency = settings.get("latency")  # none of a served model
     before = latency["trials"] if latency else 0
@@ -64,7 +79,9 @@ def _cuts(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]
     yield from _limit(settings, questions, FEWER_QUESTIONS)
 
 
-def _limit(settings: dict[str, Any], questions: int, limits: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+def _limit(
+    settings: dict[str, Any], questions: int, limits: tuple[int, ...]
+) -> Iterator[tuple[str, str]]:
     for limit in limits:
         if limit < questions:
             settings["datasets"][DATASET]["limit"] = limit

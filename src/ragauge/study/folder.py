@@ -1,4 +1,6 @@
-"""The folder of a study: only files that a study wrote there, and nobody changed since, are overwritten."""
+"""The folder of a study: only files that a study wrote there, and nobody changed since, are
+overwritten.
+"""
 
 import json
 from collections.abc import Mapping
@@ -12,24 +14,32 @@ from ragauge.io.files import file_sha256, write_file
 
 
 def check(folder: Path, names: tuple[str, ...], command: str) -> None:
-    """Refuse a folder in which one of these files is not as a study left it; `command` runs the study that is there.
-    Raises UserError: the folder holds files and is no study's, or a file was changed after it was written."""
+    """Refuse a folder in which one of these files is not as a study left it; `command` runs the
+    study that is there. Raises UserError: the folder holds files and is no study's, or a file was
+    changed after it was written.
+    """
     folders.check_replaceable(folder, lambda path: _hashes(path) is not None)
     hashes = _hashes(folder) or {}
     for path in (folder / name for name in names):
         if path.is_file() and file_sha256(path) not in hashes.get(path.name, ()):
             ways = f"run it as it is with: {command}; or choose another --out"
-            raise UserError(f"{path}: was changed after it was written and would be overwritten; {ways}")
+            raise UserError(
+                f"{path}: was changed after it was written and would be overwritten; {ways}"
+            )
 
 
 def claim(folder: Path) -> None:
-    """Mark a folder as a study's before anything is written there: one that is stopped early can be started again."""
+    """Mark a folder as a study's before anything is written there: one that is stopped early can be
+    started again.
+    """
     if _hashes(folder) is None:
         write(folder, {})
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a study's files, so that `check` accepts them after a kill. Raises UserError: one cannot be written."""
+    """Write a study's files, so that `check` accepts them after a kill. Raises UserError: one
+    cannot be written.
+    """
     new = {name: [sha256(content).hexdigest()] for name, content in files.items()}
     old = _hashes(folder) or {}
 

@@ -1,8 +1,9 @@
 """Questions that a model writes about answers in the passages, where a study has none.
 
-As CFIC's training data are made (`evidence/sft.py`), but that the span is a short answer, which can be scored: a name
-or a number of a passage drawn at random. A question is used only if the reader of the study answers it with the
-passage and not without, and no other passage that retrieval would find holds the answer.
+As CFIC's training data are made (`methods/evidence/sft.py`), but that the span is a short answer,
+which can be scored: a name or a number of a passage drawn at random. A question is used only if the
+reader of the study answers it with the passage and not without, and no other passage that retrieval
+would find holds the answer.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any
 
 from ragauge.datasets.study import StudyQuestions
 from ragauge.errors import UserError
-from ragauge.evidence import sentences, sft
-from ragauge.evidence.chat import Chat
 from ragauge.io.progress import bar
-from ragauge.metrics import normalise, score
-from ragauge.prompts.templates import document_text, query_text
-from ragauge.rankers.bm25 import CorpusBM25
+from ragauge.methods.evidence import sentences, sft
+from ragauge.methods.evidence.chat import Chat
+from ragauge.methods.prompts.templates import document_text, query_text
+from ragauge.methods.rankers.bm25 import CorpusBM25
+from ragauge.metrics.base import normalise, score
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import whole_words
@@ -66,12 +67,16 @@ REASONS = {  # why a question is rejected, in the order in which it is checked
 }
 
 _NAME = r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?:[ ](?:(?:of|the|and|de|la|von|van)[ ])?[A-ZÀ-ÖØ-Þ][\w'’-]*)*"
-_MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_MONTH = (
+    r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+)
 _NUMBER = r"\d[\d.,]*\d(?:[ ]?(?:%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people)\b)?"
 _DATE = rf"\d{{1,2}}[ ]{_MONTH}(?:[ ]\d{{4}})?|{_MONTH}[ ]\d{{1,2}},[ ]\d{{4}}|{_MONTH}[ ]\d{{4}}"
 _SPOT = re.compile(rf"{_DATE}|(?!{_MONTH}\b){_NAME}|{_NUMBER}")
 _WHEN = re.compile(rf"{_MONTH}|^1\d{{3}}$|^20\d{{2}}$")
-_ASKS_NUMBER = re.compile(r"\b(when|year|date|day|many|much|long|old|far|high|large|number|percent|percentage)\b")
+_ASKS_NUMBER = re.compile(
+    r"\b(when|year|date|day|many|much|long|old|far|high|large|number|percent|percentage)\b"
+)
 _LONG_WORD = re.compile(r"[^\W\d_]{7,}")
 
 
@@ -95,7 +100,9 @@ class Spot:
 
     @property
     def question_word(self) -> str:
-        """The beginning of a question after it; empty for a name, of which nobody knows what it names."""
+        """The beginning of a question after it; empty for a name, of which nobody knows what it
+        names.
+        """
         return ("When" if _WHEN.search(self.answer) else "How many") if self.is_number else ""
 
 
@@ -112,8 +119,17 @@ class Written:
 
     def to_json(self) -> dict[str, Any]:
         """Make a line of a file of questions, with the passage and the answer's place in it."""
-        place = {"passage": self.spot.passage.text, "start": self.spot.start, "stop": self.spot.stop}
-        return {"question": self.text, "answers": [self.spot.answer], "gold": self.spot.passage.document, **place}
+        place = {
+            "passage": self.spot.passage.text,
+            "start": self.spot.start,
+            "stop": self.spot.stop,
+        }
+        return {
+            "question": self.text,
+            "answers": [self.spot.answer],
+            "gold": self.spot.passage.document,
+            **place,
+        }
 
 
 @dataclass
@@ -140,10 +156,18 @@ class Generated:
         }
 
     def __str__(self) -> str:
-        ends = {"attempts": " (the maximum)", "passages": ", all that the passages give", "time": ", until time was up"}
+        ends = {
+            "attempts": " (the maximum)",
+            "passages": ", all that the passages give",
+            "time": ", until time was up",
+        }
         tried = f"{self.attempts} attempts{ends.get(self.ended_by, '')}"
-        rejected = ", ".join(f"{self.rejected[why]} {text}" for why, text in REASONS.items() if self.rejected[why])
-        few = f", fewer than the {self.wanted} requested" if len(self.questions) < self.wanted else ""
+        rejected = ", ".join(
+            f"{self.rejected[why]} {text}" for why, text in REASONS.items() if self.rejected[why]
+        )
+        few = (
+            f", fewer than the {self.wanted} requested" if len(self.questions) < self.wanted else ""
+        )
         return f"{len(self.questions)} questions from {tried}{few}; rejected: {rejected or 'none'}"
 
 
@@ -158,15 +182,19 @@ def generate(
     until: float = float("inf"),
     at_last: float = float("inf"),
 ) -> Generated:
-    """Have questions written about the passages, at most `wanted`; the seed fixes which spots are tried. No more than
-    `most` spots are tried. By the monotonic clock, no batch begins after `until` if there are enough questions, and
-    none at all after `at_last`. Raises UserError: no question can be used, or a model gives no reply."""
+    """Have questions written about the passages, at most `wanted`; the seed fixes which spots are
+    tried. No more than `most` spots are tried. By the monotonic clock, no batch begins after
+    `until` if there are enough questions, and none at all after `at_last`. Raises UserError: no
+    question can be used, or a model gives no reply.
+    """
     generated = Generated(wanted, most)
     checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
     spots = drawn(passages, seed)
     with bar("writing questions", "question", wanted) as progress:
         while batch := list(islice(spots, min(BATCH, most - generated.attempts))):
-            if time.monotonic() > (until if len(generated.questions) >= min(wanted, ENOUGH) else at_last):
+            if time.monotonic() > (
+                until if len(generated.questions) >= min(wanted, ENOUGH) else at_last
+            ):
                 generated.ended_by = "time"
                 break
             before = len(generated.questions)
@@ -180,7 +208,9 @@ def generate(
                 generated.ended_by = "attempts"
     del generated.questions[wanted:]
     if not generated.questions:
-        raise UserError(f"--generate-questions: {generated}; give a file with --questions, or another --writer")
+        raise UserError(
+            f"--generate-questions: {generated}; give a file with --questions, or another --writer"
+        )
     return generated
 
 
@@ -201,23 +231,35 @@ def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Gene
 
 
 def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
-    """The writer's reply for each spot; where a model allows it, the question begins as the answer's kind wants it."""
+    """The writer's reply for each spot; where a model allows it, the question begins as the
+    answer's kind wants it.
+    """
     replies: dict[Spot, str | None] = {}
     for word in dict.fromkeys(spot.question_word for spot in batch):
         group = [spot for spot in batch if spot.question_word == word]
         requests = []
         for spot in group:  # the examples of the answer's kind stand last, nearest to it
             examples = EXAMPLES[2:] + EXAMPLES[:2] if spot.is_number else EXAMPLES
-            texts = {"title": spot.passage.document, "text": spot.passage.text, "answer": spot.answer}
+            texts = {
+                "title": spot.passage.document,
+                "text": spot.passage.text,
+                "answer": spot.answer,
+            }
             requests.append(REQUEST.format(examples="\n\n".join(examples), **texts))
-        answers = writer.replies(requests, sft.QUESTION_TOKENS, f"{sft.CUE} {word}".rstrip(), sft.ALONE)
+        answers = writer.replies(
+            requests, sft.QUESTION_TOKENS, f"{sft.CUE} {word}".rstrip(), sft.ALONE
+        )
         opened = word if writer.opens else ""
-        replies |= {s: None if t is None else f"{opened} {t.strip()}" for s, t in zip(group, answers, strict=True)}
+        replies |= {
+            s: None if t is None else f"{opened} {t.strip()}"
+            for s, t in zip(group, answers, strict=True)
+        }
     return [replies[spot] for spot in batch]
 
 
 def _problem(written: Written) -> str | None:
-    spot, question = written.spot, normalise(written.text)
+    spot = written.spot
+    question = normalise(written.text)
     if normalise(spot.answer) in question:
         return "holds its answer"
     if spot.is_number != bool(_ASKS_NUMBER.search(question)):
@@ -229,26 +271,34 @@ class _Checks:
     """Checks whether well-formed questions measure retrieval."""
 
     def __init__(self, texts: Sequence[str], reader: Chat) -> None:
-        self.index, self.reader = CorpusBM25(texts), reader
+        self.index = CorpusBM25(texts)
+        self.reader = reader
         self.texts = [normalise(text) for text in texts]
-        self.questions = {normalise(example.rpartition("Question: ")[2]) for example in EXAMPLES}  # not to be copied
+        # not to be copied
+        self.questions = {normalise(example.rpartition("Question: ")[2]) for example in EXAMPLES}
 
     def by_texts(self, written: Written) -> str | None:
-        """Reject a question that is repeated, or whose answer further passages hold; None if neither. A passage that
-        holds the whole sentence around the answer is the same one: a neighbour that overlaps, a copy."""
+        """Reject a question that is repeated, or whose answer further passages hold; None if
+        neither. A passage that holds the whole sentence around the answer is the same one: a
+        neighbour that overlaps, a copy.
+        """
         question = normalise(written.text)
         if question in self.questions:
             return "duplicate"
         self.questions.add(question)
-        answer, sentence = (normalise(text) for text in (written.spot.answer, written.spot.sentence))
+        answer, sentence = (
+            normalise(text) for text in (written.spot.answer, written.spot.sentence)
+        )
         [scores] = self.index.scores([written.text])
         near = (-scores).argsort(kind="stable")[:NEIGHBOURS]
         others = [self.texts[i] for i in near if sentence not in self.texts[i]]
         return "several_passages" if any(map(whole_words(answer).search, others)) else None
 
     def by_reader(self, written: Sequence[Written]) -> dict[Written, str]:
-        """Reject, with the reason, questions that the reader answers without documents, or not with the passage. One to
-        which it gives no reply is rejected: nothing says whether documents are needed."""
+        """Reject, with the reason, questions that the reader answers without documents, or not with
+        the passage. One to which it gives no reply is rejected: nothing says whether documents are
+        needed.
+        """
         alone = self._answers({one: query_text(one.text) for one in written})
         shown = {}
         for one in (one for one in written if alone[one] is False):
@@ -259,7 +309,9 @@ class _Checks:
         return {one: reason for one, reason in reasons.items() if one not in answered}
 
     def _answers(self, requests: Mapping[Written, str]) -> dict[Written, bool | None]:
-        """Whether the reader's reply to the request holds the question's answer; None: there is no reply."""
+        """Whether the reader's reply to the request holds the question's answer; None: there is no
+        reply.
+        """
         replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
         answers: dict[Written, bool | None] = {}
         for one, reply in zip(requests, replies, strict=True):
@@ -269,7 +321,9 @@ class _Checks:
 
 
 def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
-    """Draw spots of passages in random order, one of each, then further ones; none of near-duplicates."""
+    """Draw spots of passages in random order, one of each, then further ones; none of
+    near-duplicates.
+    """
     order = [passage for passage in passages if not passage.near_duplicate]
     random.Random(seed).shuffle(order)
     for number in range(ROUNDS):
@@ -280,17 +334,30 @@ def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
 
 
 def _spots(passage: Passage) -> list[Spot]:
-    """The names and numbers in a passage's sentences of prose; where there are none, long words. None that begins a
-    sentence with a capital, as any word does, and none whose words the title has: a question may name it."""
-    text, title = passage.text, set(normalise(passage.document).split())
+    """The names and numbers in a passage's sentences of prose; where there are none, long words.
+    None that begins a sentence with a capital, as any word does, and none whose words the title
+    has: a question may name it.
+    """
+    text = passage.text
+    title = set(normalise(passage.document).split())
     least, most = SENTENCE_WORDS
     parts = [(text[start:stop], stop) for start, stop in sentences.split(text)]
-    prose = [part for part in parts if sft.is_prose(part[0]) and least <= len(part[0].split()) <= most]
+    prose = [
+        part for part in parts if sft.is_prose(part[0]) and least <= len(part[0].split()) <= most
+    ]
     spots: list[Spot] = []
     for pattern in (_SPOT, _LONG_WORD):
         for sentence, stop in prose if not spots else ():
             begins = stop - len(sentence.lstrip())
-            matches = [m for m in pattern.finditer(text, begins, stop) if m.start() > begins or m[0][0].isdigit()]
+            matches = [
+                m
+                for m in pattern.finditer(text, begins, stop)
+                if m.start() > begins or m[0][0].isdigit()
+            ]
             spots += [Spot(passage, sentence.strip(), *match.span()) for match in matches]
     words = [(spot, normalise(spot.answer).split()) for spot in spots]
-    return [s for s, of in words if len(" ".join(of)) > 1 and not {*of} <= title and len(of) <= ANSWER_WORDS]
+    return [
+        s
+        for s, of in words
+        if len(" ".join(of)) > 1 and not {*of} <= title and len(of) <= ANSWER_WORDS
+    ]

@@ -1,6 +1,7 @@
 """HTML as text with the marks of Markdown for headings, lists and tables.
 
-Blocks are parted by blank lines, so that none runs into the next sentence; a table is one block, a row a line.
+Blocks are parted by blank lines, so that none runs into the next sentence; a table is one block, a
+row a line.
 """
 
 import re
@@ -10,7 +11,8 @@ from typing import Any
 Element = Any  # of lxml
 
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-LISTS, CELLS = ("ul", "ol", "menu"), ("td", "th")
+LISTS = ("ul", "ol", "menu")
+CELLS = ("td", "th")
 BLOCKS = frozenset((
     *HEADINGS, *LISTS, *CELLS, "li", "table", "thead", "tbody", "tfoot", "tr", "caption", "dl", "dt", "dd", "p", "pre",
     "blockquote", "div", "section", "article", "main", "body", "html", "form", "fieldset", "legend", "details",
@@ -28,7 +30,9 @@ def text_of(root: Element) -> str:
 def _blocks(element: Element) -> Iterator[str]:
     inline = element.text or ""
     for child in element:
-        has_blocks = child.tag not in HIDDEN and any(inner.tag in BLOCKS for inner in child.iterdescendants())
+        has_blocks = child.tag not in HIDDEN and any(
+            inner.tag in BLOCKS for inner in child.iterdescendants()
+        )
         if child.tag in BLOCKS or has_blocks:
             yield from _paragraphs(inline)
             yield from _block(child)
@@ -53,7 +57,9 @@ def _block(element: Element) -> Iterator[str]:
 
 
 def _items(element: Element) -> Iterator[str]:
-    """Yield the items of a list, each with its mark; what is below the first block of an item is indented."""
+    """Yield the items of a list, each with its mark; what is below the first block of an item is
+    indented.
+    """
     number = 1
     for child in element:
         if child.tag in LISTS:  # a list in a list, without an item around it
@@ -65,7 +71,9 @@ def _items(element: Element) -> Iterator[str]:
 
 
 def _rows(table: Element) -> Iterator[str]:
-    """Yield a table as one block of rows, and before it its caption; the cells of a layout table are blocks."""
+    """Yield a table as one block of rows, and before it its caption; the cells of a layout table
+    are blocks.
+    """
     for caption in table.findall("caption"):
         yield from _blocks(caption)
     own = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]

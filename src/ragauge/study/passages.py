@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from ragauge.assets.control_tokens import plain_reader
 from ragauge.errors import UserError
-from ragauge.evidence import sentences
 from ragauge.io.progress import bar
-from ragauge.prompts.control_tokens import plain_reader
-from ragauge.retrieval.near_duplicates import originals
+from ragauge.methods.evidence import sentences
+from ragauge.pipelines.database.near_duplicates import originals
 from ragauge.study.documents import SourceDocuments
 
 
@@ -19,30 +19,38 @@ class Passage:
     document: str  # title of its document
     text: str
     near_duplicate: bool = False  # of an earlier passage of the corpus
-    stands_for: tuple[str, ...] = ()  # titles of the documents whose near-duplicates of it were dropped
+    # titles of the documents whose near-duplicates of it were dropped
+    stands_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PassageCorpus:
-    """The passages that retrieval searches. Near-duplicates are marked as those of a chunk database are: 0.8 of their
-    word 13-grams are shared (MinHash)."""
+    """The passages that retrieval searches. Near-duplicates are marked as those of a chunk database
+    are: 0.8 of their word 13-grams are shared (MinHash).
+    """
 
     passages: tuple[Passage, ...]
     counts: Mapping[str, int]  # documents and passages, and how many of them repeat an earlier one
-    originals: Mapping[str, str]  # title or path of every document -> title of the one that it repeats, else its own
+    # title or path of every document -> title of the one that it repeats, else its own
+    originals: Mapping[str, str]
 
     def __str__(self) -> str:
-        counts, treated = self.counts, "left out of the search" if self.counts["dropped_passages"] else "marked"
+        counts = self.counts
+        treated = "left out of the search" if self.counts["dropped_passages"] else "marked"
         size = f"{counts['documents']:,} documents, {counts['passages']:,} passages"
-        documents, repeated = counts["near_duplicate_documents"], counts["near_duplicate_passages"]
+        documents = counts["near_duplicate_documents"]
+        repeated = counts["near_duplicate_passages"]
         text = f"{size}; {documents:,} duplicate documents, {repeated:,} duplicate passages"
         return f"{text} ({treated})" if documents or repeated else text
 
 
-def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> PassageCorpus:
-    """Cut the documents into passages of so many tokens, of which neighbours share `overlap`; mark near-duplicates.
-    With `drop`, near-duplicates of an earlier passage are left out of the search. Raises UserError: no document has a
-    sentence."""
+def build(
+    sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False
+) -> PassageCorpus:
+    """Cut the documents into passages of so many tokens, of which neighbours share `overlap`; mark
+    near-duplicates. With `drop`, near-duplicates of an earlier passage are left out of the search.
+    Raises UserError: no document has a sentence.
+    """
     documents = sources.documents
     every = [
         passage
@@ -68,14 +76,19 @@ def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *
         "near_duplicate_passages": sum(passage.near_duplicate for passage in marked),
         "dropped_passages": len(marked) - len(searched),
     }
-    titles = {document.title: documents[first].title for document, first in zip(documents, earliest, strict=True)}
+    titles = {
+        document.title: documents[first].title
+        for document, first in zip(documents, earliest, strict=True)
+    }
     names = {name: titles[title] for name, title in sources.names.items() if name not in titles}
     return PassageCorpus(tuple(searched), counts, titles | names)
 
 
 def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Iterator[Passage]:
-    """Cut passages of at most `tokens` tokens; each repeats the last sentences, up to `overlap` tokens, of the former.
-    A sentence longer than a passage, such as a table without full stops, is cut between its words."""
+    """Cut passages of at most `tokens` tokens; each repeats the last sentences, up to `overlap`
+    tokens, of the former. A sentence longer than a passage, such as a table without full stops, is
+    cut between its words.
+    """
     spans: list[tuple[int, int]] = []
     whole = sentences.split(text)
     for (start, stop), offsets in zip(whole, _offsets(text, whole, tokenizer), strict=True):
@@ -86,36 +99,50 @@ def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Ite
 
 
 def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Iterator[int]:
-    """Where a sentence is cut so that no piece has more tokens. Before a table's row, else before a word, if one begins
-    in a piece's second half. `offsets` (token, 2): first character of each token, and that after its last."""
+    """Where a sentence is cut so that no piece has more tokens. Before a table's row, else before a
+    word, if one begins in a piece's second half. `offsets` (token, 2): first character of each
+    token, and that after its last.
+    """
     first = 0
     while len(offsets) - first > tokens:
         ends = range(first + tokens, first + tokens // 2, -1)
-        words = [i for i in ends if any(map(str.isspace, sentence[offsets[i][0] - 1 : offsets[i][0] + 1]))]
+        words = [
+            i
+            for i in ends
+            if any(map(str.isspace, sentence[offsets[i][0] - 1 : offsets[i][0] + 1]))
+        ]
         rows = (i for i in words if "\n" in sentence[offsets[i][0] - 1 : offsets[i][0] + 1])
         first = next(rows, words[0] if words else ends[0])
         yield offsets[first][0]
 
 
-def _offsets(text: str, spans: Sequence[tuple[int, int]], tokenizer: Any) -> list[list[tuple[int, int]]]:
-    """First and last character of every token of each part of a text; the tokenizer accepts no empty list."""
+def _offsets(
+    text: str, spans: Sequence[tuple[int, int]], tokenizer: Any
+) -> list[list[tuple[int, int]]]:
+    """First and last character of every token of each part of a text; the tokenizer accepts no
+    empty list.
+    """
     options = {"add_special_tokens": False, "verbose": False, "return_offsets_mapping": True}
     reads = plain_reader(tokenizer, [text])
     return list(reads([text[a:b] for a, b in spans], **options)["offset_mapping"]) if spans else []
 
 
 def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Group sentences of these token counts into half-open runs of at most `tokens`, `overlap` of them shared."""
+    """Group sentences of these token counts into half-open runs of at most `tokens`, `overlap` of
+    them shared.
+    """
     first = 0
     while first < len(counts):
-        last, total = first + 1, counts[first]
+        last = first + 1
+        total = counts[first]
         while last < len(counts) and total + counts[last] <= tokens:
             total += counts[last]
             last += 1
         yield first, last
         if last == len(counts):
             return
-        following, shared = last, 0
+        following = last
+        shared = 0
         while following - 1 > first and shared + counts[following - 1] <= overlap:
             following -= 1
             shared += counts[following]

@@ -1,7 +1,9 @@
-"""The pages of a PDF as text: tables as rows, columns one after another, without running heads and page numbers.
+"""The pages of a PDF as text: tables as rows, columns one after another, without running heads and
+page numbers.
 
-pypdf reads a page in the order in which it was drawn, with good words, and also says where on the page they stand.
-Pages with a gap that runs down several lines, a gutter between columns or cells, are taken from the latter.
+pypdf reads a page in the order in which it was drawn, with good words, and also says where on the
+page they stand. Pages with a gap that runs down several lines, a gutter between columns or cells,
+are taken from the latter.
 """
 
 import re
@@ -12,13 +14,23 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 MOST_UNREADABLE = 0.1  # part of a page's characters that are no letters of any script
-LONG_WORD, MOST_LONG = 25, 0.1  # letters; part of a page's letters in longer words, above which blanks are missing
-FEW, MANY = 20, 400  # characters of a page that shows an image, or is among pages of so many, that are too few
-EDGE, LONGEST_RUNNING = 3, 120  # lines at the top, and at the bottom, that may be running ones; their characters
-REPEATED, COUNTED = 0.45, 3  # part of the pages that repeat a line; pages that repeat it with a number that counts them
+# letters; part of a page's letters in longer words, above which blanks are missing
+LONG_WORD = 25
+MOST_LONG = 0.1
+# characters of a page that shows an image, or is among pages of so many, that are too few
+FEW = 20
+MANY = 400
+# lines at the top, and at the bottom, that may be running ones; their characters
+EDGE = 3
+LONGEST_RUNNING = 120
+# part of the pages that repeat a line; pages that repeat it with a number that counts them
+REPEATED = 0.45
+COUNTED = 3
 ALIKE = 0.95  # part of the letters, and of the words, that both ways of reading must have in common
 COLUMN_LINES, COLUMN_WIDTH = 2, 20  # from which cells side by side are columns of prose; characters
-GAP, BLANK, NEW_BLOCK = 1.0, 0.15, 1.7  # font heights: between segments, between words, from a line to the next block
+GAP = 1.0
+BLANK = 0.15
+NEW_BLOCK = 1.7  # font heights: between segments, between words, from a line to the next block
 GUTTER = 3.0  # points, at least
 COLUMNS = "columns or cells that may be mixed up"
 PROBLEMS = ("no text", "almost no text", "garbled text", "words run together", COLUMNS)  # of a page
@@ -26,7 +38,9 @@ PROBLEMS = ("no text", "almost no text", "garbled text", "words run together", C
 _RUN = re.compile(r"\S+(?: {1,3}\S+)*")
 _MARK = re.compile(r"[•▪◦‣·●○■–*-]|\(?(?:\d{1,3}|[a-z])[.)]")  # of a list's item
 _HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-zß-ÿ])")
-_PAGE_NUMBER = re.compile(r"\W*(page|seite|página|p\.)\s*\d+(\s*(of|von|de|/)\s*\d+)?\W*", re.IGNORECASE)
+_PAGE_NUMBER = re.compile(
+    r"\W*(page|seite|página|p\.)\s*\d+(\s*(of|von|de|/)\s*\d+)?\W*", re.IGNORECASE
+)
 
 
 class Segment(NamedTuple):
@@ -43,14 +57,21 @@ Page = tuple[str, set[str]]  # its text, and which of `PROBLEMS` it has
 
 
 def read(pages: Sequence[Any]) -> list[Page]:
-    drawn, placed = [page.extract_text().split("\n") for page in pages], [_placed(page) for page in pages]
+    drawn = [page.extract_text().split("\n") for page in pages]
+    placed = [_placed(page) for page in pages]
     has_many = sum(len(line) for lines in drawn for line in lines) >= MANY * len(drawn)
     running = running_lines(drawn)
-    placed_running = running_lines([[" ".join(part.text for part in line) for line in lines or ()] for lines in placed])
+    placed_running = running_lines(
+        [[" ".join(part.text for part in line) for line in lines or ()] for lines in placed]
+    )
     made = []
     for i, page in enumerate(pages):
-        text = paragraphs("\n".join(line for place, line in enumerate(drawn[i]) if place not in running[i]))
-        lines = [line for place, line in enumerate(placed[i] or ()) if place not in placed_running[i]]
+        text = paragraphs(
+            "\n".join(line for place, line in enumerate(drawn[i]) if place not in running[i])
+        )
+        lines = [
+            line for place, line in enumerate(placed[i] or ()) if place not in placed_running[i]
+        ]
         least = FEW if has_many or _has_image(page) else 0
         made.append(_read(text, None if placed[i] is None else lines, least))
     return made
@@ -59,7 +80,9 @@ def read(pages: Sequence[Any]) -> list[Page]:
 def warnings(pages: Sequence[Page]) -> Iterator[str]:
     """Say how many pages are read badly, for each of `PROBLEMS`."""
     for problem in PROBLEMS:
-        if bad := [number for number, (_, problems) in enumerate(pages, start=1) if problem in problems]:
+        if bad := [
+            number for number, (_, problems) in enumerate(pages, start=1) if problem in problems
+        ]:
             yield f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}"
 
 
@@ -79,23 +102,30 @@ def _read(text: str, placed: list[Line] | None, least: int) -> Page:
 
 
 def paragraphs(text: str) -> str:
-    """Join the lines of a page to paragraphs, which blank lines part, and words that a line's end hyphenates."""
+    """Join the lines of a page to paragraphs, which blank lines part, and words that a line's end
+    hyphenates.
+    """
     parts = (_HYPHENATED.sub("", part) for part in re.split(r"\n[ \t]*\n", text))
     return "\n\n".join(" ".join(part.split()) for part in parts if part.strip())
 
 
 def _placed(page: Any) -> list[Line] | None:
-    """The lines of a page, from the top; None where pypdf, whose private parts these are, cannot place them."""
+    """The lines of a page, from the top; None where pypdf, whose private parts these are, cannot
+    place them.
+    """
     try:
         from pypdf._text_extraction import _layout_mode as layout
         from pypdf.generic import ContentStream
 
-        operations = iter(ContentStream(page["/Contents"].get_object(), page.pdf, "bytes").operations)
+        operations = iter(
+            ContentStream(page["/Contents"].get_object(), page.pdf, "bytes").operations
+        )
         groups = layout.text_show_operations(operations, page._layout_mode_fonts())
         by_height = layout.y_coordinate_groups(groups) if groups else {}
     except Exception:  # fonts and matrices fail in any way that the other way of reading gets past
         return [] if "/Contents" not in page else None
-    lines, above = list[Line](), None
+    lines = list[Line]()
+    above = None
     for y, line in by_height.items():
         height = max(group["font_height"] for group in line)
         lines += [[]] if above is not None and abs(above - y) > NEW_BLOCK * height else []
@@ -114,7 +144,11 @@ def _segments(groups: Sequence[Any], height: float) -> Line:
             gap = start - made[-1].stop if made else 0.0
             if made and (gap < GAP * height or _MARK.fullmatch(made[-1].text)):
                 first = made.pop()
-                made.append(Segment(first.start, stop, f"{first.text}{' ' * (gap > BLANK * height)}{run[0]}"))
+                made.append(
+                    Segment(
+                        first.start, stop, f"{first.text}{' ' * (gap > BLANK * height)}{run[0]}"
+                    )
+                )
             else:
                 made.append(Segment(start, stop, run[0]))
     return [segment._replace(text=" ".join(segment.text.split())) for segment in made]
@@ -122,7 +156,9 @@ def _segments(groups: Sequence[Any], height: float) -> Line:
 
 def lay_out(lines: Sequence[Line]) -> tuple[str, bool]:
     """Read placed lines: (the text, whether there is any gutter)."""
-    blocks, prose, first = list[str](), list[str](), 0
+    blocks = list[str]()
+    prose = list[str]()
+    first = 0
     while first < len(lines):
         gutters, last_row, last = _gutters(lines[first:])
         cells = [_cells(line, gutters) for line in lines[first : first + last]]
@@ -131,30 +167,41 @@ def lay_out(lines: Sequence[Line]) -> tuple[str, bool]:
             prose.append(" ".join(cells[0]))
             first += 1
             continue
-        blocks, prose = [*blocks, paragraphs("\n".join(prose))], []
+        blocks = [*blocks, paragraphs("\n".join(prose))]
+        prose = []
         has_blanks = filled.count(0) > 1  # from side to side, as between the rows of a table
         if not has_blanks and _are_columns(cells):
             blocks += [paragraphs("\n".join(column)) for column in zip(*cells, strict=True)]
             first += last
         else:  # and the lines below that only go on with its last cells
-            rows = next((n for n in range(last_row, last) if cells[n][0] or not any(cells[n])), last)
+            rows = next(
+                (n for n in range(last_row, last) if cells[n][0] or not any(cells[n])), last
+            )
             blocks.append(_table(cells[:rows], has_blanks))
             first += rows
     return "\n\n".join(filter(None, [*blocks, paragraphs("\n".join(prose))])), bool(blocks)
 
 
 def _gutters(lines: Sequence[Line]) -> tuple[list[Gap], int, int]:
-    """Follow the gaps of the first line down the page, as long as one stays open. Returns the gutters; how many lines
-    it is to the last with text on both sides of one, and to the last that crosses none."""
+    """Follow the gaps of the first line down the page, as long as one stays open. Returns the
+    gutters; how many lines it is to the last with text on both sides of one, and to the last that
+    crosses none.
+    """
     gutters = [(left.stop, right.start) for left, right in pairwise(lines[0])]
-    last_row, last = 1, 1
+    last_row = 1
+    last = 1
     for number, line in enumerate(lines[1:], start=2):
         left_open = [gap for gutter in gutters for gap in _left_open(gutter, line)]
         is_row = sum(map(bool, _cells(line, left_open))) > 1
-        if not left_open or (len(line) == 1 and len(left_open) < len(gutters)) or (len(line) > 1 and not is_row):
+        if (
+            not left_open
+            or (len(line) == 1 and len(left_open) < len(gutters))
+            or (len(line) > 1 and not is_row)
+        ):
             break
         gutters = left_open
-        last, last_row = number if line else last, number if is_row else last_row
+        last = number if line else last
+        last_row = number if is_row else last_row
     return gutters, last_row, last
 
 
@@ -177,9 +224,13 @@ def _cells(line: Line, gutters: Sequence[Gap]) -> list[str]:
 
 
 def _are_columns(cells: Sequence[Sequence[str]]) -> bool:
-    """Whether cells side by side are lines of prose: wide, and a third of them goes on in the middle of a sentence."""
+    """Whether cells side by side are lines of prose: wide, and a third of them goes on in the
+    middle of a sentence.
+    """
     columns = [list(filter(None, column)) for column in zip(*cells, strict=True)]
-    going_on = [sum(line[0].isalpha() and not line[0].isupper() for line in lines[1:]) for lines in columns]
+    going_on = [
+        sum(line[0].isalpha() and not line[0].isupper() for line in lines[1:]) for lines in columns
+    ]
     are_wide = all(sum(map(len, lines)) >= COLUMN_WIDTH * len(lines) for lines in columns)
     go_on = all(3 * count >= len(lines) - 1 for count, lines in zip(going_on, columns, strict=True))
     return sum(map(all, cells)) >= COLUMN_LINES and are_wide and go_on
@@ -187,12 +238,15 @@ def _are_columns(cells: Sequence[Sequence[str]]) -> bool:
 
 def _table(cells: Sequence[list[str]], has_blanks: bool) -> str:
     """Write rows; a line that only goes on with cells of the line before it is joined to that."""
-    rows, is_fresh = list[list[str]](), True
+    rows = list[list[str]]()
+    is_fresh = True
     for line in cells:
         filled = list(filter(None, line))
         goes_on = all(cell[0].islower() for cell in filled) or (len(filled) == 1 and not line[0])
         if rows and filled and goes_on and not is_fresh and (has_blanks or len(filled) < len(line)):
-            rows[-1] = [f"{above} {below}".strip() for above, below in zip(rows[-1], line, strict=True)]
+            rows[-1] = [
+                f"{above} {below}".strip() for above, below in zip(rows[-1], line, strict=True)
+            ]
         elif filled:
             rows.append(line)
         is_fresh = not filled
@@ -200,26 +254,39 @@ def _table(cells: Sequence[list[str]], has_blanks: bool) -> str:
 
 
 def running_lines(pages: Sequence[Sequence[str]]) -> list[set[int]]:
-    """The places of lines at the edges of pages that most pages repeat, or some but for a number that counts pages."""
+    """The places of lines at the edges of pages that most pages repeat, or some but for a number
+    that counts pages.
+    """
     made: list[set[int]] = [set() for _ in pages]
     for step in (1, -1):
-        edges = [[place for place, line in enumerate(lines) if line.strip()][::step][:EDGE] for lines in pages]
+        edges = [
+            [place for place, line in enumerate(lines) if line.strip()][::step][:EDGE]
+            for lines in pages
+        ]
         keys = [
             {place: {*_keys(lines[place], page)} for place in edge}
             for page, (lines, edge) in enumerate(zip(pages, edges, strict=True), start=1)
         ]
         counts = Counter(key for of_page in keys for key in set[str]().union(*of_page.values()))
-        least = {key: max(2, min(COUNTED, len(pages)) if "\0" in key else REPEATED * len(pages)) for key in counts}
+        least = {
+            key: max(2, min(COUNTED, len(pages)) if "\0" in key else REPEATED * len(pages))
+            for key in counts
+        }
         for lines, of_page, places in zip(pages, keys, made, strict=True):
             for place, own in of_page.items():
-                if not (any(counts[key] >= least[key] for key in own) or _PAGE_NUMBER.fullmatch(lines[place])):
+                if not (
+                    any(counts[key] >= least[key] for key in own)
+                    or _PAGE_NUMBER.fullmatch(lines[place])
+                ):
                     break
                 places.add(place)
     return made
 
 
 def _keys(line: str, page: int) -> Iterator[str]:
-    """What a running line has in common with others: all of it, or all but one number that counts pages."""
+    """What a running line has in common with others: all of it, or all but one number that counts
+    pages.
+    """
     text = " ".join(line.split())
     if len(text) <= LONGEST_RUNNING:
         yield text
@@ -235,15 +302,21 @@ def _are_alike(drawn: str, placed: str) -> bool:
 
 
 def _are_run_together(text: str) -> bool:
-    """Whether many letters are in words that are too long, as where a font has no blanks; not in unspaced scripts."""
+    """Whether many letters are in words that are too long, as where a font has no blanks; not in
+    unspaced scripts.
+    """
     lengths = [len(word) for word in re.findall(r"[^\W\d_]+", text) if word[0] < "\u0e00"]
     return sum(length for length in lengths if length > LONG_WORD) > MOST_LONG * sum(lengths)
 
 
 def _is_garbled(text: str) -> bool:
-    """Whether a page's font does not say which letters it shows: replacement, private and control characters."""
+    """Whether a page's font does not say which letters it shows: replacement, private and control
+    characters.
+    """
     text = text.replace("\n", "")
-    unreadable = sum(char == "\ufffd" or unicodedata.category(char) in ("Co", "Cn", "Cc") for char in text)
+    unreadable = sum(
+        char == "\ufffd" or unicodedata.category(char) in ("Co", "Cn", "Cc") for char in text
+    )
     return unreadable > MOST_UNREADABLE * len(text)
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from ragauge.errors import UserError, meant
 from ragauge.io.jsonl import field, read_jsonl, strings
-from ragauge.prompts.templates import ends_sentence
+from ragauge.methods.prompts.templates import ends_sentence
 
-TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".jsonl.gz", ".json", ".ndjson")
+TABLES = (".csv", ".tsv")
+LINES = (".jsonl", ".jsonl.gz", ".json", ".ndjson")
 COLUMNS = ("question", "answers", "gold")
 ANSWER_SEPARATOR = "|"  # in a cell of a CSV file
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}  # of cells
@@ -23,7 +24,9 @@ MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 
 @dataclass(frozen=True)
 class StudyQuestion:
-    """A question, its answer with aliases and the title of the document that holds it, both where known."""
+    """A question, its answer with aliases and the title of the document that holds it, both where
+    known.
+    """
 
     question: str
     answers: tuple[str, ...]
@@ -36,10 +39,14 @@ class StudyQuestion:
 
 
 def read_questions(path: Path) -> list[StudyQuestion]:
-    """Read a file of questions. Raises UserError: no such file, what may be misread, the same question twice, none."""
+    """Read a file of questions. Raises UserError: no such file, what may be misread, the same
+    question twice, none.
+    """
     name = path.name.lower()
     if path.suffix and not name.endswith((*TABLES, *LINES)):
-        raise UserError(f"{path}: questions are read from files that end with {', '.join((*TABLES, *LINES))}")
+        raise UserError(
+            f"{path}: questions are read from files that end with {', '.join((*TABLES, *LINES))}"
+        )
     questions: dict[str, StudyQuestion] = {}
     for place, row in _table(path) if name.endswith(TABLES) else _lines(path):
         gold = field(row, "gold", str, place) if row.get("gold") else None
@@ -56,20 +63,29 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
     answers = row.get("answers")
     if isinstance(answers, str):
         if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
-            raise UserError(f"{place}: answers {answers!r}: write {ANSWER_SEPARATOR!r} between answers, no list")
+            raise UserError(
+                f"{place}: answers {answers!r}: write {ANSWER_SEPARATOR!r} between answers, no list"
+            )
         answers = [answer.strip() for answer in answers.split(ANSWER_SEPARATOR) if answer.strip()]
     return strings({"answers": answers}, "answers", place) if answers else ()
 
 
 def _columns(names: Sequence[str], place: str) -> list[str]:
-    """Spell the names of columns as a study does: in any case, `answer` as `answers`. Raises UserError: a column is
-    there twice, or one is missing and another's name is like its name."""
+    """Spell the names of columns as a study does: in any case, `answer` as `answers`. Raises
+    UserError: a column is there twice, or one is missing and another's name is like its name.
+    """
     columns = [re.sub("^answer$", "answers", name.strip().casefold()) for name in names]
     for wanted in COLUMNS:
         if columns.count(wanted) > 1:
             raise UserError(f"{place}: the column {wanted!r} is there twice")
-        others = [name for name, column in zip(names, columns, strict=True) if column not in COLUMNS]
-        like = [name for name in others if wanted.rstrip("s") in name.casefold() or meant(name, [wanted])]
+        others = [
+            name for name, column in zip(names, columns, strict=True) if column not in COLUMNS
+        ]
+        like = [
+            name
+            for name in others
+            if wanted.rstrip("s") in name.casefold() or meant(name, [wanted])
+        ]
         if like and wanted not in columns:
             raise UserError(f"{place}: unknown column {like[0]!r}; did you mean {wanted!r}?")
     return columns
@@ -82,28 +98,40 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a table with their places, values without white space around; blank rows are skipped."""
+    """Yield the rows of a table with their places, values without white space around; blank rows
+    are skipped.
+    """
     lines = list(io.StringIO(_text(path), newline=""))
-    first = next((number for number, line in enumerate(lines, start=1) if line.strip(" ,;\t\r\n")), 0)
+    first = next(
+        (number for number, line in enumerate(lines, start=1) if line.strip(" ,;\t\r\n")), 0
+    )
     if not first:
         return
     separator, columns = _header(lines[first - 1], f"{path}:{first}")
-    reader, stop = csv.reader(lines[first:], delimiter=separator, skipinitialspace=True, strict=True), first
+    reader = csv.reader(lines[first:], delimiter=separator, skipinitialspace=True, strict=True)
+    stop = first
     try:
         for cells in reader:
-            place, row = f"{path}:{stop + 1}", "".join(lines[stop : (stop := first + reader.line_num)])
+            place = f"{path}:{stop + 1}"
+            row = "".join(lines[stop : (stop := first + reader.line_num)])
             if any(map(str.strip, cells)):
                 _check(cells, columns, separator, row, lines[first - 1], place)
                 yield place, dict(zip(columns, map(str.strip, cells), strict=False))
     except csv.Error as error:
-        raise UserError(f"{path}:{stop + 1}: {error}; a quote inside quotes is written twice") from None
+        raise UserError(
+            f"{path}:{stop + 1}: {error}; a quote inside quotes is written twice"
+        ) from None
 
 
 def _text(path: Path) -> str:
-    """Decode a table in UTF-8, or in UTF-16 with a byte order mark; other encodings are not guessed."""
+    """Decode a table in UTF-8, or in UTF-16 with a byte order mark; other encodings are not
+    guessed.
+    """
     try:
         content = path.read_bytes()
-        text = content.decode(next((MARKS[mark] for mark in MARKS if content.startswith(mark)), "utf-8"))
+        text = content.decode(
+            next((MARKS[mark] for mark in MARKS if content.startswith(mark)), "utf-8")
+        )
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -112,13 +140,17 @@ def _text(path: Path) -> str:
         remedy = f"save it as CSV UTF-8, or convert it, as in: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf-8.csv"
         raise UserError(f"{path}: neither UTF-8 nor UTF-16 with a byte order mark; {remedy}")
     if '\\"' in text:
-        raise UserError(f"{path}: a backslash before a quote; a quote inside quotes is written twice")
+        raise UserError(
+            f"{path}: a backslash before a quote; a quote inside quotes is written twice"
+        )
     return text
 
 
 def _header(line: str, place: str) -> tuple[str, list[str]]:
     """Return the separator by which a table's first line has a column `question`, and its columns."""
-    splits = {one: next(csv.reader([line], delimiter=one, skipinitialspace=True)) for one in SEPARATORS}
+    splits = {
+        one: next(csv.reader([line], delimiter=one, skipinitialspace=True)) for one in SEPARATORS
+    }
     folded = {one: [name.strip().casefold() for name in names] for one, names in splits.items()}
     separator = max(splits, key=lambda one: ("question" in folded[one], len(folded[one])))
     columns = _columns(splits[separator], place)
@@ -128,13 +160,18 @@ def _header(line: str, place: str) -> tuple[str, list[str]]:
     return separator, columns
 
 
-def _check(cells: Sequence[str], columns: Sequence[str], separator: str, row: str, header: str, place: str) -> None:
-    """Raise UserError if a row has more cells than columns, or its question may have been cut. It may where it has
-    neither quotes nor a mark at its end, and cells are missing, a question mark follows, or a blank stands after the
-    separator, where the header has none."""
+def _check(
+    cells: Sequence[str], columns: Sequence[str], separator: str, row: str, header: str, place: str
+) -> None:
+    """Raise UserError if a row has more cells than columns, or its question may have been cut. It
+    may where it has neither quotes nor a mark at its end, and cells are missing, a question mark
+    follows, or a blank stands after the separator, where the header has none.
+    """
     at = columns.index("question")
     question, following, *_ = [*cells[at : at + 2], "", ""]
-    is_spaced = separator != "\t" and f"{question}{separator} " in row and f"{separator} " not in header
+    is_spaced = (
+        separator != "\t" and f"{question}{separator} " in row and f"{separator} " not in header
+    )
     doubtful = is_spaced or len(cells) < len(columns) or following.rstrip().endswith(("?", "？"))
     is_whole = ends_sentence(question) or '"{}"'.format(question.replace('"', '""')) in row
     unnamed = [cell for cell, column in zip(cells[1:], columns[1:], strict=False) if not column]

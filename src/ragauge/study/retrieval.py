@@ -1,4 +1,6 @@
-"""Retrieval over the corpus of a study: BM25, dense, both fused by reciprocal ranks, reranking; gold passages."""
+"""Retrieval over the corpus of a study: BM25, dense, both fused by reciprocal ranks, reranking;
+gold passages.
+"""
 
 import hashlib
 import io
@@ -16,15 +18,17 @@ import numpy as np
 from ragauge.errors import UserError, meant
 from ragauge.io.files import write_file
 from ragauge.io.progress import bar
-from ragauge.metrics import comparable
-from ragauge.rankers.bm25 import CorpusBM25
+from ragauge.methods.rankers.bm25 import CorpusBM25
+from ragauge.metrics.base import comparable
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 
 DEPTH = 100  # ranks of a ranking that are fused and reported; more where questions need more
 FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the sum of 1 / (k + rank)
-RERANKED = 50  # first passages of a ranking that a cross-encoder reads; more where questions need more
-SHARD = 10_000  # passages whose embeddings are a file: what is encoded when a study is stopped stays encoded
+# first passages of a ranking that a cross-encoder reads; more where questions need more
+RERANKED = 50
+# passages whose embeddings are a file: what is encoded when a study is stopped stays encoded
+SHARD = 10_000
 SHOWN = 3  # questions that a warning names
 UNSPACED = "\u0e00"  # the first character of scripts whose words no blank parts, Thai before others
 BLOCK = 256  # passages encoded between two updates of the progress bar
@@ -47,11 +51,16 @@ class Retrieval:
 
 
 def rankings(
-    retrieval: Retrieval, questions: Sequence[StudyQuestion], passages: Sequence[Passage], count: int, folder: Path
+    retrieval: Retrieval,
+    questions: Sequence[StudyQuestion],
+    passages: Sequence[Passage],
+    count: int,
+    folder: Path,
 ) -> dict[str, Ranking]:
-    """Compute every ranking on the way to the chosen one, which is the last. Each question needs `count` passages.
-    Embeddings are written to `folder`, where another study of the same passages uses them again. Raises UserError: the
-    encoder or the cross-encoder cannot be had."""
+    """Compute every ranking on the way to the chosen one, which is the last. Each question needs
+    `count` passages. Embeddings are written to `folder`, where another study of the same passages
+    uses them again. Raises UserError: the encoder or the cross-encoder cannot be had.
+    """
     depth = min(max(count, DEPTH), len(passages))
     queries = [question.question for question in questions]
     texts = [f"{passage.document} {passage.text}" for passage in passages]
@@ -64,29 +73,42 @@ def rankings(
     if retrieval.kind == "fused":
         made["fused"] = fused([matched, made["dense"]], depth)
     if retrieval.reranker:
-        made["reranked"] = reranked(queries, texts, made[retrieval.kind], max(count, RERANKED), retrieval.reranker)
+        made["reranked"] = reranked(
+            queries, texts, made[retrieval.kind], max(count, RERANKED), retrieval.reranker
+        )
     return made
 
 
 def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
-    """Rank all passages by BM25; return the ranking, and its part that has a word of the question. Passages without one
-    stay in the order of the corpus, which says nothing: it is not fused, and a question that has no others is named."""
-    ranking, matched = Ranking(), Ranking()
+    """Rank all passages by BM25; return the ranking, and its part that has a word of the question.
+    Passages without one stay in the order of the corpus, which says nothing: it is not fused, and a
+    question that has no others is named.
+    """
+    ranking = Ranking()
+    matched = Ranking()
     for scores in CorpusBM25(texts).scores(queries):
         ranking.append(_best(scores, depth))
         matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
     if unmatched := [query for query, order in zip(queries, matched, strict=True) if not order]:
         text = "BM25: %d of %d questions share no word with any passage, so passages stay in their order: %s"
-        logger.warning(text, len(unmatched), len(queries), "; ".join(f"{query:.80}" for query in unmatched[:SHOWN]))
+        logger.warning(
+            text,
+            len(unmatched),
+            len(queries),
+            "; ".join(f"{query:.80}" for query in unmatched[:SHOWN]),
+        )
     return ranking, matched
 
 
-def dense(queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str, folder: Path) -> Ranking:
+def dense(
+    queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str, folder: Path
+) -> Ranking:
     """Rank all passages by the dot product of their embeddings with the question's."""
-    from ragauge.rankers.dense import load_encoder
+    from ragauge.methods.rankers.dense import load_encoder
 
     vectors = load_encoder(encoder).encode(queries, query=True)
-    scores, places = [], []
+    scores = []
+    places = []
     for start, shard in _embeddings(texts, encoder, folder):
         products = vectors @ shard.T
         best = np.argsort(-products, axis=1, kind="stable")[:, :depth]
@@ -96,16 +118,22 @@ def dense(queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str
     return list(np.take_along_axis(np.concatenate(places, axis=1), order, 1).tolist())
 
 
-def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[tuple[int, np.ndarray]]:
-    """The first passage of each shard and the shard's embeddings (passage, dim); those in the folder are not made."""
-    from ragauge import assets
-    from ragauge.rankers.dense import load_encoder
+def _embeddings(
+    texts: Sequence[str], encoder: str, folder: Path
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The first passage of each shard and the shard's embeddings (passage, dim); those in the
+    folder are not made.
+    """
+    from ragauge.assets import resolver
+    from ragauge.methods.rankers.dense import load_encoder
 
-    weights = assets.fingerprint(encoder)
+    weights = resolver.fingerprint(encoder)
     with bar("encoding passages", "passage", len(texts), delay=2) as progress:
         for start in range(0, len(texts), SHARD):
             shard = texts[start : start + SHARD]
-            digest = hashlib.sha256(json.dumps([encoder, weights, *shard]).encode()).hexdigest()[:16]
+            digest = hashlib.sha256(json.dumps([encoder, weights, *shard]).encode()).hexdigest()[
+                :16
+            ]
             path = folder / f"{digest}.npy"
             if not path.is_file():
                 parts = []
@@ -119,7 +147,9 @@ def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[tu
 
 
 def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
-    """Fuse rankings of the same questions by the sum of reciprocal ranks; ties go to the earlier passage."""
+    """Fuse rankings of the same questions by the sum of reciprocal ranks; ties go to the earlier
+    passage.
+    """
     made = []
     for orders in zip(*parts, strict=True):
         scores = defaultdict[int, float](float)
@@ -130,9 +160,11 @@ def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
     return made
 
 
-def reranked(queries: Sequence[str], texts: Sequence[str], ranking: Ranking, count: int, model: str) -> Ranking:
+def reranked(
+    queries: Sequence[str], texts: Sequence[str], ranking: Ranking, count: int, model: str
+) -> Ranking:
     """Have a cross-encoder reorder the first `count` passages of each ranking."""
-    from ragauge.rankers import cross_encoder
+    from ragauge.methods.rankers import cross_encoder
 
     made = []
     pairs = zip(queries, ranking, strict=True)
@@ -150,10 +182,12 @@ def _best(scores: np.ndarray, depth: int) -> list[int]:
 def gold_passages(
     questions: Iterable[StudyQuestion], passages: Sequence[Passage], originals: Mapping[str, str]
 ) -> Iterator[list[int]]:
-    """Find the passages that hold an answer of each question, in its gold document where that is known.
+    """Find the passages that hold an answer of each question, in its gold document where that is
+    known.
 
-    Where the gold document holds no answer word for word, all of its passages are gold. `originals` has the title of
-    every document -> of the one that it nearly repeats, or its own: if one is gold, all are.
+    Where the gold document holds no answer word for word, all of its passages are gold. `originals`
+    has the title of every document -> of the one that it nearly repeats, or its own: if one is
+    gold, all are.
 
     Raises UserError: a gold document is not in the corpus.
     """
@@ -170,18 +204,25 @@ def gold_passages(
             raise UserError(f"question {question.question!r}: {problem}{hint}")
         within = by_document[originals[question.gold]] if question.gold is not None else []
         answers = [whole_words(answer) for answer in map(comparable, question.answers) if answer]
-        places = within or range(len(texts))  # all, too, where every passage of the gold document was dropped
+        # all, too, where every passage of the gold document was dropped
+        places = within or range(len(texts))
         yield [i for i in places if any(answer.search(texts[i]) for answer in answers)] or within
 
 
 def whole_words(answer: str) -> re.Pattern[str]:
-    """Find an answer word for word: not 12 in 2012. Scripts beyond Thai have no blanks between words, or few."""
-    starts, ends = (r"\b" if char.isalnum() and char < UNSPACED else "" for char in (answer[0], answer[-1]))
+    """Find an answer word for word: not 12 in 2012. Scripts beyond Thai have no blanks between
+    words, or few.
+    """
+    starts, ends = (
+        r"\b" if char.isalnum() and char < UNSPACED else "" for char in (answer[0], answer[-1])
+    )
     return re.compile(starts + re.escape(answer) + ends)
 
 
 def _nearest(title: str, titles: Sequence[str]) -> str | None:
-    """Find the title that another one may mean: of the same file in another folder or format, or spelt alike."""
+    """Find the title that another one may mean: of the same file in another folder or format, or
+    spelt alike.
+    """
     stem = PureWindowsPath(title).stem.casefold()
     same = [one for one in titles if PureWindowsPath(one).stem.casefold() == stem]
     return meant(title, same or titles) or next(iter(same), None)
@@ -194,8 +235,10 @@ def report(
     gold: Sequence[Sequence[int]],
     count: int,
 ) -> dict[str, Any]:
-    """Report the ranks, from 1, of each question's gold passages in every ranking: the item `study_retrieval` reads it.
-    `gold`: (question, any) passages of the whole corpus that answer the question; a question gets `count` passages."""
+    """Report the ranks, from 1, of each question's gold passages in every ranking: the item
+    `study_retrieval` reads it. `gold`: (question, any) passages of the whole corpus that answer the
+    question; a question gets `count` passages.
+    """
     rows = []
     for i, (question, answering) in enumerate(zip(questions, gold, strict=True)):
         ranks = {
@@ -203,8 +246,14 @@ def report(
             for name, ranking in rankings.items()
         }
         known_by = "answer" if question.gold is None else "document"
-        rows.append({"id": question.key, "known_by": known_by, "gold": len(answering), "ranks": ranks})
+        rows.append(
+            {"id": question.key, "known_by": known_by, "gold": len(answering), "ranks": ranks}
+        )
     depth = max((len(ranking) for ranking in next(iter(rankings.values()))), default=0)
-    how: dict[str, Any] = {"chosen": retrieval.chosen, "encoder": retrieval.encoder, "reranker": retrieval.reranker}
+    how: dict[str, Any] = {
+        "chosen": retrieval.chosen,
+        "encoder": retrieval.encoder,
+        "reranker": retrieval.reranker,
+    }
     how |= {"fusion_k": FUSION, "top": count, "depth": depth}
     return {"retrieval": how, "questions": rows}

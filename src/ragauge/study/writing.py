@@ -20,7 +20,9 @@ METHODS: dict[str, dict[str, Any]] = {name: {} for name in PLAIN} | {
 }
 UNTIMED = ("closed_book",)  # it reads no documents, so that its time is of another kind
 LATENCY = {"trials": 5, "warmup": 1}
-CONFIG, DATA, RETRIEVAL = "config.yaml", "questions.jsonl", study.RETRIEVAL  # files of a study's folder
+CONFIG = "config.yaml"
+DATA = "questions.jsonl"
+RETRIEVAL = study.RETRIEVAL  # files of a study's folder
 NEW_TOKENS = 32  # of an answer
 
 
@@ -30,15 +32,26 @@ def records(
     nearest: Sequence[Sequence[int]],
     gold: Sequence[Sequence[int]],
 ) -> Iterator[dict[str, Any]]:
-    """Make the lines of the data set `study`. `nearest`: (question, any) passages that retrieval found, the best first;
-    `gold`: those that answer the question."""
+    """Make the lines of the data set `study`. `nearest`: (question, any) passages that retrieval
+    found, the best first; `gold`: those that answer the question.
+    """
     for question, places, answering in zip(questions, nearest, gold, strict=True):
         documents = [
-            {"title": p.document, "text": p.text, "is_gold": i in answering, "near_duplicate": p.near_duplicate}
+            {
+                "title": p.document,
+                "text": p.text,
+                "is_gold": i in answering,
+                "near_duplicate": p.near_duplicate,
+            }
             for i, p in ((i, passages[i]) for i in places)
         ]
         answers = list(map(clean, question.answers))
-        yield {"id": question.key, "question": clean(question.question), "answers": answers, "documents": documents}
+        yield {
+            "id": question.key,
+            "question": clean(question.question),
+            "answers": answers,
+            "documents": documents,
+        }
 
 
 def configuration(
@@ -52,19 +65,26 @@ def configuration(
     judge: str | None = None,
     target_first_token_s: float | None = None,
 ) -> dict[str, Any]:
-    """Configure the experiment: every method on the study's questions, timed, as an item and a page. `model` is its
-    entry of the configuration, with `source`, and `methods` those that its engine runs. With `retrieval` some question
-    has a gold passage. `judge` is a local model, or `endpoint`."""
+    """Configure the experiment: every method on the study's questions, timed, as an item and a
+    page. `model` is its entry of the configuration, with `source`, and `methods` those that its
+    engine runs. With `retrieval` some question has a gold passage. `judge` is a local model, or
+    `endpoint`.
+    """
     timed = [method for method in methods if method not in UNTIMED]
     is_served = str(model["source"]).startswith("openai:")
     apart = {"served": {**model.get("served", {}), "own_cache": True}} if is_served else {}
-    latency = {"latency": {"methods": timed, "dataset": DATASET, **LATENCY}}  # of a decoder here, not of a server
+    # of a decoder here, not of a server
+    latency = {"latency": {"methods": timed, "dataset": DATASET, **LATENCY}}
     target = {"target_first_token_s": target_first_token_s} if target_first_token_s else {}
     return {
         "run": name,
         "seed": seed,
-        "models": {label(re.split(r"[/:]", str(model["source"]).rstrip("/"))[-1]): {**model, **apart}},
-        "datasets": {DATASET: {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
+        "models": {
+            label(re.split(r"[/:]", str(model["source"]).rstrip("/"))[-1]): {**model, **apart}
+        },
+        "datasets": {
+            DATASET: {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}
+        },
         "methods": {method: dict(METHODS[method]) for method in methods},
         **({} if is_served else latency),
         **target,

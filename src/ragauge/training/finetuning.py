@@ -14,40 +14,50 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
-from ragauge import assets
-from ragauge.assets import store
+from ragauge.assets import gguf_weights, resolver, store
 from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.cost.machine import provenance
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
-from ragauge.evidence import sft
-from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import Encoded
 from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
+from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.request import REQUESTS
+from ragauge.methods.evidence.sft import Encoded
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import TrainingSettings
 from ragauge.training.trainer import TimedTrainer
 
 Batch = dict[str, Tensor]
-"""What a decoder of transformers takes, and the labels of the tokens that `logits_to_keep` names: (label,)."""
+"""What a decoder of transformers takes, and the labels of the tokens that `logits_to_keep` names:
+(label,).
+"""
 Curve = list[dict[str, Any]]
-"""By point: steps done, split ("train": the mean of the step's documents, before its update; "held_out"), loss in nats
-per token of the response, learning rate, and seconds of training until then, in all runs."""
+"""By point: steps done, split ("train": the mean of the step's documents, before its update;
+"held_out"), loss in nats per token of the response, learning rate, and seconds of training until
+then, in all runs.
+"""
 
 
 def train(
-    settings: TrainingSettings, folder: Path, checkpoints: Path, out: Path, threads: int | None = None
+    settings: TrainingSettings,
+    folder: Path,
+    checkpoints: Path,
+    out: Path,
+    threads: int | None = None,
 ) -> Path | None:
-    """Fine-tune the settings' decoder on the data in a folder that `data.build` wrote (docs/training.md).
+    """Fine-tune the settings' decoder on the data in a folder that `data.build` wrote
+    (docs/training.md).
 
-    Writes the decoder to the folder `out`, its loss curve, and last `<out>.json`, whose path the first of all processes
-    returns. A killed run resumes from its last checkpoint; `minutes` bounds the time of all runs together.
+    Writes the decoder to the folder `out`, its loss curve, and last `<out>.json`, whose path the
+    first of all processes returns. A killed run resumes from its last checkpoint; `minutes` bounds
+    the time of all runs together.
 
-    Raises UserError: data or model cannot be read, the engine cannot run here, no document is short enough, no training
-    made the folder at `out`, a damaged checkpoint, or another training that writes its checkpoints there.
+    Raises UserError: data or model cannot be read, the engine cannot run here, no document is short
+    enough, no training made the folder at `out`, a damaged checkpoint, or another training that
+    writes its checkpoints there.
     """
     disable_progress_bar()  # of loading and writing weights
     if threads is not None:
@@ -79,10 +89,13 @@ class Material:
     """The input of a training: the initial decoder, and the documents as token ids."""
 
     def __init__(self, settings: TrainingSettings, folder: Path) -> None:
-        self.settings, self.folder = settings, folder
-        if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
+        self.settings = settings
+        self.folder = folder
+        if missing := [
+            n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()
+        ]:
             raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
-        self.base = assets.float_checkpoint(assets.resolve(settings.model))
+        self.base = gguf_weights.float_checkpoint(resolver.resolve(settings.model))
         # positions continue beyond those that it was trained on
         self.shape = read_shape(self.base, settings.max_length)
         if settings.rope_scale and (self.shape.position != "rope" or self.shape.rope_divisors):
@@ -92,7 +105,7 @@ class Material:
         check_rows(self.tokenizer, self.shape.vocab, settings.model)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
-        catalogued = settings.template or assets.describe(settings.model)["template"]
+        catalogued = settings.template or resolver.describe(settings.model)["template"]
         self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
 
     @cached_property
@@ -100,53 +113,82 @@ class Material:
         """The documents that are trained on. Raises UserError if none is short enough."""
         longest = self.settings.max_length
         if not (examples := self._encoded(sft_data.TRAIN)):
-            raise UserError(f"{self.folder}: no document is shorter than max_length ({longest} tokens)")
+            raise UserError(
+                f"{self.folder}: no document is shorter than max_length ({longest} tokens)"
+            )
         return examples
 
     @cached_property
     def held_out(self) -> list[Encoded]:
         """The documents of the held-out loss."""
-        return self._encoded(sft_data.HELD_OUT) if (self.folder / sft_data.HELD_OUT).stat().st_size else []
+        return (
+            self._encoded(sft_data.HELD_OUT)
+            if (self.folder / sft_data.HELD_OUT).stat().st_size
+            else []
+        )
 
     def _encoded(self, name: str) -> list[Encoded]:
-        """Each document's requests in one pass, or one pass per request where positions cannot be given (ALiBi)."""
+        """Each document's requests in one pass, or one pass per request where positions cannot be
+        given (ALiBi).
+        """
         settings = self.settings
-        options = REQUESTS[settings.request], self.shape.eos[0], settings.max_length, settings.sentences
+        options = (
+            REQUESTS[settings.request],
+            self.shape.eos[0],
+            settings.max_length,
+            settings.sentences,
+        )
         documents = sft_data.read(self.folder / name)
-        encoded = [sft.encode(document, self.tokenizer, self.template, *options) for document in documents]
+        encoded = [
+            sft.encode(document, self.tokenizer, self.template, *options) for document in documents
+        ]
         shared = self.shape.position == "rope"
         return [one for e in encoded if e.requests for one in ([e] if shared else separate(e))]
 
     def model(self) -> Any:
-        """The initial decoder, in fp32; with `rope_scale` its positions are interpolated (arXiv 2306.15595)."""
+        """The initial decoder, in fp32; with `rope_scale` its positions are interpolated (arXiv
+        2306.15595).
+        """
         from transformers import AutoConfig, AutoModelForCausalLM
 
         local = {"local_files_only": True, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(self.base, **local)
         if scale := self.settings.rope_scale:
-            config.rope_parameters = {"rope_type": "linear", "factor": scale, "rope_theta": self.shape.rope_theta}
+            config.rope_parameters = {
+                "rope_type": "linear",
+                "factor": scale,
+                "rope_theta": self.shape.rope_theta,
+            }
         return AutoModelForCausalLM.from_pretrained(
             self.base, config=config, dtype=torch.float32, attn_implementation="sdpa", **local
         )
 
     @cached_property
     def digest(self) -> str:
-        """Of everything that the weights depend on except when training ends: settings, files and code."""
+        """Of everything that the weights depend on except when training ends: settings, files and
+        code.
+        """
         left_out = {"steps", "minutes", "checkpoint_steps", "evaluate_steps", "threads"}
         settings = self.settings.model_dump(exclude=left_out)
-        code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})  # nothing is timed
+        # nothing is timed
+        code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})
         return text_sha256(settings, self.hashes, code)
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        files = {name: file_sha256(self.folder / name) for name in (sft_data.TRAIN, sft_data.HELD_OUT)}
-        return {"model": assets.describe(self.settings.model)["sha256"], **files}
+        files = {
+            name: file_sha256(self.folder / name) for name in (sft_data.TRAIN, sft_data.HELD_OUT)
+        }
+        return {"model": resolver.describe(self.settings.model)["sha256"], **files}
 
 
 def pack(encoded: Encoded) -> Batch:
-    """A document followed by all its requests: each attends to the document, at whose end it begins, and to itself. The
-    loss is that of separate passes. A single request needs no mask: memory grows with the length alone."""
-    ids, positions = list(encoded.document), list(range(len(encoded.document)))
+    """A document followed by all its requests: each attends to the document, at whose end it
+    begins, and to itself. The loss is that of separate passes. A single request needs no mask:
+    memory grows with the length alone.
+    """
+    ids = list(encoded.document)
+    positions = list(range(len(encoded.document)))
     places: list[int] = []
     labels: list[int] = []
     owner = [0] * len(ids)
@@ -162,7 +204,8 @@ def pack(encoded: Encoded) -> Batch:
     if len(encoded.requests) > 1:
         owners = torch.tensor(owner)
         own = (owners[None, :] == 0) | (owners[None, :] == owners[:, None])
-        batch["attention_mask"] = own.tril()[None, None]  # (1, 1, query, key): an earlier token of these
+        # (1, 1, query, key): an earlier token of these
+        batch["attention_mask"] = own.tril()[None, None]
     return batch | {"logits_to_keep": torch.tensor(places), "labels": torch.tensor(labels)}
 
 
@@ -172,7 +215,9 @@ def separate(encoded: Encoded) -> list[Encoded]:
 
 
 def response_loss(decoder: Any, batch: Batch) -> Tensor:
-    """The mean cross-entropy of a batch's responses by a decoder of transformers, in nats per token."""
+    """The mean cross-entropy of a batch's responses by a decoder of transformers, in nats per
+    token.
+    """
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = decoder(**inputs, use_cache=False).logits[0]
     return F.cross_entropy(logits.float(), batch["labels"])
@@ -182,7 +227,8 @@ class FineTuning(TimedTrainer):
     """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed."""
 
     def __init__(self, settings: TrainingSettings, material: Material, folder: Path) -> None:
-        self.settings, self.material = settings, material
+        self.settings = settings
+        self.material = material
         self.documents = len(material.train)
         engine = deepspeed.arguments(settings) if settings.engine == "deepspeed" else {}
         super().__init__(
@@ -202,7 +248,9 @@ class FineTuning(TimedTrainer):
 
     def example(self, number: int) -> Batch:
         epoch, place = divmod(number, self.documents)
-        return pack(self.material.train[epoch_order(self.documents, self.settings.seed, epoch)[place]])
+        return pack(
+            self.material.train[epoch_order(self.documents, self.settings.seed, epoch)[place]]
+        )
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         settings = self.settings

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragauge.engines import LM
+from ragauge.engines.lm import LM
 from ragauge.errors import UserError
-from ragauge.generation import modes
-from ragauge.generation.sources import RandomNeighbours, RetrievalOptions
-from ragauge.generation.windows import CHUNK, Windows
 from ragauge.io.files import replace_atomically, text_sha256
-from ragauge.retrieval.database import Database
-from ragauge.retrieval.retriever import Searcher
+from ragauge.pipelines import modes
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.retrieval.retriever import Searcher
+from ragauge.pipelines.sources import RandomNeighbours, RetrievalOptions
+from ragauge.pipelines.windows import CHUNK, Windows
 from ragauge.training.settings import RetrofitSettings
 from ragauge.training.trainer import TimedTrainer
 
@@ -55,23 +55,32 @@ class RetrofitMaterial:
         if random:
             rng = np.random.default_rng([self.settings.seed, start])
             draw = RandomNeighbours(self.passages, rng, self.settings.k)
-            drawn = [[list(text) for text in draw.neighbours(window, ids, False)] for window in windows]
+            drawn = [
+                [list(text) for text in draw.neighbours(window, ids, False)] for window in windows
+            ]
             return {"ids": ids, "neighbours": drawn}
         own = frozenset(range(start - 1, start + chunks))  # they would contain the answer
         retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own)
-        results = self.searcher.search([retrieval.query(ids[self.windows.query(window)], 1) for window in windows])
+        results = self.searcher.search(
+            [retrieval.query(ids[self.windows.query(window)], 1) for window in windows]
+        )
         parts = (self.windows.part(window) for window in windows)
         return {"ids": ids, "neighbours": list(map(retrieval.texts, results, parts))}
 
     def starts(self, held_out: bool) -> list[int]:
         """The chunks that texts start with, in documents that are held out or in the others."""
-        documents = ((chunk, self.passages.passage(chunk, 0)[0]) for chunk in range(len(self.passages)))
+        documents = (
+            (chunk, self.passages.passage(chunk, 0)[0]) for chunk in range(len(self.passages))
+        )
         return [chunk for chunk, document in documents if (document % HELD_OUT == 0) == held_out]
 
     def drawn(self, step: int) -> Iterator[NeighbourExample]:
-        """Endless training texts in a random order that depends on the step, so that a resumed run sees new ones."""
+        """Endless training texts in a random order that depends on the step, so that a resumed run
+        sees new ones.
+        """
         starts = self.starts(held_out=False)
-        draw, misses = np.random.default_rng([self.settings.seed, step]), 0
+        draw = np.random.default_rng([self.settings.seed, step])
+        misses = 0
         while starts and misses <= MOST_MISSES:
             text = self.example(starts[int(draw.integers(len(starts)))])
             misses = 0 if text else misses + 1
@@ -80,27 +89,41 @@ class RetrofitMaterial:
         raise UserError(f"no document has {self.settings.chunks} chunks; use a larger database")
 
     def held_out(self, random: bool) -> list[NeighbourExample]:
-        """The texts of the curve, spread over the held-out documents. Raises UserError if there is none."""
+        """The texts of the curve, spread over the held-out documents. Raises UserError if there is
+        none.
+        """
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
         texts = (self.example(starts[i], random) for i in order)
         if not (examples := list(islice(filter(None, texts), self.settings.held_out))):
-            raise UserError(f"no held-out document has {self.settings.chunks} chunks; use a larger database")
+            raise UserError(
+                f"no held-out document has {self.settings.chunks} chunks; use a larger database"
+            )
         return examples
 
 
 class RetroFit(TimedTrainer):
     reports_every_step = False
 
-    def __init__(self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]) -> None:
-        """`out`: the folder of all files; `about`: metadata of the weights, all that they depend on besides the
-        settings, by which a training that was killed is known. Raises UserError as `RetrofitMaterial.held_out`."""
+    def __init__(
+        self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]
+    ) -> None:
+        """`out`: the folder of all files; `about`: metadata of the weights, all that they depend on
+        besides the settings, by which a training that was killed is known. Raises UserError as
+        `RetrofitMaterial.held_out`.
+        """
         self.settings = material.settings
-        self.lm, self.material, self.out, self.about = lm, material, out, about
+        self.lm = lm
+        self.material = material
+        self.out = out
+        self.about = about
         self.texts: Iterator[NeighbourExample] | None = None
-        fixed = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be extended
+        # a training may be extended
+        fixed = self.settings.model_dump(exclude={"minutes", "curve_every_s"})
         folder = out / "checkpoints" / text_sha256(fixed, about)[:16]
-        self.held_out = {name: material.held_out(random=name == "random") for name in ("retrieved", "random")}
+        self.held_out = {
+            name: material.held_out(random=name == "random") for name in ("retrieved", "random")
+        }
         super().__init__(
             modes.kind(self.settings.mode).untrained(lm, self.settings),
             folder,
@@ -112,15 +135,20 @@ class RetroFit(TimedTrainer):
         )
 
     def fit(self) -> Path:
-        """Train until the budget is spent, and write the curve and the weights; returns the file of weights."""
-        curve, loss = list[dict[str, float]](), {}
+        """Train until the budget is spent, and write the curve and the weights; returns the file of
+        weights.
+        """
+        curve = list[dict[str, float]]()
+        loss = {}
         for point in self.run():
             if "loss" in point:
                 loss = {"training": point["loss"]}  # of the step before
             else:
                 del point["learning_rate"], point["epoch"]
                 curve.append({**point, **loss})
-        replace_atomically(self.out / "curve.jsonl", "".join(json.dumps(point) + "\n" for point in curve).encode())
+        replace_atomically(
+            self.out / "curve.jsonl", "".join(json.dumps(point) + "\n" for point in curve).encode()
+        )
         path = self.out / "adapters.safetensors"
         self.model.save(path, **self.about)
         self.remove_others()
@@ -132,7 +160,10 @@ class RetroFit(TimedTrainer):
         return next(self.texts)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        groups = [{"params": params, "lr": self.settings.rate * share} for params, share in self.model.groups()]
+        groups = [
+            {"params": params, "lr": self.settings.rate * share}
+            for params, share in self.model.groups()
+        ]
         self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
         return self.optimizer
 
@@ -140,15 +171,23 @@ class RetroFit(TimedTrainer):
         """See `TimedTrainer.rate`: a linear warm-up in steps, then a cosine over the budget."""
         spent = min(1.0, self.seconds / (60 * self.settings.minutes))
         cosine = 0.5 * (1 + math.cos(math.pi * spent))
-        return min(1.0, (step + 1) / self.settings.warmup) * (LEAST_RATE + (1 - LEAST_RATE) * cosine)
+        return min(1.0, (step + 1) / self.settings.warmup) * (
+            LEAST_RATE + (1 - LEAST_RATE) * cosine
+        )
 
     def compute_loss(self, model: Any, inputs: NeighbourExample, *_: Any, **__: Any) -> Tensor:
-        """See `Trainer.compute_loss`: mean negative log-likelihood of the tokens after the first query, in nats."""
-        return model.nll(self.lm.decoder, inputs["ids"], inputs["neighbours"], self.material.windows).mean()
+        """See `Trainer.compute_loss`: mean negative log-likelihood of the tokens after the first
+        query, in nats.
+        """
+        return model.nll(
+            self.lm.decoder, inputs["ids"], inputs["neighbours"], self.material.windows
+        ).mean()
 
     def measure(self) -> dict[str, float]:
         return {
-            f"held_out_{name}": float(np.mean([float(self.compute_loss(self.model, text)) for text in texts]))
+            f"held_out_{name}": float(
+                np.mean([float(self.compute_loss(self.model, text)) for text in texts])
+            )
             for name, texts in self.held_out.items()
         }
 

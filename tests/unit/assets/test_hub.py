@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hub_server import BARE, COMMIT, MODEL, Hub, served_hub
-from ragauge import assets
+from ragauge.assets import resolver
 from ragauge.assets.catalog import Entry
 from ragauge.errors import UserError
 
@@ -18,33 +18,41 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def names(folder: Path) -> set[str]:
-    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"ragauge-asset.json"}
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {
+        "ragauge-asset.json"
+    }
 
 
 def test_safetensors_settings_and_tokenizer_are_fetched_once_and_no_code(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder = assets.resolve("hf:org/model")
+    folder = resolver.resolve("hf:org/model")
     assert names(folder) == {"config.json", "model.safetensors", "tokenizer.json"}
     assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
-    facts = assets.describe("hf:org/model")
+    facts = resolver.describe("hf:org/model")
     assert facts["revision"] == COMMIT
     assert facts["bytes"] == sum(len(MODEL[n]) for n in names(folder))
     hub.repositories.clear()
-    assert assets.resolve("hf:org/model") == folder
+    assert resolver.resolve("hf:org/model") == folder
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "another"))  # the hub's own cache has them
-    assert names(assets.resolve("hf:org/model")) == names(folder)
+    assert names(resolver.resolve("hf:org/model")) == names(folder)
 
 
 def test_bin_files_are_the_fallback(hub: Hub) -> None:
-    assert names(assets.resolve("hf:org/old")) == {"config.json", "pytorch_model.bin", "vocab.txt"}
+    assert names(resolver.resolve("hf:org/old")) == {
+        "config.json",
+        "pytorch_model.bin",
+        "vocab.txt",
+    }
 
 
-def test_a_tokenizer_may_come_from_another_repository(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_may_come_from_another_repository(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = Entry(kind="model", source="hf:org/bare", tokenizer="org/model", template="plain")
-    monkeypatch.setattr(assets, "entries", lambda: {"bare": entry})
-    folder = assets.resolve("bare")
+    monkeypatch.setattr(resolver, "entries", lambda: {"bare": entry})
+    folder = resolver.resolve("bare")
     assert names(folder) == {"config.json", "model.safetensors", "tokenizer.json"}
     assert (folder / "config.json").read_bytes() == BARE["config.json"]
     assert "org/model/model.safetensors" not in hub.sent
@@ -54,11 +62,13 @@ def test_a_wrong_hash_is_refused_and_the_file_removed(hub: Hub, tmp_path: Path) 
     hub.lies = True
     expected = r"wrong sha256 from the hub, for model\.safetensors: expected [0-9a-f]{64}, found [0-9a-f]{64}"
     with pytest.raises(UserError, match=expected):
-        assets.resolve("hf:org/model")
+        resolver.resolve("hf:org/model")
     assert not list((tmp_path / "cache").rglob("blobs/" + "[0-9a-f]" * 64))
 
 
-def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_hub_are_one_line_with_the_alternative(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.gated.add("org/bare")
     cases = {
         "hf:org/none": "no such repository, or a private one; a local copy is named path:/folder",
@@ -67,11 +77,13 @@ def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub, monkeypat
     }
     for source, expected in cases.items():
         with pytest.raises(UserError, match=rf"{source}: .*{expected}") as raised:
-            assets.resolve(source)
+            resolver.resolve(source)
         assert "\n" not in str(raised.value)
 
 
 def test_a_hub_out_of_reach_is_said_so(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match=r"hf:org/model: cannot be fetched from http://127.0.0.1:9: .*path:/folder"):
-        assets.resolve("hf:org/model")
+    with pytest.raises(
+        UserError, match=r"hf:org/model: cannot be fetched from http://127.0.0.1:9: .*path:/folder"
+    ):
+        resolver.resolve("hf:org/model")

@@ -1,4 +1,6 @@
-"""Pins: which sources give the same files to everybody, the keys that pin one, and lock files that pin all of them."""
+"""Pins: which sources give the same files to everybody, the keys that pin one, and lock files that
+pin all of them.
+"""
 
 import hashlib
 import json
@@ -11,14 +13,15 @@ from typing import Any
 import pytest
 
 from hub_server import COMMIT, MODEL, Hub, served_hub
-from ragauge import assets, datasets
-from ragauge.assets import pins
-from ragauge.cli import main
+from ragauge.assets import hub as hub_assets
+from ragauge.assets import pins, resolver
+from ragauge.cli._main import main
 from ragauge.config import checks, launch, loading, sources
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.datasets import nq_open
+from ragauge.datasets.base import loader
 from ragauge.errors import UserError
-from ragauge.retrieval import hub as corpora
+from ragauge.pipelines.database import hub as corpora
 from ragauge.testing import write_questions
 from served_site import Site, running
 
@@ -66,12 +69,16 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], N
     ],
 )
 def test_what_is_pinned(source: str, pinned: bool) -> None:
-    assert assets.is_pinned(source) is pinned
+    assert resolver.is_pinned(source) is pinned
 
 
 def written(path: Path, **sections: Any) -> Path:
     """A configuration of one model and one data set, with other sections in place of its own."""
-    data = {"models": {"smollm2-135m-instruct": {}}, "datasets": {"wiki_single": {}}, "methods": {"naive": {}}}
+    data = {
+        "models": {"smollm2-135m-instruct": {}},
+        "datasets": {"wiki_single": {}},
+        "methods": {"naive": {}},
+    }
     path.write_text(json.dumps({"run": "small", "items": [], **data, **sections}))
     return path
 
@@ -79,12 +86,17 @@ def written(path: Path, **sections: Any) -> Path:
 def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     databases = {"db": {"corpus": ["wikipedia", f"hf:org/texts@{COMMIT}"]}}
     models = {"smollm2-135m-instruct": {}, "bloomz-3b": {}}
-    path = written(tmp_path / "small.yaml", models=models, datasets={"nq_open": {}}, databases=databases)
+    path = written(
+        tmp_path / "small.yaml", models=models, datasets={"nq_open": {}}, databases=databases
+    )
     assert main(["validate", str(path), "--json"]) == 0
     captured = capsys.readouterr()
     expected = ["bloomz-3b", "data set nq_open", "corpus hf:wikimedia/wikipedia:20231101.en"]
     assert json.loads(captured.out.splitlines()[-1])["unpinned"] == expected
-    assert f"not pinned by a hash or a commit: {', '.join(expected)}; to pin them: ragauge fetch" in captured.err
+    assert (
+        f"not pinned by a hash or a commit: {', '.join(expected)}; to pin them: ragauge fetch"
+        in captured.err
+    )
 
 
 # --- keys of a configuration ---
@@ -94,8 +106,14 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("entry", "told"),
     [
         ({"source": "hf:a/b@a b"}, "models.m.source: hf:a/b@a b: after @ comes a revision"),
-        ({"source": "https://host/m#sha256=1"}, "models.m.source: https://host/m#sha256=1: after #sha256= come"),
-        ({"revision": "v1"}, "datasets.nq_open.revision: 'v1': its file comes from no repository of the hub"),
+        (
+            {"source": "https://host/m#sha256=1"},
+            "models.m.source: https://host/m#sha256=1: after #sha256= come",
+        ),
+        (
+            {"revision": "v1"},
+            "datasets.nq_open.revision: 'v1': its file comes from no repository of the hub",
+        ),
         ({"sha256": "12"}, "datasets.nq_open.sha256: '12' must be 64 digits of 0-9a-f"),
     ],
 )
@@ -106,20 +124,24 @@ def test_what_pins_nothing_is_refused(entry: dict[str, Any], told: str, tmp_path
 
 
 def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
-    assert assets.describe(f"hf:org/model@{COMMIT}")["fetched"] is False
-    folder = assets.resolve(f"hf:org/model@{COMMIT}")
+    assert resolver.describe(f"hf:org/model@{COMMIT}")["fetched"] is False
+    folder = resolver.resolve(f"hf:org/model@{COMMIT}")
     assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
-    assert assets.resolve("hf:org/model@main") != folder
+    assert resolver.resolve("hf:org/model@main") != folder
     with pytest.raises(UserError, match=r"hf:org/model: .*no such revision"):
-        assets.resolve(f"hf:org/model@{OTHER}")
-    found = assets.fetch_pin("hf:org/model")
-    assert assets.resolve(f"hf:org/model@{COMMIT}#sha256={found.sha256}").is_dir()
-    expected = f"hf:org/model: wrong sha256 of its files together: expected {HASH}, found {found.sha256}"
+        resolver.resolve(f"hf:org/model@{OTHER}")
+    found = resolver.fetch_pin("hf:org/model")
+    assert resolver.resolve(f"hf:org/model@{COMMIT}#sha256={found.sha256}").is_dir()
+    expected = (
+        f"hf:org/model: wrong sha256 of its files together: expected {HASH}, found {found.sha256}"
+    )
     with pytest.raises(UserError, match=expected):
-        assets.resolve(f"hf:org/model@{COMMIT}#sha256={HASH}")
+        resolver.resolve(f"hf:org/model@{COMMIT}#sha256={HASH}")
 
 
-def test_a_data_sets_file_is_held_to_its_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_sets_file_is_held_to_its_hash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     official = write_questions(tmp_path / "nq.jsonl")
     right = hashlib.sha256(official.read_bytes()).hexdigest()
     ask = ["--dataset", "nq_open", "--out", str(tmp_path / "out.jsonl")]
@@ -127,10 +149,15 @@ def test_a_data_sets_file_is_held_to_its_hash(tmp_path: Path, capsys: pytest.Cap
         entry = {"data": str(official), "sha256": sha256}
         path = written(tmp_path / "small.yaml", datasets={"nq_open": entry})
         assert main(["fetch", "--config", str(path), *ask]) == code
-    assert f"nq.jsonl: wrong sha256 from disk: expected {HASH}, found {right}" in capsys.readouterr().err
+    assert (
+        f"nq.jsonl: wrong sha256 from disk: expected {HASH}, found {right}"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import datasets as library
 
     asked: list[dict[str, Any]] = []
@@ -145,8 +172,10 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path: Path, m
 
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     monkeypatch.setattr(library, "load_dataset", load_dataset)
-    monkeypatch.setattr(assets.hub, "dataset_commit", lambda path, revision: {None: COMMIT, "v1": OTHER}[revision])
-    musique = datasets.make("musique")
+    monkeypatch.setattr(
+        hub_assets, "dataset_commit", lambda path, revision: {None: COMMIT, "v1": OTHER}[revision]
+    )
+    musique = loader.make("musique")
     plain = musique.official()
     assert musique.official(pins.Pin(revision="v1")) != plain
     locked = musique.fetched(pins.Pin(), lock=True)
@@ -170,19 +199,22 @@ def test_a_lock_gives_its_commit_though_the_hub_moved_on(
 ) -> None:
     path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
     lock = pins.read(tmp_path / "small.lock.json")
-    assert lock.assets == {"hf:org/model": assets.fetch_pin("hf:org/model")}
+    assert lock.assets == {"hf:org/model": resolver.fetch_pin("hf:org/model")}
     assert lock.assets["hf:org/model"].revision == COMMIT
     assert main(["validate", str(path)]) == 0
     captured = capsys.readouterr()
     assert f"{tmp_path / 'small.lock.json'}: 1 assets" in captured.out
     assert "not pinned" not in captured.err
-    assert main(["fetch", "--config", str(path)]) == 0  # of what was fetched before there was a lock
+    # of what was fetched before there was a lock
+    assert main(["fetch", "--config", str(path)]) == 0
     elsewhere()
     assert main(["fetch", "--config", str(path)]) == 0
     hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
     hub.commit = OTHER
     assert main(["fetch", "--config", str(path)]) == 0  # it is here
-    assert (assets.resolve("hf:org/model") / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
+    assert (resolver.resolve("hf:org/model") / "model.safetensors").read_bytes() == MODEL[
+        "model.safetensors"
+    ]
 
 
 def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
@@ -220,7 +252,8 @@ def test_a_file_that_changed_at_its_address_is_refused(
     assert main(["fetch", "--config", str(path)]) == 0
     assert len(site.asked) == 1
     elsewhere()
-    right, site.body = hashlib.sha256(site.body).hexdigest(), b"other"
+    right = hashlib.sha256(site.body).hexdigest()
+    site.body = b"other"
     assert main(["fetch", "--config", str(path)]) == 2
     printed = capsys.readouterr().err
     assert (
@@ -235,8 +268,18 @@ def test_a_data_sets_file_is_locked(
 ) -> None:
     site.body = write_questions(tmp_path / "nq.jsonl").read_bytes()
     monkeypatch.setattr(nq_open, "_SOURCE", site.url("nq.jsonl"))
-    path = locked(tmp_path / "small.yaml", models={"m": {"source": "openai:m"}}, datasets={"nq_open": {}})
-    ask = ["fetch", "--config", str(path), "--dataset", "nq_open", "--out", str(tmp_path / "out.jsonl")]
+    path = locked(
+        tmp_path / "small.yaml", models={"m": {"source": "openai:m"}}, datasets={"nq_open": {}}
+    )
+    ask = [
+        "fetch",
+        "--config",
+        str(path),
+        "--dataset",
+        "nq_open",
+        "--out",
+        str(tmp_path / "out.jsonl"),
+    ]
     assert main(ask) == 0
     elsewhere()
     site.body += b"\n"
@@ -244,18 +287,24 @@ def test_a_data_sets_file_is_locked(
 
 
 def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
-    lock = pins.Lock(assets={"hf:a/b": pins.Pin(revision=COMMIT)}, corpora={"hf:a/c": pins.Pin(revision=COMMIT)})
+    lock = pins.Lock(
+        assets={"hf:a/b": pins.Pin(revision=COMMIT)}, corpora={"hf:a/c": pins.Pin(revision=COMMIT)}
+    )
     path = tmp_path / "small.lock.json"
     pins.write(path, lock)
     pins.activate_lock(written(tmp_path / "small.yaml"))
     assert os.environ[pins.VARIABLE] == str(path)
-    with pytest.raises(UserError, match=f"hf:org/other: not in {path}; to lock it anew: ragauge fetch --config"):
-        assets.resolve("hf:org/other")
-    assert assets.is_pinned("minilm")  # which the catalog pins
+    with pytest.raises(
+        UserError, match=f"hf:org/other: not in {path}; to lock it anew: ragauge fetch --config"
+    ):
+        resolver.resolve("hf:org/other")
+    assert resolver.is_pinned("minilm")  # which the catalog pins
     assert corpora.revision("hf:a/c") == COMMIT
     with pytest.raises(UserError, match=f"revision {OTHER}, not {COMMIT} as in"):
         pins.required_pin("assets", "hf:a/b", pins.Pin(revision=OTHER))
-    assert pins.required_pin("assets", "hf:a/b", pins.Pin(revision="main")) == pins.Pin(revision=COMMIT)
+    assert pins.required_pin("assets", "hf:a/b", pins.Pin(revision="main")) == pins.Pin(
+        revision=COMMIT
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,7 +317,9 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
 )
 def test_a_lock_that_is_none_is_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "small.lock.json").write_text(text)
-    with pytest.raises(UserError, match=re.escape(f"{tmp_path / 'small.lock.json'}: {told}")) as raised:
+    with pytest.raises(
+        UserError, match=re.escape(f"{tmp_path / 'small.lock.json'}: {told}")
+    ) as raised:
         loading.load(written(tmp_path / "small.yaml"))
     assert "\n" not in str(raised.value)
 
@@ -278,7 +329,8 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path / "small.yaml", models={"bloomz-3b": {"dtype": "float32"}}, datasets={})
-    plan, settled = Plan(loading.load(path)), tmp_path / "results" / "small" / "config.yaml"
+    plan = Plan(loading.load(path))
+    settled = tmp_path / "results" / "small" / "config.yaml"
     pins.write(pins.lock_path(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
     launch.write_settings(plan.config, settled, [str(path)])
     assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))
@@ -289,7 +341,9 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
         if commit == COMMIT:
             sources.check_fetched(plan)
         else:
-            with pytest.raises(UserError, match=f"bloomz-3b.json: the lock has revision {COMMIT}, not {OTHER}"):
+            with pytest.raises(
+                UserError, match=f"bloomz-3b.json: the lock has revision {COMMIT}, not {OTHER}"
+            ):
                 sources.check_fetched(plan)
     pins.lock_path(path).unlink()
     launch.write_settings(plan.config, settled, [str(path)])

@@ -21,22 +21,30 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         write_word_pieces(tmp_path)
     path = tmp_path / "tokenizer_config.json"
     settings = json.loads(path.read_bytes()) | {"tokenizer_class": request.param}
-    path.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
+    path.write_text(
+        json.dumps({key: value for key, value in settings.items() if value is not None})
+    )
     return tmp_path
 
 
 def test_is_what_transformers_would_choose(folder: Path) -> None:
-    ours, theirs = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    ours = load_tokenizer(folder)
+    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     text = "Which river runs\n\n through 3.14 Viennas?  né"
     assert type(ours) is type(theirs)
     assert ours(text)["input_ids"] == theirs(text)["input_ids"]
     assert ours.special_tokens_map == theirs.special_tokens_map
     assert ours.chat_template == theirs.chat_template
-    assert (ours.model_max_length, ours.padding_side) == (theirs.model_max_length, theirs.padding_side)
+    assert (ours.model_max_length, ours.padding_side) == (
+        theirs.model_max_length,
+        theirs.padding_side,
+    )
 
 
 def test_a_missing_one_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=rf"^{tmp_path}: transformers finds no tokenizer that it can read \(.*\)$"):
+    with pytest.raises(
+        UserError, match=rf"^{tmp_path}: transformers finds no tokenizer that it can read \(.*\)$"
+    ):
         load_tokenizer(tmp_path)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from archives import tarred
-from ragauge import assets
-from ragauge.assets import url
+from ragauge.assets import resolver, url
 from ragauge.errors import UserError
 from ragauge.io import progress
 from served_site import BODY, SHA256, Site, running
@@ -25,7 +24,8 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     ("behaviour", "asked"),
     [
         ({"cut": [300_000, 200_000]}, [None, "bytes=300000-", "bytes=500000-"]),
-        ({"cut": [300_000], "ranges": False}, [None, "bytes=300000-"]),  # which it sends from the start
+        # which it sends from the start
+        ({"cut": [300_000], "ranges": False}, [None, "bytes=300000-"]),
         ({"cut": [300_000], "etag": ""}, [None, None]),  # without a validator nothing is resumed
         ({"failures": [503, 429, 500]}, [None] * 4),
         ({"length": False}, [None]),
@@ -36,7 +36,7 @@ def test_a_difficult_server_gives_the_file(
     behaviour: dict[str, Any], asked: list[str | None], site: Site, tmp_path: Path
 ) -> None:
     vars(site).update(behaviour)
-    assert assets.fetch(site.url(), home=tmp_path).read_bytes() == BODY
+    assert resolver.fetch(site.url(), home=tmp_path).read_bytes() == BODY
     assert site.asked == asked
 
 
@@ -44,13 +44,17 @@ def test_a_difficult_server_gives_the_file(
 def test_a_later_call_resumes_what_an_earlier_one_left_unless_the_file_changed(
     site: Site, tmp_path: Path, changed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.cut, path = [300_000], tmp_path / "file.bin"
+    site.cut = [300_000]
+    path = tmp_path / "file.bin"
     with monkeypatch.context() as patch:
         patch.setattr(url, "ATTEMPTS", 1)  # as if the process ended after the first
-        with pytest.raises(UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"):
+        with pytest.raises(
+            UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"
+        ):
             url.download(site.url(), path)
     if changed:
-        site.body, site.etag = BODY[::-1], '"two"'
+        site.body = BODY[::-1]
+        site.etag = '"two"'
     url.download(site.url(), path)
     assert path.read_bytes() == site.body
     assert site.asked[-1] == "bytes=300000-"
@@ -64,19 +68,27 @@ def test_a_range_beyond_the_end_starts_again(site: Site, tmp_path: Path) -> None
 
 def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Path) -> None:
     """One that has no such file is asked once."""
-    site.ranges, site.cut = False, [1000] * 20
-    with pytest.raises(UserError, match=r"file\.bin: download failed after 5 attempts: .*received 1000 bytes"):
-        assets.fetch(site.url(), home=tmp_path)
+    site.ranges = False
+    site.cut = [1000] * 20
+    with pytest.raises(
+        UserError, match=r"file\.bin: download failed after 5 attempts: .*received 1000 bytes"
+    ):
+        resolver.fetch(site.url(), home=tmp_path)
     assert len(site.asked) == url.ATTEMPTS
     site.failures = [404]
     with pytest.raises(UserError, match=r"other\.bin: HTTP 404 Not Found"):
-        assets.fetch(site.url("other.bin"), home=tmp_path)
+        resolver.fetch(site.url("other.bin"), home=tmp_path)
     assert len(site.asked) == url.ATTEMPTS + 1
 
 
-def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=rf"file\.bin: wrong sha256 .* expected {'0' * 64}, found {SHA256}; .*removed"):
-        assets.fetch(site.url(), sha256="0" * 64, home=tmp_path)
+def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(
+    site: Site, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        UserError,
+        match=rf"file\.bin: wrong sha256 .* expected {'0' * 64}, found {SHA256}; .*removed",
+    ):
+        resolver.fetch(site.url(), sha256="0" * 64, home=tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
 
 
@@ -86,32 +98,34 @@ def test_a_file_larger_than_the_disk_is_refused_first(
     usage = url.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(url.shutil, "disk_usage", lambda _: usage._replace(free=5000))
     with pytest.raises(UserError, match=r"1,024,000 bytes to come, 5,000 free"):
-        assets.fetch(site.url(), home=tmp_path)
+        resolver.fetch(site.url(), home=tmp_path)
 
 
 def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
     site.body = tarred("model/config.json", b"{}")
-    folder = assets.fetch(site.url("model.tar.gz"), home=tmp_path)
+    folder = resolver.fetch(site.url("model.tar.gz"), home=tmp_path)
     assert (folder / "model" / "config.json").read_text() == "{}"
     assert not list(tmp_path.rglob("*.tar.gz"))
 
 
-@pytest.mark.parametrize("address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"])
+@pytest.mark.parametrize(
+    "address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"]
+)
 def test_an_address_without_a_file_is_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not of the form https://host/path/file"):
-        assets.fetch(address, home=tmp_path)
+        resolver.fetch(address, home=tmp_path)
 
 
 def test_a_file_is_fetched_once_with_its_progress(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = assets.fetch(site.url(), sha256=SHA256, home=tmp_path)
+    path = resolver.fetch(site.url(), sha256=SHA256, home=tmp_path)
     assert (path.name, path.read_bytes()) == ("file.bin", BODY)
-    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
+    assert resolver.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
     assert site.asked == [None]
     shown = capsys.readouterr().err
     assert f"fetching {site.url()}" in shown
     assert "1.02M/1.02M" in shown
     monkeypatch.setattr(progress, "hidden", True)
-    assets.fetch(site.url("other.bin"), home=tmp_path)
+    resolver.fetch(site.url("other.bin"), home=tmp_path)
     assert capsys.readouterr().err == ""

@@ -37,9 +37,15 @@ def test_the_fit_of_small_builds_predicts_the_largest(path: Path, step: Any) -> 
     """What the capacity page rests on: jobs of one and two times the corpus against those of four times."""
     measured = read_builds(path)
     largest = max(job.corpus for job in measured.jobs)
-    fit = Builds(tuple(job for job in measured.jobs if job.corpus < largest), measured.index).fit(step)
+    fit = Builds(tuple(job for job in measured.jobs if job.corpus < largest), measured.index).fit(
+        step
+    )
     for shards in (largest, 1):
-        seen = [job for job in measured.jobs if (job.step, job.corpus, job.shards) == (step, largest, shards)]
+        seen = [
+            job
+            for job in measured.jobs
+            if (job.step, job.corpus, job.shards) == (step, largest, shards)
+        ]
         assert seen, (step, shards)
         predicted = sum(fit.seconds(job.load) for job in seen)
         assert predicted == pytest.approx(sum(job.seconds for job in seen), rel=0.15, abs=0.5)

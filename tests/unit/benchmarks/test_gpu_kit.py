@@ -19,7 +19,9 @@ RATES = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}, 
 COUNTS = {"preamble": 4, "documents": [30, 30], "query": 5, "task": 4}
 
 
-def kit(root: Path, *arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+def kit(
+    root: Path, *arguments: str, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
     """Its script, with nothing of this checkout on the path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command = [python, str(root / "benchmarks/gpu_kit.py"), *arguments]
@@ -41,10 +43,21 @@ def unpacked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "gpu-kit"
 
 
-def measured(unpacked: Path, out: Path, *options: str, python: str = sys.executable) -> tuple[int, dict[str, Any]]:
+def measured(
+    unpacked: Path, out: Path, *options: str, python: str = sys.executable
+) -> tuple[int, dict[str, Any]]:
     """(exit code, summary) of a run on the CPU."""
     few = str(unpacked.parent / "few.json")
-    sizes = ["--models", str(unpacked.parent / "model"), "--lengths", few, "--cfic-lengths", few, "--trials", "2"]
+    sizes = [
+        "--models",
+        str(unpacked.parent / "model"),
+        "--lengths",
+        few,
+        "--cfic-lengths",
+        few,
+        "--trials",
+        "2",
+    ]
     engine = ["--device", "cpu", "--dtype", "float32", "--allow-load"]
     done = kit(unpacked, "run", str(out), *sizes, *engine, *options, python=python)
     assert (out / "summary.json").is_file(), done.stdout + done.stderr
@@ -59,7 +72,13 @@ def measured(unpacked: Path, out: Path, *options: str, python: str = sys.executa
     ],
 )
 def test_what_is_timed_is_put_over_its_roofline(
-    unpacked: Path, tmp_path: Path, preloaded: Preloaded, part: str, step: str, variants: set[str], known: bool
+    unpacked: Path,
+    tmp_path: Path,
+    preloaded: Preloaded,
+    part: str,
+    step: str,
+    variants: set[str],
+    known: bool,
 ) -> None:
     (tmp_path / "rates.json").write_text(json.dumps(RATES))
     rates = ["--machine", str(tmp_path / "rates.json")] if known else []
@@ -78,7 +97,9 @@ def test_what_is_timed_is_put_over_its_roofline(
     assert timed["machine"]["bandwidth_bytes_per_s"] == used["bandwidth_bytes_per_s"]
 
 
-def test_a_step_that_lacks_something_or_takes_too_long_says_so(unpacked: Path, tmp_path: Path) -> None:
+def test_a_step_that_lacks_something_or_takes_too_long_says_so(
+    unpacked: Path, tmp_path: Path
+) -> None:
     code, summary = measured(unpacked, tmp_path, "--part", "retro")
     assert code == 0
     assert all("no --database" in step["reason"] for step in summary["steps"].values())

@@ -9,8 +9,7 @@ import pytest
 
 import lm_references as tiny
 import tiny_models
-from ragauge import cli
-from ragauge.cli import doctor
+from ragauge.cli import _main, doctor
 from ragauge.testing import write_checkpoint
 
 
@@ -25,13 +24,25 @@ def one(findings: Any, topic: str = "") -> doctor.Finding:
     return found  # type: ignore[no-any-return]
 
 
-def test_every_finding_is_one_line_and_json_has_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["doctor"]) == 0
+def test_every_finding_is_one_line_and_json_has_them_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _main.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert cli.main(["doctor", "--json"]) == 0
+    assert _main.main(["doctor", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     assert len(lines) == len(findings)
-    expected = {"python", "processor", "memory", "compiler", "torch", "gpu", "store", "speed", "[workflow]"}
+    expected = {
+        "python",
+        "processor",
+        "memory",
+        "compiler",
+        "torch",
+        "gpu",
+        "store",
+        "speed",
+        "[workflow]",
+    }
     assert expected <= {each["topic"] for each in findings}
     assert all(each["found"] for each in findings)
     assert not [line for line in lines if line.endswith("->")]
@@ -46,7 +57,9 @@ def test_every_finding_is_one_line_and_json_has_them_all(capsys: pytest.CaptureF
         ("fp asimd bf16", ""),
     ],
 )
-def test_instruction_sets(flags: str, todo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_sets(
+    flags: str, todo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor : 0\nflags : {flags}\n")
     assert doctor.cpu_flags(cpuinfo) == set(flags.split())
@@ -55,7 +68,9 @@ def test_instruction_sets(flags: str, todo: str, tmp_path: Path, monkeypatch: py
     assert bool(doctor.processor().todo) == bool(todo)
 
 
-def test_an_extra_that_is_missing_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_missing_is_named_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(doctor.util, "find_spec", lambda name: None if name == "faiss" else name)
     found = one(doctor.extras(), "[retrieval]")
     assert found.found == "without faiss"
@@ -76,7 +91,9 @@ def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.compiler() == doctor.Finding("compiler", str(tmp_path / "cc"))
 
 
-def test_a_store_that_cannot_be_written_or_is_almost_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_written_or_is_almost_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "file" / "home"))
     assert "cannot be written" in doctor.store().found
@@ -88,7 +105,9 @@ def test_a_store_that_cannot_be_written_or_is_almost_full(tmp_path: Path, monkey
     assert "ragauge cache prune" in doctor.store().todo
 
 
-def test_speed_is_told_where_it_is_known_and_measured_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_is_told_where_it_is_known_and_measured_on_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from ragauge.engines import tuning
 
     assert one(doctor.speed(False)).found == "not measured yet"
@@ -117,7 +136,7 @@ def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path
 
 
 def model_facts(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
-    assert cli.main(["doctor", "--model", str(folder), "--json"]) == 0
+    assert _main.main(["doctor", "--model", str(folder), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     return {each["topic"]: (each["found"], each["todo"]) for each in findings}
 
@@ -125,9 +144,9 @@ def model_facts(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, t
 def test_what_is_read_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
     scaled = longrope | {"original_max_position_embeddings": 256}
-    tiny.build("llama_gqa_tied", vocab_size=260, rope_parameters=scaled | {"rope_theta": 500.0}).save_pretrained(
-        tmp_path
-    )
+    tiny.build(
+        "llama_gqa_tied", vocab_size=260, rope_parameters=scaled | {"rope_theta": 500.0}
+    ).save_pretrained(tmp_path)
     tiny_models.byte_tokenizer().save_pretrained(tmp_path)
     facts = model_facts(tmp_path, capsys)
     assert facts.pop("model") == (str(tmp_path), "")
@@ -157,7 +176,10 @@ def test_what_is_refused_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
-        ("{{ messages[0]['content'] }}<|end|><think>\n", ("chat, a response begins in its thoughts", "")),
+        (
+            "{{ messages[0]['content'] }}<|end|><think>\n",
+            ("chat, a response begins in its thoughts", ""),
+        ),
         (
             "{{ messages[0]['content'] }}{{ strftime_now('%d') }}",
             ("chat, with the date 2024-07-26 (template_date)", ""),

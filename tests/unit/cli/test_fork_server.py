@@ -1,4 +1,6 @@
-"""The command `ragauge` of a run's jobs: it does what Python does that starts by itself, and ends as it does."""
+"""The command `ragauge` of a run's jobs: it does what Python does that starts by itself, and ends
+as it does.
+"""
 
 import os
 import subprocess
@@ -13,7 +15,9 @@ import pytest
 
 from ragauge.testing import write_checkpoint, write_questions
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs sockets with names of their own")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="needs sockets with names of their own"
+)
 PATIENCE_S = 120
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 # The process, in which one verb has a defect, which tells its forks from other processes.
@@ -50,7 +54,12 @@ class ForkServer:
         return self.process.wait(PATIENCE_S)
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        given = {"capture_output": True, "text": True, "env": ENVIRONMENT, "timeout": PATIENCE_S} | options
+        given = {
+            "capture_output": True,
+            "text": True,
+            "env": ENVIRONMENT,
+            "timeout": PATIENCE_S,
+        } | options
         return subprocess.run([self.command, *arguments], check=False, **given)
 
 
@@ -68,11 +77,21 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list", "methods"], ["run", "--method", "naiv", "--dataset", "nq_open", "--model", "m", "--out", "x.jsonl"]],
+    [
+        ["list", "methods"],
+        ["run", "--method", "naiv", "--dataset", "nq_open", "--model", "m", "--out", "x.jsonl"],
+    ],
 )
-def test_output_and_exit_code_are_those_of_the_command_itself(forks: ForkServer, arguments: list[str]) -> None:
-    there, here = forks.run(*arguments), plain(*arguments)
-    assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
+def test_output_and_exit_code_are_those_of_the_command_itself(
+    forks: ForkServer, arguments: list[str]
+) -> None:
+    there = forks.run(*arguments)
+    here = plain(*arguments)
+    assert (there.returncode, there.stdout, there.stderr) == (
+        here.returncode,
+        here.stdout,
+        here.stderr,
+    )
 
 
 def test_a_command_has_its_own_folder_and_environment(forks: ForkServer, tmp_path: Path) -> None:
@@ -99,7 +118,8 @@ def test_a_job_of_several_threads_is_no_fork(forks: ForkServer) -> None:
 
 def answering(forks: ForkServer, folder: Path) -> tuple[psutil.Popen, psutil.Process, Path]:
     """A command that answers many questions, its fork, and the records so far."""
-    model, data = write_checkpoint(folder / "model"), write_questions(folder / "nq.jsonl", 300)
+    model = write_checkpoint(folder / "model")
+    data = write_questions(folder / "nq.jsonl", 300)
     source = ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
     arguments = ["run", "--method", "naive", *source, "--out", str(folder / "x.jsonl")]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -110,7 +130,9 @@ def answering(forks: ForkServer, folder: Path) -> tuple[psutil.Popen, psutil.Pro
     return command, fork, partial
 
 
-def test_a_fork_and_its_command_end_together_and_the_others_go_on(forks: ForkServer, tmp_path: Path) -> None:
+def test_a_fork_and_its_command_end_together_and_the_others_go_on(
+    forks: ForkServer, tmp_path: Path
+) -> None:
     command, fork, partial = answering(forks, tmp_path)
     command.kill()
     command.wait()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli
-from ragauge.cli import _process
+from ragauge.cli import _main, _process
 
-SPIN, PASSIVE = {"GOMP_SPINCOUNT": "3000"}, {"OMP_WAIT_POLICY": "PASSIVE"}
+SPIN = {"GOMP_SPINCOUNT": "3000"}
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,11 @@ SPIN, PASSIVE = {"GOMP_SPINCOUNT": "3000"}, {"OMP_WAIT_POLICY": "PASSIVE"}
     ],
 )
 def test_threads_spin_where_no_other_process_is_busy(
-    stated: dict[str, str], busy: bool, loaded: bool, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    stated: dict[str, str],
+    busy: bool,
+    loaded: bool,
+    chosen: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_process, "others_busy", lambda: busy)
     monkeypatch.setattr(sys, "modules", {"torch": None} if loaded else {})
@@ -39,7 +43,8 @@ def test_threads_spin_where_no_other_process_is_busy(
 
 
 def test_a_busy_process_is_seen() -> None:
-    orphan = "(while :; do :; done) > /dev/null 2>&1 & echo $!"  # the work of a child would be this process's own
+    # the work of a child would be this process's own
+    orphan = "(while :; do :; done) > /dev/null 2>&1 & echo $!"
     busy = int(subprocess.check_output(["sh", "-c", orphan]))
     try:
         assert any(_process.others_busy() for _ in range(20))
@@ -58,7 +63,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such choice")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="other C libraries have no such choice"
+)
 def test_freed_memory_is_not_mapped_anew() -> None:
     faults = [
         int(subprocess.check_output([sys.executable, "-c", FAULTS.format(before=before)]))
@@ -67,9 +74,19 @@ def test_freed_memory_is_not_mapped_anew() -> None:
     assert faults[1] * 10 < faults[0]
 
 
-def test_a_training_alone_returns_freed_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_training_alone_returns_freed_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     retained = list[str]()
-    for step, options in {"data": [], "train": ["--data", str(tmp_path), "--checkpoints", str(tmp_path)]}.items():
-        monkeypatch.setattr(cli, "retain_freed_memory", partial(retained.append, step))
-        assert cli.main(["sft", step, *options, "--set", "model=none", "--out", str(tmp_path / step)]) == 2
+    for step, options in {
+        "data": [],
+        "train": ["--data", str(tmp_path), "--checkpoints", str(tmp_path)],
+    }.items():
+        monkeypatch.setattr(_main, "retain_freed_memory", partial(retained.append, step))
+        assert (
+            _main.main(
+                ["sft", step, *options, "--set", "model=none", "--out", str(tmp_path / step)]
+            )
+            == 2
+        )
     assert retained == ["data"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 import service_parts as parts
-from ragauge.cli import main
-from ragauge.retrieval.retriever import Query
+from ragauge.cli._main import main
+from ragauge.pipelines.retrieval.retriever import Query
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,12 @@ def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    output = output_of(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
+def test_json_holds_the_answer_of_the_searcher(
+    addresses: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = output_of(
+        capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json"
+    )
     result = json.loads(output.splitlines()[-1])
     [expected] = parts.Toy().search([Query(text="a", k=3, nprobe=9)])
     assert [one["id"] for one in result["neighbours"]] == expected.ids.tolist()
@@ -40,20 +44,29 @@ def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pyt
     assert result["seconds"]["search"] == 0.001
 
 
-def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_readable_text_has_a_paragraph_a_neighbour(
+    addresses: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = output_of(capsys, "--server", addresses[0], "--text", "a").splitlines()
     [found] = parts.Toy().search([Query(text="a")])
-    document, distance = found.documents[0], found.distances[0]
+    document = found.documents[0]
+    distance = found.distances[0]
     assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
     assert lines[1] == "   " + parts.spelled([found.tokens[0, : found.lengths[0]].tolist()])[0]
     assert lines[-1].startswith("2 found; nprobe 4; ")
 
 
-def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partial_answer_says_what_is_missing(
+    addresses: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
-    assert "partial answer: without the parts of 127.0.0.1:9" in output_of(capsys, *servers, "--text", "a", "--partial")
+    assert "partial answer: without the parts of 127.0.0.1:9" in output_of(
+        capsys, *servers, "--text", "a", "--partial"
+    )
     assert main(["query", *servers, "--text", "a"]) == 2
-    assert capsys.readouterr().err.startswith("ragauge: error: retrieval server 127.0.0.1:9, search of 1 query: ")
+    assert capsys.readouterr().err.startswith(
+        "ragauge: error: retrieval server 127.0.0.1:9, search of 1 query: "
+    )
 
 
 @pytest.mark.parametrize(

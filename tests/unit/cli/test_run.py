@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.io import records
 from ragauge.measure import runner
 from ragauge.testing import write_questions
@@ -15,19 +15,41 @@ from ragauge.testing import write_questions
 @pytest.fixture
 def arguments(model: Path, tmp_path: Path) -> list[str]:
     """A run of four questions, the second and the third of which are longer than the context."""
-    lines = [json.loads(line) for line in write_questions(tmp_path / "all.jsonl", 4).read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in write_questions(tmp_path / "all.jsonl", 4).read_text().splitlines()
+    ]
     for number in (1, 2):
         lines[number]["ctxs"][2]["text"] = "long " * 300
     questions = tmp_path / "long.jsonl"
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    what = ["--method", "naive", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)]
-    return ["run", *what, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
+    what = [
+        "--method",
+        "naive",
+        "--dataset",
+        "nq_open",
+        "--data",
+        str(questions),
+        "--model",
+        str(model),
+    ]
+    return [
+        "run",
+        *what,
+        "--threads",
+        "1",
+        "--max-new-tokens",
+        "2",
+        "--out",
+        str(tmp_path / "x.jsonl"),
+    ]
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of the questions that are asked from now on."""
-    keys, ask = list[str](), runner.ask
+    keys = list[str]()
+    ask = runner.ask
 
     def noted(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
         keys.append(example.key)
@@ -55,7 +77,9 @@ def test_failed_questions_are_reported_with_reasons_and_exit_code_3(
     assert captured.err == ""
 
 
-def test_retrying_asks_what_failed_and_nothing_else(arguments: list[str], tmp_path: Path, asked: list[str]) -> None:
+def test_retrying_asks_what_failed_and_nothing_else(
+    arguments: list[str], tmp_path: Path, asked: list[str]
+) -> None:
     out = tmp_path / "x.jsonl"
     assert main(arguments) == 3
     lines = out.read_text().splitlines()
@@ -85,7 +109,9 @@ def test_a_killed_retry_has_lost_no_record(
     assert (tmp_path / "x.jsonl").read_bytes() == before
 
 
-def test_there_is_nothing_to_retry_without_records(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_is_nothing_to_retry_without_records(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*arguments, "--retry-failed"]) == 2
     printed = capsys.readouterr().err
     assert printed == f"ragauge: error: --retry-failed: {arguments[-1]}: no such file of records\n"

@@ -1,4 +1,6 @@
-"""`ragauge serve` of a real index: its answers are the retriever's, its parts' are those of the whole, and mistakes."""
+"""`ragauge serve` of a real index: its answers are the retriever's, its parts' are those of the
+whole, and mistakes.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -11,28 +13,35 @@ import pytest
 import service_parts as parts
 import tiny_database
 import tiny_models
-from ragauge.cli import main
-from ragauge.retrieval import chunking, embed
-from ragauge.retrieval.indexes.ivf_pq import IvfPq
-from ragauge.retrieval.retriever import CancelledSearchError, Query, Retriever
-from ragauge.retrieval.service import process
-from ragauge.retrieval.service.client import Client, RetrievalError
-from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import ServerSettings
+from ragauge.cli._main import main
+from ragauge.pipelines.database import chunking, embed
+from ragauge.pipelines.indexes.ivf_pq import IvfPq
+from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Query, Retriever
+from ragauge.pipelines.service import process
+from ragauge.pipelines.service.client import Client, RetrievalError
+from ragauge.pipelines.service.fanout import Fanout
+from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
 
-SHARDS, NLIST = 2, 4
+SHARDS = 2
+NLIST = 4
 RECIPE = IvfPq(nlist=NLIST, pq_bytes=4, nprobe=2)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of some hundred chunks in two shards, with an index of it and that index in two parts."""
+    """A database of some hundred chunks in two shards, with an index of it and that index in two
+    parts.
+    """
     home = tmp_path_factory.mktemp("retrieval")
-    corpus, tokenizer = tiny_database.write_corpus(home / "corpus.jsonl", 30), write_checkpoint(home / "model")
-    made, encoder = home / "database", embed.EncoderChoice(str(tiny_models.encoder(home / "encoder")), "torch", 1)
-    tiny_database.build_chunks(made, tiny_database.recipe(corpus, tokenizer, SHARDS, chunking.Split("none")))
+    corpus = tiny_database.write_corpus(home / "corpus.jsonl", 30)
+    tokenizer = write_checkpoint(home / "model")
+    made = home / "database"
+    encoder = embed.EncoderChoice(str(tiny_models.encoder(home / "encoder")), "torch", 1)
+    tiny_database.build_chunks(
+        made, tiny_database.recipe(corpus, tokenizer, SHARDS, chunking.Split("none"))
+    )
     for shard in range(SHARDS):
         embed.build_embeddings(made, shard, encoder)
     tiny_database.build_index(made, "ivf", RECIPE, parts=SHARDS)
@@ -66,9 +75,14 @@ def address(running: process.Running) -> str:
 def queries(retriever: Retriever) -> list[Query]:
     chunks = retriever.database.tokens(np.arange(0, 60, 7)).tolist()
     made = [
-        Query(tokens=tokens, k=1 + i % 4, nprobe=1 + i % NLIST, continuation=i % 3) for i, tokens in enumerate(chunks)
+        Query(tokens=tokens, k=1 + i % 4, nprobe=1 + i % NLIST, continuation=i % 3)
+        for i, tokens in enumerate(chunks)
     ]
-    return [*made, Query(text="an old bridge over the river", k=3), Query(text="music", k=200, nprobe=1)]
+    return [
+        *made,
+        Query(text="an old bridge over the river", k=3),
+        Query(text="music", k=200, nprobe=1),
+    ]
 
 
 def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: Retriever) -> None:
@@ -94,12 +108,17 @@ def test_sighup_opens_the_index_again(running: process.Running, retriever: Retri
     with Client(running.address) as client:
         running.process.send_signal(signal.SIGHUP)
         for _ in range(5):
-            parts.assert_same(client.search([Query(text="music", k=3)]), retriever.search([Query(text="music", k=3)]))
+            parts.assert_same(
+                client.search([Query(text="music", k=3)]),
+                retriever.search([Query(text="music", k=3)]),
+            )
 
 
 def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
     with Client(address) as client:
-        [little, much] = [client.search([Query(text="a king", budget_s=budget)])[0] for budget in (1e-9, 1000.0)]
+        [little, much] = [
+            client.search([Query(text="a king", budget_s=budget)])[0] for budget in (1e-9, 1000.0)
+        ]
     assert (little.nprobe, much.nprobe) == (1, NLIST)
 
 
@@ -109,16 +128,27 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
         clients = []
         for number in range(SHARDS):
             part = Retriever.open(
-                folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1, part=(number, SHARDS)
+                folder,
+                "ivf",
+                encoder=encoder_of(folder),
+                engine="torch",
+                threads=1,
+                part=(number, SHARDS),
             )
-            server = opened.enter_context(Server(LoadedIndex(part, part.describe(), list), ServerSettings(port=0)))
+            server = opened.enter_context(
+                Server(LoadedIndex(part, part.describe(), list), ServerSettings(port=0))
+            )
             clients.append(opened.enter_context(Client(server.address)))
-        merged, whole = Fanout(clients).search(shared), retriever.search(shared)
-        with pytest.raises(RetrievalError, match="budget_s requires a retriever whose latency was measured"):
+        merged = Fanout(clients).search(shared)
+        whole = retriever.search(shared)
+        with pytest.raises(
+            RetrievalError, match="budget_s requires a retriever whose latency was measured"
+        ):
             Fanout(clients).search([Query(text="a", budget_s=1.0)])
     for of_parts, answer in zip(merged, whole, strict=True):
         np.testing.assert_array_equal(of_parts.distances, answer.distances)
-        if len(set(answer.distances.tolist())) == len(answer.distances):  # faiss breaks ties in the order of its lists
+        # faiss breaks ties in the order of its lists
+        if len(set(answer.distances.tolist())) == len(answer.distances):
             parts.assert_same([of_parts], [answer])
 
 
@@ -127,7 +157,10 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
     [
         (["--port", "70000"], "--port: must be less than or equal to 65535, not '70000'"),
         (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both or neither"),
-        (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "TLS: a.pem and b.pem cannot be used: No such file"),
+        (
+            ["--tls-cert", "a.pem", "--tls-key", "b.pem"],
+            "TLS: a.pem and b.pem cannot be used: No such file",
+        ),
         (["--token-file", "none"], "none: cannot be read: No such file"),
         (["--cores", "x"], "cores 'x': must be a list of cores"),
         (["--part", "0/3"], "part-0-of-3: no merged index"),
@@ -138,7 +171,17 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
 def test_a_mistake_is_one_line(
     folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["serve", "--database", str(folder), "--index", "ivf", "--port", "0", "--no-calibrate", *options(folder)]
+    given = [
+        "serve",
+        "--database",
+        str(folder),
+        "--index",
+        "ivf",
+        "--port",
+        "0",
+        "--no-calibrate",
+        *options(folder),
+    ]
     assert main([*given, *arguments]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("ragauge: error: ")
@@ -152,14 +195,29 @@ def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     try:
-        assert main(["serve", "--database", str(folder), "--index", "ivf", *options(folder, "--part", "1/2")]) == 2
+        assert (
+            main(
+                [
+                    "serve",
+                    "--database",
+                    str(folder),
+                    "--index",
+                    "ivf",
+                    *options(folder, "--part", "1/2"),
+                ]
+            )
+            == 2
+        )
     finally:
         path.write_bytes(content)
     assert "cut short; rebuild it" in capsys.readouterr().err
 
 
 def test_another_host_without_credentials_is_refused_before_anything_is_opened(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], folder: Path
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
 ) -> None:
     assert main(["serve", "--database", "/nowhere", "--index", "ivf", "--host", "0.0.0.0"]) == 2
     assert "--host 0.0.0.0: other machines can reach it; give --tls-cert" in capsys.readouterr().err

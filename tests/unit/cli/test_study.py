@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge import datasets
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config import loading
+from ragauge.datasets.base import loader
 from ragauge.io.files import write_file
 from ragauge.study import folder, passages, retrieval, writing
 from ragauge.study.passages import Passage
@@ -28,17 +28,25 @@ from ragauge.testing import write_checkpoint
         ([], []),
     ],
 )
-def test_sentences_are_grouped_within_tokens(counts: list[int], expected: list[tuple[int, int]]) -> None:
+def test_sentences_are_grouped_within_tokens(
+    counts: list[int], expected: list[tuple[int, int]]
+) -> None:
     assert list(passages.groups(counts, tokens=10, overlap=5)) == expected
 
 
 def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
-    corpus = [Passage("a", "Tea is grown in Assam."), Passage("b", "Coffee grows in Kenya."), Passage("c", "Assam.")]
+    corpus = [
+        Passage("a", "Tea is grown in Assam."),
+        Passage("b", "Coffee grows in Kenya."),
+        Passage("c", "Assam."),
+    ]
     asked = [StudyQuestion("Where is tea grown?", ("Assam",), "a")]
     gold = list(gold_passages(asked, corpus, {title: title for title in "abc"}))
     found = retrieval.rankings(Retrieval(), asked, corpus, 3, tmp_path)["bm25"]
-    (tmp_path / "q.jsonl").write_bytes(writing.json_lines(writing.records(asked, corpus, found, gold)))
-    [example] = datasets.load("study", data=tmp_path / "q.jsonl")
+    (tmp_path / "q.jsonl").write_bytes(
+        writing.json_lines(writing.records(asked, corpus, found, gold))
+    )
+    [example] = loader.load("study", data=tmp_path / "q.jsonl")
     assert example.documents[0].title == "a"
     assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold
 
@@ -52,10 +60,14 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
         ("openai:org/m", "m"),
     ],
 )
-def test_a_study_is_an_experiment_that_names_its_model(tmp_path: Path, source: str, label: str) -> None:
+def test_a_study_is_an_experiment_that_names_its_model(
+    tmp_path: Path, source: str, label: str
+) -> None:
     data = tmp_path / "q.jsonl"
     data.touch()
-    settings = writing.configuration(writing.label("our manuals"), {"source": source}, data, methods=["naive"])
+    settings = writing.configuration(
+        writing.label("our manuals"), {"source": source}, data, methods=["naive"]
+    )
     config = loading.parse(settings, "config.yaml")
     assert (config.run, list(config.models)) == ("our-manuals", [label])
     served = config.models[label].served
@@ -64,19 +76,36 @@ def test_a_study_is_an_experiment_that_names_its_model(tmp_path: Path, source: s
 
 
 def study(out: Path, *options: str) -> str:
-    """Write, without running it, a study of the documents and questions beside it; returns the error, if any."""
+    """Write, without running it, a study of the documents and questions beside it; returns the
+    error, if any.
+    """
     sources = out.parent / "sources"
     if not sources.exists():
         (sources / "texts").mkdir(parents=True)
-        (sources / "texts" / "tea.md").write_text("Tea is grown in Assam. Coffee is not.", encoding="utf-8")
-        (sources / "q.csv").write_text("question,answers\nWhere is tea grown?,Assam\n", encoding="utf-8")
+        (sources / "texts" / "tea.md").write_text(
+            "Tea is grown in Assam. Coffee is not.", encoding="utf-8"
+        )
+        (sources / "q.csv").write_text(
+            "question,answers\nWhere is tea grown?,Assam\n", encoding="utf-8"
+        )
         write_checkpoint(sources / "model")
     asked = ["--documents", str(sources / "texts"), "--questions", str(sources / "q.csv")]
-    command = ["study", *asked, "--model", str(sources / "model"), "--out", str(out), "--no-run", *options]
+    command = [
+        "study",
+        *asked,
+        "--model",
+        str(sources / "model"),
+        "--out",
+        str(out),
+        "--no-run",
+        *options,
+    ]
     errors = StringIO()
     with redirect_stderr(errors), pytest.raises(SystemExit) as ended:
         raise SystemExit(main(command))
-    warned = errors.getvalue().startswith("ragauge: warning: 1 questions: the report recommends nothing below 4\n")
+    warned = errors.getvalue().startswith(
+        "ragauge: warning: 1 questions: the report recommends nothing below 4\n"
+    )
     error = errors.getvalue().partition("\n")[2] if warned else errors.getvalue()
     assert ended.value.code in ((2,) if error else (None, 0))
     return error
@@ -88,7 +117,9 @@ def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) 
     out.mkdir()
     (out / taken).write_text("mine", encoding="utf-8")
     assert "holds files that ragauge did not make" in study(out)
-    assert [(path.name, path.read_text(encoding="utf-8")) for path in out.iterdir()] == [(taken, "mine")]
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in out.iterdir()] == [
+        (taken, "mine")
+    ]
 
 
 def test_a_study_without_known_answers_says_so_and_what_it_writes_is_estimated(
@@ -97,10 +128,31 @@ def test_a_study_without_known_answers_says_so_and_what_it_writes_is_estimated(
     assert study(tmp_path / "known") == ""
     sources = tmp_path / "sources"
     (sources / "q.csv").write_text("question,answers\nWhere is tea grown?,\n", encoding="utf-8")
-    given = ["--documents", str(sources / "texts"), "--questions", str(sources / "q.csv"), "--no-run"]
+    given = [
+        "--documents",
+        str(sources / "texts"),
+        "--questions",
+        str(sources / "q.csv"),
+        "--no-run",
+    ]
     with redirect_stderr(StringIO()) as errors:
-        assert main(["study", *given, "--model", str(sources / "model"), "--out", str(tmp_path / "unknown")]) == 0
-    assert "warning: no question has a known answer: quality is agreement with the full prompt" in errors.getvalue()
+        assert (
+            main(
+                [
+                    "study",
+                    *given,
+                    "--model",
+                    str(sources / "model"),
+                    "--out",
+                    str(tmp_path / "unknown"),
+                ]
+            )
+            == 0
+        )
+    assert (
+        "warning: no question has a known answer: quality is agreement with the full prompt"
+        in errors.getvalue()
+    )
     for name in ("known", "unknown"):
         assert main(["estimate", str(tmp_path / name / "config.yaml"), "--from-shapes"]) == 0
         assert "answers    11" in capsys.readouterr().out
@@ -134,13 +186,17 @@ def test_a_study_killed_while_it_is_written_is_written_again(tmp_path: Path, wri
     folder.write(tmp_path / "work", files)
     left = iter([True] * (1 + written))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder, "write_file", lambda path, content: next(left) and write_file(path, content))
+        patch.setattr(
+            folder, "write_file", lambda path, content: next(left) and write_file(path, content)
+        )
         with pytest.raises(StopIteration):
             folder.write(tmp_path / "work", {name: content * 2 for name, content in files.items()})
     folder.check(tmp_path / "work", tuple(files), "snakemake")
 
 
-def test_a_model_beside_the_documents_is_named_by_its_full_path(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_model_beside_the_documents_is_named_by_its_full_path(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     out = tmp_path / "work"
     assert study(out) == ""
     monkeypatch.chdir(tmp_path)

@@ -26,17 +26,27 @@ def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label() -> None:
 def test_a_sweep_is_what_its_entries_written_out_are() -> None:
     swept = parsed(
         methods={"bm25_k{top_k}": {"method": "bm25", "top_k": [1, 2], "datasets": ["wiki_single"]}},
-        pipelines={"{schedule}_{interval}": {"schedule": ["retro_plus", "piperag"], "interval": [8]}},
+        pipelines={
+            "{schedule}_{interval}": {"schedule": ["retro_plus", "piperag"], "interval": [8]}
+        },
     )
     written = parsed(
-        methods={f"bm25_k{k}": {"method": "bm25", "top_k": k, "datasets": ["wiki_single"]} for k in (1, 2)},
-        pipelines={f"{name}_8": {"schedule": name, "interval": 8} for name in ("retro_plus", "piperag")},
+        methods={
+            f"bm25_k{k}": {"method": "bm25", "top_k": k, "datasets": ["wiki_single"]}
+            for k in (1, 2)
+        },
+        pipelines={
+            f"{name}_8": {"schedule": name, "interval": 8} for name in ("retro_plus", "piperag")
+        },
     )
     assert swept == written
 
 
 def test_switches_and_fractions_are_written_as_in_yaml() -> None:
-    assert list(expanded({"{a}_{b}": {"a": [True, False], "b": [0.5]}}, "methods")) == ["true_0.5", "false_0.5"]
+    assert list(expanded({"{a}_{b}": {"a": [True, False], "b": [0.5]}}, "methods")) == [
+        "true_0.5",
+        "false_0.5",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +54,10 @@ def test_switches_and_fractions_are_written_as_in_yaml() -> None:
     [
         ({"p_{m}": {"n": [1]}}, "methods.p_{m}: unknown key in braces 'm'; known: n"),
         ({"p_{}": {"n": [1]}}, "methods.p_{}: unknown key in braces ''"),
-        ({"p_{m}": {"m": 1}}, "methods.p_{m}.m: must be a list of values, since the label names it in braces, not 1"),
+        (
+            {"p_{m}": {"m": 1}},
+            "methods.p_{m}.m: must be a list of values, since the label names it in braces, not 1",
+        ),
         ({"p_{m}": {"m": []}}, "methods.p_{m}.m: must be a list of values"),
         ({"p_{m}": {"m": [[1], [2]]}}, "methods.p_{m}.m: must be a list of values"),
         ({"p_1": {}, "p_{m}": {"m": [1]}}, "methods.p_{m}: there is an entry 'p_1' already"),

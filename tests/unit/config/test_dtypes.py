@@ -17,7 +17,9 @@ from ragauge.io.records import recorded_dtype
 AUTO = {"source": "smollm2-135m-instruct"}
 PIPELINES = {
     "databases": {"wiki": {}},
-    "pipelines": {"p": {"schedule": "piperag", "model": "exported", "engine": "onnx", "tokens": 128}},
+    "pipelines": {
+        "p": {"schedule": "piperag", "model": "exported", "engine": "onnx", "tokens": 128}
+    },
 }
 
 
@@ -53,7 +55,9 @@ def test_settings_hold_what_auto_stood_for_and_the_next_run_takes_it(
 
 
 def dtypes_of(path: Path) -> dict[str, str]:
-    return {label: model["dtype"] for label, model in yaml.safe_load(path.read_text())["models"].items()}
+    return {
+        label: model["dtype"] for label, model in yaml.safe_load(path.read_text())["models"].items()
+    }
 
 
 def test_a_model_that_onnx_runs_is_float32(answers: list[Any], tmp_path: Path) -> None:
@@ -62,7 +66,9 @@ def test_a_model_that_onnx_runs_is_float32(answers: list[Any], tmp_path: Path) -
     assert answers == [("cpu", ("float32",))]
 
 
-@pytest.mark.parametrize("damaged", ["", "models: 3", "models: {a: {dtype: int3}}", "{", "models: {a: null}"])
+@pytest.mark.parametrize(
+    "damaged", ["", "models: 3", "models: {a: {dtype: int3}}", "{", "models: {a: null}"]
+)
 def test_damaged_settings_decide_nothing(damaged: str, answers: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(damaged)
@@ -73,9 +79,13 @@ def test_damaged_settings_decide_nothing(damaged: str, answers: list[Any], tmp_p
 def test_records_keep_their_dtype(tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     assert recorded_dtype(out) is None
-    (tmp_path / "a.meta.json").write_text(json.dumps({"fingerprint": {"engine": {"dtype": "float32"}}}))
+    (tmp_path / "a.meta.json").write_text(
+        json.dumps({"fingerprint": {"engine": {"dtype": "float32"}}})
+    )
     assert recorded_dtype(out) == "float32"
-    (tmp_path / "a.jsonl.partial").write_text(json.dumps({"fingerprint": {"dtype": "bfloat16"}}) + "\n")
+    (tmp_path / "a.jsonl.partial").write_text(
+        json.dumps({"fingerprint": {"dtype": "bfloat16"}}) + "\n"
+    )
     assert recorded_dtype(out) == "bfloat16"
 
 
@@ -83,9 +93,17 @@ def test_the_least_sum_of_reading_and_writing_wins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("RAGAUGE_DTYPE")
-    monkeypatch.setattr("ragauge.io.progress.hidden", False)  # whatever `--quiet` a test before gave
-    for prompt_s, token_s, expected in ((1.0, 0.1, "bfloat16"), (1.0, 0.3, "float32"), (9.0, 0.1, "float32")):
-        seconds = {"float32": {"prompt_s": 2.0, "token_s": 0.2}, "bfloat16": {"prompt_s": prompt_s, "token_s": token_s}}
+    # whatever `--quiet` a test before gave
+    monkeypatch.setattr("ragauge.io.progress.hidden", False)
+    for prompt_s, token_s, expected in (
+        (1.0, 0.1, "bfloat16"),
+        (1.0, 0.3, "float32"),
+        (9.0, 0.1, "float32"),
+    ):
+        seconds = {
+            "float32": {"prompt_s": 2.0, "token_s": 0.2},
+            "bfloat16": {"prompt_s": prompt_s, "token_s": token_s},
+        }
         monkeypatch.setattr(tuning, "dtype_speeds", lambda threads, seconds=seconds: seconds)
         assert tuning.fastest_dtype("cpu") == expected
         assert f"dtype auto: {expected} (" in capsys.readouterr().err
@@ -93,7 +111,9 @@ def test_the_least_sum_of_reading_and_writing_wins(
 
 
 def test_a_types_speed_follows_from_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prompts of 1,000 tokens by products of 256 rows and attentions of 512 queries; a token by 8 layers' time."""
+    """Prompts of 1,000 tokens by products of 256 rows and attentions of 512 queries; a token by 8
+    layers' time.
+    """
     rows = {Operation.MANY: 0.256, Operation.ATTENTION: 0.512**2, Operation.STEP: 0.08}
     tables = {
         dtype: {o: {"kernel": "plain", "seconds": {"plain": factor * s}} for o, s in rows.items()}

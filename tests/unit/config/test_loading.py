@@ -47,14 +47,38 @@ MISTAKES = [
     ("run", "a/b", "c.yaml: run: 'a/b' must be made of letters, digits, '.', '_' and '-'"),
     ("models/x", {"source": "smollm"}, "c.yaml: models.x.source: unknown model 'smollm'; "),
     ("models/x", {"source": "no-model.gguf"}, "models.x.source: 'no-model.gguf': no such path"),
-    ("models/x", {"source": "a/b-1"}, "models.x.source: 'a/b-1': no such path; a hub repository is written hf:a/b-1"),
-    (f"models/{MODEL}", {"resources": {"gpus": 1}}, "resources.gpus: unknown key 'gpus'; did you mean 'gpu'?"),
-    (f"models/{MODEL}", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
+    (
+        "models/x",
+        {"source": "a/b-1"},
+        "models.x.source: 'a/b-1': no such path; a hub repository is written hf:a/b-1",
+    ),
+    (
+        f"models/{MODEL}",
+        {"resources": {"gpus": 1}},
+        "resources.gpus: unknown key 'gpus'; did you mean 'gpu'?",
+    ),
+    (
+        f"models/{MODEL}",
+        {"datasets": ["nq"]},
+        "datasets: unknown data set 'nq'; known: musique, nq_open",
+    ),
     (f"models/{MODEL}", {"dtype": "fp32"}, f"c.yaml: models.{MODEL}.dtype: must be "),
     (f"models/{MODEL}", {"engine": "trch"}, f"models.{MODEL}.engine: unknown engine 'trch'; "),
-    ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
-    ("datasets/nq_open", {"limit": 0}, "c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0"),
-    ("datasets/nq_open", {"data": "no.jsonl"}, "c.yaml: datasets.nq_open.data: no such file: no.jsonl"),
+    (
+        "datasets/nq_opn",
+        {},
+        "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?",
+    ),
+    (
+        "datasets/nq_open",
+        {"limit": 0},
+        "c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0",
+    ),
+    (
+        "datasets/nq_open",
+        {"data": "no.jsonl"},
+        "c.yaml: datasets.nq_open.data: no such file: no.jsonl",
+    ),
     ("datasets/nq_open", {"options": {"shufle": 1}}, "c.yaml: datasets.nq_open.options: "),
     ("datasets/a b", {"dataset": "nq_open"}, "c.yaml: datasets.a b: 'a b' must be made of letters"),
     (
@@ -64,20 +88,46 @@ MISTAKES = [
     ),
     ("methods/sp_k4", {"method": "superposition", "top_kk": 1}, "did you mean 'top_k'?"),
     ("methods/sp_k4", {"method": "superposition", "top_k": 0}, "c.yaml: methods.sp_k4"),
-    ("methods/naive", {"datasets": ["nq"]}, "c.yaml: methods.naive.datasets: unknown data set 'nq'; "),
+    (
+        "methods/naive",
+        {"datasets": ["nq"]},
+        "c.yaml: methods.naive.datasets: unknown data set 'nq'; ",
+    ),
     ("latency/trails", 3, "c.yaml: latency.trails: unknown key 'trails'; did you mean 'trials'?"),
     ("latency/warmup", 0, "c.yaml: latency.warmup: must be greater than or equal to 1, not 0"),
-    ("latency/methods", ["sp_k1"], "c.yaml: latency.methods: unknown variant 'sp_k1'; did you mean 'sp_k4'?"),
+    (
+        "latency/methods",
+        ["sp_k1"],
+        "c.yaml: latency.methods: unknown variant 'sp_k1'; did you mean 'sp_k4'?",
+    ),
     ("latency", [{"methods": ["naive"]}], "c.yaml: latency.0.dataset: is missing"),
-    ("latency", [NAIVE_ON_MUSIQUE, {**NAIVE_ON_MUSIQUE, "trails": 3}], "latency.1.trails: unknown key 'trails'; did "),
-    ("latency", [NAIVE_ON_MUSIQUE] * 2, "c.yaml: latency.1.dataset: there is already a protocol for 'musique'"),
+    (
+        "latency",
+        [NAIVE_ON_MUSIQUE, {**NAIVE_ON_MUSIQUE, "trails": 3}],
+        "latency.1.trails: unknown key 'trails'; did ",
+    ),
+    (
+        "latency",
+        [NAIVE_ON_MUSIQUE] * 2,
+        "c.yaml: latency.1.dataset: there is already a protocol for 'musique'",
+    ),
     ("judge", {"methods": ["naive"], "model": "gpt"}, "c.yaml: judge.model: unknown model 'gpt'; "),
-    ("human_judgements", "no.csv", "c.yaml: human_judgements: no.csv: cannot be read as CSV: [Errno 2]"),
-    ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
+    (
+        "human_judgements",
+        "no.csv",
+        "c.yaml: human_judgements: no.csv: cannot be read as CSV: [Errno 2]",
+    ),
+    (
+        "items",
+        ["superposition_tabel_1"],
+        "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean ",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES])
+@pytest.mark.parametrize(
+    ("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES]
+)
 def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         loading.parse(changed(path, value), "c.yaml")
@@ -88,12 +138,19 @@ def test_questions_whose_answers_depend_on_each_other_are_not_dealt_to_several_j
     data = changed("datasets/nq_open", {"jobs": 2})
     loading.parse(data, "c.yaml")
     data["methods"]["tree"] = {"method": "prefix_tree"}
-    with pytest.raises(UserError, match=r"datasets\.nq_open\.jobs: answers of tree depend on the questions"):
+    with pytest.raises(
+        UserError, match=r"datasets\.nq_open\.jobs: answers of tree depend on the questions"
+    ):
         loading.parse(data, "c.yaml")
 
 
 def test_pipelines_need_no_question_set() -> None:
-    alone = {"run": "t", "models": {MODEL: None}, "databases": {"d": {}}, "pipelines": {"retro": None}}
+    alone = {
+        "run": "t",
+        "models": {MODEL: None},
+        "databases": {"d": {}},
+        "pipelines": {"retro": None},
+    }
     checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
     assert list(checked.answers()) == list(checked.measured("latency")) == []
     assert "answers" not in checked.plan()
@@ -101,15 +158,26 @@ def test_pipelines_need_no_question_set() -> None:
 
 
 def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
-    data = changed("models/small", {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"})
+    data = changed(
+        "models/small",
+        {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"},
+    )
     data["datasets"] |= {"musique": {"max_new_tokens": 32}, "longbench_qasper": {}}
     checked = loading.parse(data, "c.yaml")
     assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
     assert list(checked.measured("latency")) == [("nq_open", "smollm2-135m-instruct")]
     assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
-    assert list(map(checked.max_new_tokens, ("musique", "nq_open", "longbench_qasper"))) == [32, 100, 128]
+    assert list(map(checked.max_new_tokens, ("musique", "nq_open", "longbench_qasper"))) == [
+        32,
+        100,
+        128,
+    ]
     stated = loading.parse({**data, "generation": {"max_new_tokens": 7}}, "c.yaml")
-    assert list(map(stated.max_new_tokens, ("musique", "nq_open", "longbench_qasper"))) == [32, 7, 7]
+    assert list(map(stated.max_new_tokens, ("musique", "nq_open", "longbench_qasper"))) == [
+        32,
+        7,
+        7,
+    ]
 
 
 def test_jobs_and_limits() -> None:
@@ -159,21 +227,28 @@ PLACE = f"nq_open,{MODEL},naive,k"
         ),
     ],
 )
-def test_peoples_judgements_are_checked_before_anything_runs(tmp_path: Path, line: str, message: str) -> None:
+def test_peoples_judgements_are_checked_before_anything_runs(
+    tmp_path: Path, line: str, message: str
+) -> None:
     path = tmp_path / "people.csv"
     good = f"dataset,model,variant,key,person,label,faithful\n{PLACE},bob,not_supported,no\n"
     path.write_text(good + line + "\n")
-    with pytest.raises(UserError, match=re.escape(f"c.yaml: human_judgements: {message.format(path)}")):
+    with pytest.raises(
+        UserError, match=re.escape(f"c.yaml: human_judgements: {message.format(path)}")
+    ):
         loading.parse(changed("human_judgements", str(path)), "c.yaml")
     path.write_text(good)
-    assert loading.parse(changed("human_judgements", str(path)), "c.yaml").human_judgements == str(path)
+    assert loading.parse(changed("human_judgements", str(path)), "c.yaml").human_judgements == str(
+        path
+    )
 
 
 @pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])
 def test_what_a_run_writes_reads_back_the_same_and_is_not_checked_again(
     latency: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, path = loading.parse(changed("latency", latency), "c.yaml"), tmp_path / "c.yaml"
+    config = loading.parse(changed("latency", latency), "c.yaml")
+    path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(loading.resolved(config), sort_keys=False))
     checked: list[object] = []
     monkeypatch.setattr(loading.checks, "check", checked.append)
@@ -199,22 +274,48 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str
 
 
 def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:
-    assert (root / "workflow/schemas/config.schema.json").read_text() == schema.schema(), "run `make schema`"
-    for section in (schema.Config, schema.ModelEntry, schema.DatasetEntry, schema.VariantEntry, schema.LatencySettings):
-        undescribed = [k for k, f in section.model_fields.items() if not f.description and k != "generation"]
+    assert (root / "workflow/schemas/config.schema.json").read_text() == schema.schema(), (
+        "run `make schema`"
+    )
+    for section in (
+        schema.Config,
+        schema.ModelEntry,
+        schema.DatasetEntry,
+        schema.VariantEntry,
+        schema.LatencySettings,
+    ):
+        undescribed = [
+            k for k, f in section.model_fields.items() if not f.description and k != "generation"
+        ]
         assert not undescribed, section
 
 
 @pytest.mark.parametrize(
-    "name", ["configs/full.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
+    "name",
+    [
+        "configs/full.yaml",
+        "configs/ci/smoke.yaml",
+        "configs/papers/paper.yaml",
+        "configs/papers/gpu.yaml",
+    ],
 )
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = loading.load(root / name)
-    assert set(checked.item_names()) == set(registry.names("item")) - {"study_retrieval", "study_answers"}  # no study
+    # no study
+    assert set(checked.item_names()) == set(registry.names("item")) - {
+        "study_retrieval",
+        "study_answers",
+    }
 
 
 def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown() -> None:
     newer = {**valid(), "version": 7, "key_of_tomorrow": 1}
-    with pytest.raises(UserError, match=r"c\.yaml: version: 7: this ragauge reads configurations up to version 1"):
+    with pytest.raises(
+        UserError, match=r"c\.yaml: version: 7: this ragauge reads configurations up to version 1"
+    ):
         loading.parse(newer, "c.yaml")
-    assert loading.parse(valid(), "c.yaml").version == loading.parse({**valid(), "version": 1}, "c.yaml").version == 1
+    assert (
+        loading.parse(valid(), "c.yaml").version
+        == loading.parse({**valid(), "version": 1}, "c.yaml").version
+        == 1
+    )

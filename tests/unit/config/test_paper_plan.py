@@ -1,7 +1,8 @@
-"""The papers' plan on two kinds of machines asks for what its jobs take, as far as sizes and data sheets say.
+"""The papers' plan on two kinds of machines asks for what its jobs take, as far as sizes and data
+sheets say.
 
-What a search takes is assumed, 1e8 codes of 64 bytes a second and core. What an endpoint or a hub takes is not known,
-and not checked.
+What a search takes is assumed, 1e8 codes of 64 bytes a second and core. What an endpoint or a hub
+takes is not known, and not checked.
 """
 
 from pathlib import Path
@@ -10,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.generation.cost import calls
-from ragauge.measure.estimate import Estimator
+from ragauge.measure.protocols.estimate import Estimator
 from ragauge.measure.speed import DATA_SHEET
-from ragauge.retrieval import sizes
+from ragauge.pipelines.cost import calls
+from ragauge.pipelines.retrieval import sizes
 
 PAPERS = Path(__file__).parents[3] / "configs/papers"
 CODES_PER_S = 1e8
@@ -45,7 +46,9 @@ def expected_s(config: Config) -> dict[str, float]:
         if entry.asks_index and isinstance(entry.nprobe, int):
             database = config.databases[config.pipeline_database(entry)]
             scanned = (
-                sizes.index_vectors(database, entry.index) * entry.nprobe / database.indexes[entry.index].max_nprobe
+                sizes.index_vectors(database, entry.index)
+                * entry.nprobe
+                / database.indexes[entry.index].max_nprobe
             )
             searches = sum(call.stage == "neighbours" for call in calls(entry))
             seconds[label] += (entry.limit or 0) * entry.trials * searches * scanned / CODES_PER_S
@@ -54,19 +57,31 @@ def expected_s(config: Config) -> dict[str, float]:
 
 def test_no_job_opens_an_index_that_is_larger_than_its_memory(config: Config, plan: Plan) -> None:
     assert all(entry.has_server_job for entry in config.pipelines.values() if entry.asks_index)
-    jobs = [(server, plan.servers.mem_mb(of(database=server[0], index=server[1]), 1)) for server in config.servers()]
+    jobs = [
+        (server, plan.servers.mem_mb(of(database=server[0], index=server[1]), 1))
+        for server in config.servers()
+    ]
     for label, database in config.databases.items():
         places = [(label, index) for index in database.indexes]
-        jobs += [(place, plan.retrieval.search_mb(of(database=label, index=place[1]), 1)) for place in places]
-        assert {plan.retrieval.train_node(of(database=label, index=index)) for _, index in places} <= {"--exclusive"}
+        jobs += [
+            (place, plan.retrieval.search_mb(of(database=label, index=place[1]), 1))
+            for place in places
+        ]
+        assert {
+            plan.retrieval.train_node(of(database=label, index=index)) for _, index in places
+        } <= {"--exclusive"}
     for label, entry in config.staleness.items():
-        jobs.append(((entry.database, entry.index), plan.retrieval.search_mb(of(staleness=label), 1)))
+        jobs.append(
+            ((entry.database, entry.index), plan.retrieval.search_mb(of(staleness=label), 1))
+        )
     assert len(jobs) == 8 + 8 + 3
     assert all(sizes.index_mb(config.databases[d], index) < mem_mb for (d, index), mem_mb in jobs)
     assert max(mem_mb for _, mem_mb in jobs) == 4000 + 215_613  # 2,994,624,617 codes of 72 bytes
 
 
-def test_no_job_takes_longer_than_it_may(config: Config, plan: Plan, expected_s: dict[str, float]) -> None:
+def test_no_job_takes_longer_than_it_may(
+    config: Config, plan: Plan, expected_s: dict[str, float]
+) -> None:
     for job in config.answers():
         assert expected_s["/".join(job)] / 60 < plan.answers.runtime(of(**job._asdict())), job
     for label in config.pipelines:
@@ -76,28 +91,45 @@ def test_no_job_takes_longer_than_it_may(config: Config, plan: Plan, expected_s:
         assert together / 60 < plan.servers.runtime(of(database=database, index=index)), index
 
 
-def test_what_cannot_end_in_time_ends_by_itself_or_is_cut_into_shards(config: Config, plan: Plan) -> None:
+def test_what_cannot_end_in_time_ends_by_itself_or_is_cut_into_shards(
+    config: Config, plan: Plan
+) -> None:
     assert plan.retrieval.staleness_runtime(of(staleness="c4")) > config.staleness["c4"].minutes
     size = sizes.size(config.databases["c4"])
     assert size is not None
-    assert size.chunks / 256 / sizes.CHUNKS_PER_S / 60 < 4320  # of the rule `embeddings`, even on one core
+    # of the rule `embeddings`, even on one core
+    assert size.chunks / 256 / sizes.CHUNKS_PER_S / 60 < 4320
     assert plan.training.data_runtime(of(training="cfic")) * 60 >= 25_652 * 3
     assert plan.retrieval.embed_gpus(of(database="c4")) == 1
 
 
 def test_the_step_of_a_training_keeps_its_documents_on_fewer_gpus(config: Config) -> None:
     training = config.training["cfic"]
-    for gpus, processes, accumulation in ((1, 1, 64), (2, 2, 32), (3, 2, 32), (7, 4, 16), (8, 8, 8), (16, 8, 8)):
+    for gpus, processes, accumulation in (
+        (1, 1, 64),
+        (2, 2, 32),
+        (3, 2, 32),
+        (7, 4, 16),
+        (8, 8, 8),
+        (16, 8, 8),
+    ):
         fewer = training.on_processes(gpus)
         assert (fewer.processes, fewer.accumulation) == (processes, accumulation)
 
 
-def test_gpus_that_cannot_hold_a_training_are_refused(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_cannot_hold_a_training_are_refused(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 6.7 billion parameters each takes 2 bytes on every GPU, and 14 over all of them."""
     made = {"results/paper/models/cfic.json"}
-    monkeypatch.setattr("ragauge.config.plan.training.gpu_state", lambda: {"count": 8, "memory_bytes": 80e9})
+    monkeypatch.setattr(
+        "ragauge.config.plan.training.gpu_state", lambda: {"count": 8, "memory_bytes": 80e9}
+    )
     plan.training.check_gpus(made, None)
     plan.training.check_gpus(made, 2)
     plan.training.check_gpus(set(), 1)
-    with pytest.raises(UserError, match=r"training.cfic.processes: 1 GPUs are too few; each must hold 108 GB or more"):
+    with pytest.raises(
+        UserError,
+        match=r"training.cfic.processes: 1 GPUs are too few; each must hold 108 GB or more",
+    ):
         plan.training.check_gpus(made, 1)

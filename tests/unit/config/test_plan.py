@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from plugin_packages import forget
-from ragauge import assets
+from ragauge.assets import catalog, resolver
 from ragauge.config import launch
 from ragauge.config.loading import load, parse
-from ragauge.config.plan import Plan, code_of, grown
+from ragauge.config.plan.part import code_of, grown
+from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 from ragauge.io import digest
 
@@ -41,22 +42,34 @@ def test_a_variant_needs_what_its_method_says(full: Plan) -> None:
     assert full.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
 
 
-def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = changed(datasets={"wiki_single": {}}, methods={"dense": {"encoder": "bge-large-en-v1.5"}})
-    before, known = plan.asset_entry(of(asset="bge-large-en-v1.5")), assets.entries()
+def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = changed(
+        datasets={"wiki_single": {}}, methods={"dense": {"encoder": "bge-large-en-v1.5"}}
+    )
+    before = plan.asset_entry(of(asset="bge-large-en-v1.5"))
+    known = catalog.entries()
     assert before["query_prefix"]
-    other = known["bge-large-en-v1.5"].model_copy(update={"query_prefix": "query: ", "license": "MIT-0"})
-    monkeypatch.setattr(assets, "entries", lambda: {**known, "bge-large-en-v1.5": other})
+    other = known["bge-large-en-v1.5"].model_copy(
+        update={"query_prefix": "query: ", "license": "MIT-0"}
+    )
+    monkeypatch.setattr(resolver, "entries", lambda: {**known, "bge-large-en-v1.5": other})
     assert plan.asset_entry(of(asset="bge-large-en-v1.5")) == before | {"query_prefix": "query: "}
 
 
 def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
     training = {"t": {"model": MODEL}}
     models = {"a": {"source": MODEL}, "b": {"training": "t"}, "c": {"source": MODEL, "finder": "b"}}
-    plan = changed(models=models, training=training, datasets={"wiki_long": {}}, methods={"cfic": {}})
+    plan = changed(
+        models=models, training=training, datasets={"wiki_long": {}}, methods={"cfic": {}}
+    )
     assert plan.answers.models(of(model="a")) == [f"{ASSETS}/{MODEL}.json"]
     assert plan.answers.models(of(model="b")) == ["results/r/models/t.json"]
-    assert plan.answers.models(of(model="c")) == [f"{ASSETS}/{MODEL}.json", "results/r/models/t.json"]
+    assert plan.answers.models(of(model="c")) == [
+        f"{ASSETS}/{MODEL}.json",
+        "results/r/models/t.json",
+    ]
 
 
 def test_a_model_on_disk_is_described_anew_where_its_files_change(tmp_path: Path) -> None:
@@ -65,14 +78,21 @@ def test_a_model_on_disk_is_described_anew_where_its_files_change(tmp_path: Path
     for file in files:
         file.touch()
     plan = changed(models={MODEL: {}, "own": {"source": f"path:{tmp_path / 'model'}"}})
-    read = {source: plan.asset_files(of(asset=Path(path).stem)) for path, source in plan.manifests.items()}
+    read = {
+        source: plan.asset_files(of(asset=Path(path).stem))
+        for path, source in plan.manifests.items()
+    }
     assert read == {MODEL: [], f"path:{tmp_path / 'model'}": list(map(str, files))}
 
 
 def test_only_methods_that_take_a_finder_have_one() -> None:
-    models, methods = {"a": {"source": MODEL}, "b": {"source": MODEL, "finder": "a"}}, {"naive": {}, "cache_clip": {}}
+    models = {"a": {"source": MODEL}, "b": {"source": MODEL, "finder": "a"}}
+    methods = {"naive": {}, "cache_clip": {}}
     config = changed(models=models, datasets={"wiki_single": {}}, methods=methods).config
-    taken = {(job.model, job.variant): config.specification(job).finder is not None for job in config.answers()}
+    taken = {
+        (job.model, job.variant): config.specification(job).finder is not None
+        for job in config.answers()
+    }
     assert [place for place, is_taken in taken.items() if is_taken] == [("b", "cache_clip")]
 
 
@@ -95,7 +115,8 @@ def test_answers_depend_on_their_own_settings_alone(full: Plan) -> None:
 
 
 def test_times_are_taken_again_where_a_file_of_counts_changed(tmp_path: Path) -> None:
-    file, seen = tmp_path / "counts.yaml", []
+    file = tmp_path / "counts.yaml"
+    seen = []
     for query in (3, 4):
         file.write_text(f"{{preamble: 2, documents: [5], query: {query}, task: 1}}")
         latency = {"methods": ["naive"], "dataset": "wiki_single", "tokens": str(file)}
@@ -106,7 +127,11 @@ def test_times_are_taken_again_where_a_file_of_counts_changed(tmp_path: Path) ->
 
 def test_questions_are_written_again_where_the_package_ships_others(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").touch()
-    entries = {"wiki_long": {}, "nq_open": {}, "own": {"dataset": "wiki_single", "data": str(tmp_path / "x.jsonl")}}
+    entries = {
+        "wiki_long": {},
+        "nq_open": {},
+        "own": {"dataset": "wiki_single", "data": str(tmp_path / "x.jsonl")},
+    }
     plan = changed(datasets=entries, methods={"naive": {}})
     files = {label: plan.data.file(of(dataset=label)) for label in entries}
     names = [Path(path).name for path in files.pop("wiki_long")]
@@ -114,7 +139,9 @@ def test_questions_are_written_again_where_the_package_ships_others(tmp_path: Pa
     assert files == {"nq_open": [], "own": str(tmp_path / "x.jsonl")}
 
 
-@pytest.mark.parametrize("key", [{"skip": 3}, {"seed": 5}, {"options": {"documents": 10}}, {"sha256": "0" * 64}])
+@pytest.mark.parametrize(
+    "key", [{"skip": 3}, {"seed": 5}, {"options": {"documents": 10}}, {"sha256": "0" * 64}]
+)
 def test_questions_are_written_again_where_others_are_asked(key: dict[str, Any]) -> None:
     plans = [changed(datasets={"wiki_single": entry}, methods={"naive": {}}) for entry in ({}, key)]
     assert len({str(plan.data.settings(of(dataset="wiki_single"))) for plan in plans}) == 2
@@ -134,7 +161,10 @@ def test_questions_are_dealt_to_jobs() -> None:
 def test_jobs_on_a_gpu_ask_for_it_and_for_more_memory_when_it_was_not_enough() -> None:
     resources = {"mem_mb": 9000, "runtime": 30}
     plan = changed(
-        models={"big": {"source": MODEL, "device": "cuda", "resources": resources}, "small": {"source": MODEL}}
+        models={
+            "big": {"source": MODEL, "device": "cuda", "resources": resources},
+            "small": {"source": MODEL},
+        }
     )
     assert plan.on_gpu
     assert (plan.answers.gpus(of(model="big")), plan.answers.gpus(of(model="small"))) == (1, 0)
@@ -148,7 +178,10 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     here = changed(**questions, judge={"methods": ["cfic"], "model": MODEL, "device": "cuda"})
     assert here.judgements.judge(of()) == [f"{ASSETS}/{MODEL}.json"]
     endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
-    assert (endpoint.judgements.judge(of()), endpoint.judgements.options(of())) == ([], ["--limit=50"])
+    assert (endpoint.judgements.judge(of()), endpoint.judgements.options(of())) == (
+        [],
+        ["--limit=50"],
+    )
     assert [tuple(job) for job in endpoint.config.judged()] == [("wiki_long", MODEL, "cfic")]
     faithful = changed(**questions, judge={"methods": ["cfic"], "of": "faithfulness"})
     assert faithful.judgements.options(of(dataset="wiki_long")) == [
@@ -163,40 +196,68 @@ def test_training_does_not_see_what_its_models_are_asked(full: Plan) -> None:
 
 
 def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor() -> None:
-    given = {"model": "longalpaca-7b-32k", "device": "cuda", "processes": 2, "steps": 100, "max_length": 32768}
-    plan, label = changed(training={"g": given}), of(training="g")
+    given = {
+        "model": "longalpaca-7b-32k",
+        "device": "cuda",
+        "processes": 2,
+        "steps": 100,
+        "max_length": 32768,
+    }
+    plan = changed(training={"g": given})
+    label = of(training="g")
     weights = 6_738_415_616  # of Llama 2 7B
-    assert plan.training.mem_mb(label, attempt=1) == pytest.approx(4000 + 2 * 4 * weights / 1e6, abs=1)
+    assert plan.training.mem_mb(label, attempt=1) == pytest.approx(
+        4000 + 2 * 4 * weights / 1e6, abs=1
+    )
     products = 100 * 8 * 4 * 2 * weights * 32768 / 312e12  # for each GPU, without attention
     assert plan.training.runtime(label) > 2 * products / 60
 
 
 def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
     given = {"model": MODEL}
-    trainings = {"c": given, "one": given | {"threads": 1}, "g": given | {"device": "cuda", "processes": 2}}
-    plan, cpu, gpu = changed(training=trainings), of(training="c"), of(training="g")
+    trainings = {
+        "c": given,
+        "one": given | {"threads": 1},
+        "g": given | {"device": "cuda", "processes": 2},
+    }
+    plan = changed(training=trainings)
+    cpu = of(training="c")
+    gpu = of(training="g")
     assert plan.training.threads(of(training="one")) == 1
     assert (plan.training.mem_mb(cpu, attempt=2), plan.training.runtime(cpu)) == (16000, 720)
-    assert (plan.training.threads(cpu), plan.training.gpus(cpu), plan.training.node(cpu)) == (4, 0, "--exclusive")
-    assert (plan.training.threads(gpu), plan.training.gpus(gpu), plan.training.node(gpu)) == (2, 2, "")
+    assert (plan.training.threads(cpu), plan.training.gpus(cpu), plan.training.node(cpu)) == (
+        4,
+        0,
+        "--exclusive",
+    )
+    assert (plan.training.threads(gpu), plan.training.gpus(gpu), plan.training.node(gpu)) == (
+        2,
+        2,
+        "",
+    )
 
 
 def test_the_memory_of_an_index_follows_from_the_encoders_width() -> None:
     index = {"x": {"type": "hnsw", "filled": 10**8}, "y": {"train_vectors": 10**6}}
     encoders = {384: "minilm", 768: "contriever", 1024: "bge-large-en-v1.5"}
-    databases = {str(width): {"encoder": encoder, "indexes": index} for width, encoder in encoders.items()}
+    databases = {
+        str(width): {"encoder": encoder, "indexes": index} for width, encoder in encoders.items()
+    }
     plan = changed(databases=databases).retrieval
     for width in encoders:
-        added = 3000 + 10**8 // 2 * (4 * width + 8 * 33 + 8) * 2 // 10**6  # of each of two shards, held twice
+        # of each of two shards, held twice
+        added = 3000 + 10**8 // 2 * (4 * width + 8 * 33 + 8) * 2 // 10**6
         assert plan.add_mb(of(database=str(width), index="x"), attempt=1) == added
-        assert plan.train_mb(of(database=str(width), index="y"), attempt=2) == 2 * (2000 + 12 * width)
+        assert plan.train_mb(of(database=str(width), index="y"), attempt=2) == 2 * (
+            2000 + 12 * width
+        )
 
 
 def test_an_index_is_made_of_the_shards_that_it_is_over(full: Plan) -> None:
     folder = "results/full/databases/wikipedia/indexes"
-    assert full.retrieval.of_shards(full.paths.codes)(of(database="wikipedia", index="first_half")) == [
-        f"{folder}/first_half/shards/00000/manifest.json"
-    ]
+    assert full.retrieval.of_shards(full.paths.codes)(
+        of(database="wikipedia", index="first_half")
+    ) == [f"{folder}/first_half/shards/00000/manifest.json"]
     ivf = of(database="wikipedia", index="ivf")
     assert len(full.retrieval.of_shards(full.paths.codes)(ivf)) == 2
     assert (full.retrieval.train_threads(ivf), full.retrieval.train_node(ivf)) == (1, "")
@@ -223,9 +284,14 @@ def test_pipelines_share_adapters_and_exports() -> None:
     assert plan.adapters(of(pipeline="trained")) == trained
     assert trained in plan.export_inputs(of(export=f"joint/{MODEL}/db-ivf-1.5"))
     assert f"--adapters={trained}" in plan.export_options(of(export=f"joint/{MODEL}/db-ivf-1.5"))
-    assert not [o for o in plan.export_options(of(export=f"joint/{MODEL}/untrained")) if "adapters" in o]
+    assert not [
+        o for o in plan.export_options(of(export=f"joint/{MODEL}/untrained")) if "adapters" in o
+    ]
     assert plan.index(of(pipeline="alone")) == []
-    assert plan.index(of(pipeline="plain")) == "results/r/databases/db/indexes/ivf/merged/manifest.json"
+    assert (
+        plan.index(of(pipeline="plain"))
+        == "results/r/databases/db/indexes/ivf/merged/manifest.json"
+    )
     assert (plan.threads(of(pipeline="alone")), plan.threads(of(pipeline="plain"))) == (4, 1)
     assert (plan.node(of(pipeline="alone")), plan.node(of(pipeline="plain"))) == ("--exclusive", "")
 
@@ -247,7 +313,9 @@ Change = Callable[[Path, Callable[[str], str]], None]
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package; that it is one keeps what was parsed of it."""
     folder = tmp_path_factory.mktemp("copy") / digest.PACKAGE
-    shutil.copytree(digest.ROOT / digest.PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__", "*.csv"))
+    shutil.copytree(
+        digest.ROOT / digest.PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__", "*.csv")
+    )
     return folder
 
 
@@ -258,7 +326,11 @@ def change(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Change]:
     before: dict[Path, str] = {}
 
     def changed(module: Path, how: Callable[[str], str]) -> None:
-        path = next(one for one in (package / f"{module}.py", package / module / "__init__.py") if one.is_file())
+        path = next(
+            one
+            for one in (package / f"{module}.py", package / module / "__init__.py")
+            if one.is_file()
+        )
         before[path] = path.read_text()
         path.write_text(text := how(before[path]))
         assert text != before[path]
@@ -273,13 +345,19 @@ def codes(plan: Plan) -> dict[str, str]:
     """The digests of the code behind some jobs, by what they make."""
     answers: dict[str, Callable[[], str]] = {
         "questions": lambda: plan.data.code(of(dataset="wiki_single")),
-        "answers": lambda: plan.answers.code(of(model="smollm2-135m-instruct", variant="superposition_k1")),
-        "latency": lambda: plan.timing.code("latency")(of(dataset="wiki_single", model="smollm2-135m-instruct")),
+        "answers": lambda: plan.answers.code(
+            of(model="smollm2-135m-instruct", variant="superposition_k1")
+        ),
+        "latency": lambda: plan.timing.code("latency")(
+            of(dataset="wiki_single", model="smollm2-135m-instruct")
+        ),
         "pipeline": lambda: plan.pipelines.code(of(pipeline="piperag_64")),
         "timed": lambda: plan.pipelines.code(of(pipeline="retro_timed")),
-        "training": lambda: digest.digest("ragauge.training.finetuning", "ragauge.retrieval.embed"),
+        "training": lambda: digest.digest(
+            "ragauge.training.finetuning", "ragauge.pipelines.database.embed"
+        ),
         "item": lambda: plan.items.code("superposition_table_1"),
-        "page": lambda: code_of("report.page", components=plan.items.metrics()),
+        "page": lambda: code_of("report.page.page", components=plan.items.metrics()),
     }
     forget()
     return {name: code() for name, code in answers.items()}
@@ -289,7 +367,10 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
     before = codes(full)
     for name in digest.EXCLUDED:
         change(Path(*name.split(".")[1:]), lambda text: f"{text}\nFIXED = True\n")
-    change(Path("generation/settings"), lambda text: text.replace('description="', 'description="better: '))
+    change(
+        Path("generation/settings"),
+        lambda text: text.replace('description="', 'description="better: '),
+    )
     assert codes(full) == before
 
 
@@ -298,13 +379,25 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
     [
         ("engines/rope", {"answers", "latency", "pipeline"}, {"questions"}),
         ("engines/backends/torch", {"answers", "latency"}, {"questions", "item", "page"}),
-        ("methods/superposition", {"answers", "latency"}, {"questions", "pipeline", "item", "page"}),
+        (
+            "methods/superposition",
+            {"answers", "latency"},
+            {"questions", "pipeline", "item", "page"},
+        ),
         ("metrics/f1", {"item", "page"}, {"questions", "answers", "latency", "pipeline"}),
-        ("items/superposition/table_1", {"item"}, {"questions", "answers", "latency", "pipeline", "page"}),
+        (
+            "items/superposition/table_1",
+            {"item"},
+            {"questions", "answers", "latency", "pipeline", "page"},
+        ),
         ("retrieval/service/search_queue", {"timed"}, {"pipeline", "answers"}),
         ("retrieval/indexes/ivf_pq", {"timed", "pipeline"}, {"answers", "item", "page"}),
         ("retrieval/indexes/hnsw", set(), {"timed", "pipeline"}),
-        ("generation/schedules/piperag", {"pipeline"}, {"questions", "answers", "latency", "item", "page"}),
+        (
+            "generation/schedules/piperag",
+            {"pipeline"},
+            {"questions", "answers", "latency", "item", "page"},
+        ),
     ],
 )
 def test_results_are_made_anew_with_the_code_behind_them(
@@ -322,7 +415,11 @@ def test_results_are_made_anew_with_the_code_behind_them(
 
 
 def test_values_of_the_command_line_are_what_they_are() -> None:
-    merged = {"run": "r", "generation": {"max_new_tokens": "9"}, "latency": {"methods": ["naive"], "trials": 3}}
+    merged = {
+        "run": "r",
+        "generation": {"max_new_tokens": "9"},
+        "latency": {"methods": ["naive"], "trials": 3},
+    }
     given = {"generation": {"max_new_tokens": "9"}}
     assert launch.retyped(merged, given)["generation"] == {"max_new_tokens": 9}
     assert launch.retyped(merged, {}) == merged
@@ -334,7 +431,9 @@ SQUEUE = """#!/bin/sh
 """
 
 
-def test_jobs_that_a_killed_run_left_in_slurm_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_a_killed_run_left_in_slurm_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert launch.left_jobs() == []  # no run on Slurm in this folder
     (tmp_path / "logs" / "slurm").mkdir(parents=True)

@@ -12,12 +12,23 @@ import synthetic_piperag
 import synthetic_run
 from ragauge import registry
 from ragauge.config.loading import load
-from ragauge.config.plan import Plan
-from ragauge.config.reads import ANY, COMPARED, SMALLEST, Reads, VariantJob, defaults, every, others, timed
+from ragauge.config.plan.plan import Plan
+from ragauge.config.reads import (
+    ANY,
+    COMPARED,
+    SMALLEST,
+    Reads,
+    VariantJob,
+    defaults,
+    every,
+    others,
+    timed,
+)
 from ragauge.config.schema import Config, JudgeSettings
 from ragauge.results.runs import Runs
 
-MODEL, TRAINED = "smollm2-135m-instruct", "smollm2-cfic"
+MODEL = "smollm2-135m-instruct"
+TRAINED = "smollm2-cfic"
 OF_STUDIES = {"study_retrieval"}  # the full experiment has no study
 
 
@@ -36,8 +47,13 @@ def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
     judged = Plan(config.model_copy(update={"judge": JudgeSettings(methods=["cfic"])}))
     inputs = {item: judged.items.inputs(item) for item in registry.names("item")}
     read = [path for item in inputs.values() for path in item.get("judgements", [])]
-    assert set(read) == {f"results/full/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}
-    assert [item for item, files in inputs.items() if "judgements" in files] == ["cfic_table_7", "study_answers"]
+    assert set(read) == {
+        f"results/full/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)
+    }
+    assert [item for item, files in inputs.items() if "judgements" in files] == [
+        "cfic_table_7",
+        "study_answers",
+    ]
 
 
 # --- an item shows the same from what it reads alone ---
@@ -52,24 +68,42 @@ def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
         entry = config.methods[job.variant]
         right = [draw.random() < 0.5 for _ in range(4)]
         if job.dataset == "wiki_long":
-            synthetic_cfic.write(folder, job.variant, entry.method, right, model=job.model, **entry.params)
+            synthetic_cfic.write(
+                folder, job.variant, entry.method, right, model=job.model, **entry.params
+            )
         else:
             synthetic_run.write_variant(
-                folder, job.variant, entry.method, right, params=entry.params, dataset=job.dataset, model=job.model
+                folder,
+                job.variant,
+                entry.method,
+                right,
+                params=entry.params,
+                dataset=job.dataset,
+                model=job.model,
             )
     for dataset in config.datasets:
         synthetic_cfic.write_documents(folder, dataset, 4)
     for protocol in config.protocols:
-        stages = {name: {"query": 0.1, "skip": draw.random(), "prompt": 0.2} for name in protocol.methods}
+        stages = {
+            name: {"query": 0.1, "skip": draw.random(), "prompt": 0.2} for name in protocol.methods
+        }
         synthetic_cfic.write_latency(folder, stages, dataset=protocol.dataset)
     if config.stream:
         ends = dict.fromkeys(config.stream.methods, (1.0, 0.5))
         synthetic_run.write_stream(folder, ends, config.stream.dataset)
     if config.load:
-        synthetic_run.write_load(folder, {name: [0.1, 0.4] for name in config.load.methods}, config.load.dataset)
+        synthetic_run.write_load(
+            folder, {name: [0.1, 0.4] for name in config.load.methods}, config.load.dataset
+        )
     for label, pipeline in config.pipelines.items():
-        options = {k: v for k, v in pipeline.model_dump(exclude_unset=True).items() if k not in ("schedule", "limit")}
-        synthetic_piperag.write(folder, label, pipeline.schedule, [2 + draw.random() for _ in range(3)], **options)
+        options = {
+            k: v
+            for k, v in pipeline.model_dump(exclude_unset=True).items()
+            if k not in ("schedule", "limit")
+        }
+        synthetic_piperag.write(
+            folder, label, pipeline.schedule, [2 + draw.random() for _ in range(3)], **options
+        )
     for index in config.databases["wikipedia"].indexes:
         synthetic_piperag.write_recall(folder, index, vectors=1000 if index == "ivf" else 500)
     synthetic_piperag.write_staleness(folder, [[1.0, 0.8], [0.9, 0.7]])
@@ -96,9 +130,17 @@ def test_an_item_shows_the_same_from_what_it_reads_alone(
 # --- choosing ---
 
 
-def job_of(variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any) -> VariantJob:
+def job_of(
+    variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any
+) -> VariantJob:
     return VariantJob(
-        "nq", "tiny", variant, method, {"top_k": 1, "saliency": "bayesian"} | options, changed, "single_hop"
+        "nq",
+        "tiny",
+        variant,
+        method,
+        {"top_k": 1, "saliency": "bayesian"} | options,
+        changed,
+        "single_hop",
     )
 
 
@@ -106,7 +148,8 @@ def names(reads: Reads, *candidates: VariantJob) -> list[str]:
     return [one.variant for one in reads.select(candidates)]
 
 
-K1, K2 = job_of("k1"), job_of("k2", changed=("top_k",), top_k=2)
+K1 = job_of("k1")
+K2 = job_of("k2", changed=("top_k",), top_k=2)
 QUERY = job_of("query", changed=("saliency",), saliency="query")
 NAIVE = job_of("naive", "naive")
 
@@ -121,7 +164,10 @@ NAIVE = job_of("naive", "naive")
         (defaults("superposition"), ["k1"]),
         (defaults("superposition", top_k=ANY), ["k2", "k1"]),
         (defaults("superposition", top_k=SMALLEST), ["k1"]),
-        (defaults("superposition", top_k=COMPARED, saliency=("bayesian", "query")), ["k1", "query"]),
+        (
+            defaults("superposition", top_k=COMPARED, saliency=("bayesian", "query")),
+            ["k1", "query"],
+        ),
         (defaults("superposition", top_k=2), ["k2"]),
     ],
 )
@@ -133,7 +179,8 @@ def test_where_nothing_can_be_compared_the_smallest_is_read() -> None:
     compared = Reads(answers=[defaults("superposition", top_k=COMPARED)])
     assert names(compared, K2, job_of("k4", changed=("top_k",), top_k=4)) == ["k2"]
     assert names(compared, NAIVE) == []
-    assert names(Reads(answers=[every(), every("naive")]), K1, NAIVE) == ["k1", "naive"]  # once, though twice chosen
+    # once, though twice chosen
+    assert names(Reads(answers=[every(), every("naive")]), K1, NAIVE) == ["k1", "naive"]
 
 
 def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none() -> None:
@@ -152,6 +199,9 @@ def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none()
 )
 def test_answers_are_read_of_the_data_sets_of_a_kind(datasets: Any, kinds: list[Any]) -> None:
     candidates = [
-        VariantJob(kind, "tiny", "naive", "naive", {}, (), kind) for kind in ("single_hop", "multi_hop", "long")
+        VariantJob(kind, "tiny", "naive", "naive", {}, (), kind)
+        for kind in ("single_hop", "multi_hop", "long")
     ]
-    assert [one.kind for one in Reads(answers=[every()], datasets=datasets).select(candidates)] == kinds
+    assert [
+        one.kind for one in Reads(answers=[every()], datasets=datasets).select(candidates)
+    ] == kinds

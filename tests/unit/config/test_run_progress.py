@@ -6,7 +6,8 @@ from ragauge.config.run_progress import Job, line, status
 
 
 def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
-    examples, records = tmp_path / "questions.jsonl", tmp_path / "naive.jsonl"
+    examples = tmp_path / "questions.jsonl"
+    records = tmp_path / "naive.jsonl"
     finished = set[str]()
     jobs = [
         Job(lambda: "data" in finished),
@@ -33,4 +34,7 @@ def test_an_earlier_run_says_nothing_of_the_rate(tmp_path: Path) -> None:
     first = status(jobs)
     assert line(first, first, 600.0) == "0 of 1 jobs and 50 of 99 questions done"
     (tmp_path / "a.jsonl.partial").write_text("{}\n" * 76)
-    assert line(status(jobs), first, 600.0) == "0 of 1 jobs and 75 of 99 questions done; about 10 min left"
+    assert (
+        line(status(jobs), first, 600.0)
+        == "0 of 1 jobs and 75 of 99 questions done; about 10 min left"
+    )

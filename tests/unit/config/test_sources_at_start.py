@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from endpoints import Reply, says, served, streams
-from ragauge import assets
-from ragauge.assets import hub
+from ragauge.assets import hub, resolver
 from ragauge.config import sources
 from ragauge.config.loading import parse
-from ragauge.config.plan import Plan, manifest
+from ragauge.config.plan.part import manifest
+from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 
-MODEL, DATA = "hf:owners/gated", "results/r/training/t/data/train.jsonl"
+MODEL = "hf:owners/gated"
+DATA = "results/r/training/t/data/train.jsonl"
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +46,14 @@ def test_each_refusal_is_a_line(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> 
         "RAGAUGE_WRITER_URL: is not set; it names the endpoint that writes the questions",
         "RAGAUGE_JUDGE_URL: is not set; it names the endpoint that judges, unless judge.model names a local judge",
     ]
-    sources.check_start(plan, {"results/r/answers/nq_open/m/cfic.jsonl"})  # nothing of theirs is made
+    # nothing of theirs is made
+    sources.check_start(plan, {"results/r/answers/nq_open/m/cfic.jsonl"})
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_an_endpoint_is_asked_for_a_word(plan: Plan, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_an_endpoint_is_asked_for_a_word(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     with served(lambda _: says("ready") if status == 200 else Reply(b"no", status)) as endpoint:
         monkeypatch.setenv("RAGAUGE_WRITER_URL", endpoint.url)
         monkeypatch.setenv("RAGAUGE_WRITER_MODEL", "m")
@@ -65,7 +69,8 @@ def test_an_endpoint_is_asked_for_a_word(plan: Plan, monkeypatch: pytest.MonkeyP
 def test_a_served_model_is_asked_for_a_word(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {"m": {"source": "openai:gpt", "served": {"environment": "MINE"}}}
     config = {"run": "r", "models": models, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-    plan, made = Plan(parse(config, "c.yaml")), {"results/r/answers/nq_open/m/naive.jsonl"}
+    plan = Plan(parse(config, "c.yaml"))
+    made = {"results/r/answers/nq_open/m/naive.jsonl"}
     monkeypatch.delenv("MINE_BASE_URL", raising=False)
     sources.check_start(plan, set())
     with pytest.raises(UserError, match=r"^MINE_BASE_URL: is not set; openai:gpt needs a server"):
@@ -82,8 +87,11 @@ def test_a_served_model_is_asked_for_a_word(status: int, monkeypatch: pytest.Mon
 def test_an_archive_that_is_refused_is_told_and_what_is_not_pinned_is_named(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with served(lambda _: Reply(b"")) as endpoint, pytest.raises(UserError, match=r"model.zip: HTTP [45]\d\d"):
-        assets.check_access(f"{endpoint.url}/model.zip")  # which it has not
+    with (
+        served(lambda _: Reply(b"")) as endpoint,
+        pytest.raises(UserError, match=r"model.zip: HTTP [45]\d\d"),
+    ):
+        resolver.check_access(f"{endpoint.url}/model.zip")  # which it has not
     monkeypatch.setattr(hub, "file", lambda *_: None)
     sources.check_start(plan, {manifest(MODEL)})
     assert f"not pinned by a hash or a commit: {MODEL}; to pin them" in capsys.readouterr().err

@@ -11,7 +11,8 @@ from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 
 TINY = Shape("llama", 10, 4, (2, 1), (1, 1), 2, (6, 8), True, 99, "rope")
-# Per token: layer 1 has q 4*4, k and v 4*2 each, o 4*4, MLP 3*4*6; layer 2 has q, k, v, o 4*2 each, MLP 3*4*8.
+# Per token: layer 1 has q 4*4, k and v 4*2 each, o 4*4, MLP 3*4*6; layer 2 has q, k, v, o 4*2 each,
+# MLP 3*4*8.
 TINY_TOKEN = (16 + 8 + 8 + 16 + 72) + (4 * 8 + 96)
 TINY_PAIR = 2 * (2 + 1) * 2  # query·key and probability·value over three heads of two
 
@@ -20,7 +21,10 @@ TINY_PAIR = 2 * (2 + 1) * 2  # query·key and probability·value over three head
     ("call", "rows"),
     [
         (Call("prompt", (3,), (2,), logits=(1,)), (3 * TINY_TOKEN + 3 * 5 * TINY_PAIR + 40,)),
-        (Call("decode", (1,), (5,), logits=(1,), steps=3), (3 * (TINY_TOKEN + 40) + (6 + 7 + 8) * TINY_PAIR,)),
+        (
+            Call("decode", (1,), (5,), logits=(1,), steps=3),
+            (3 * (TINY_TOKEN + 40) + (6 + 7 + 8) * TINY_PAIR,),
+        ),
         (Call("rank", (), (), macs=7), (7,)),
         (Call("documents", (), (), parallel=True), ()),
     ],
@@ -57,7 +61,9 @@ def test_an_encoders_macs_are_divided_by_length():
 
 
 def test_unknown_accounting_names_the_choices():
-    with pytest.raises(UserError, match=r"did you mean 'critical_path'.*known: critical_path, published, total"):
+    with pytest.raises(
+        UserError, match=r"did you mean 'critical_path'.*known: critical_path, published, total"
+    ):
         compute_cycles([], TINY, "critical-path")
 
 
@@ -76,6 +82,7 @@ def test_published_counts_the_mean_row_where_critical_path_counts_the_longest():
 
 
 def test_published_has_no_logits_of_a_call_that_ends_before_the_last_layer():
-    first, rest = Call("check", (3,), (2,), layers=(0, 1)), Call("prompt", (3,), (2,), layers=(1, 2))
+    first = Call("check", (3,), (2,), layers=(0, 1))
+    rest = Call("prompt", (3,), (2,), layers=(1, 2))
     assert compute_cycles([first], TINY, "published") == call_macs(first, TINY)
     assert compute_cycles([rest], TINY, "published") == call_macs(rest, TINY) + 3 * 40

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.cost import gap
 from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
@@ -13,7 +13,11 @@ from ragauge.cost.trace import Call
 from ragauge.testing import write_checkpoint
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
-MACHINE = {"bandwidth_bytes_per_s": {"high": 1e9}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
+MACHINE = {
+    "bandwidth_bytes_per_s": {"high": 1e9},
+    "matmul_flop_per_s": {"float32": {"high": 1e11}},
+    "load_share": 0.0,
+}
 NAIVE = [
     Call("prompt", (100,), (0,), logits=(1,), seconds=1.0),
     Call("decode", (1,), (100,), logits=(1,), steps=4, seconds=0.4),
@@ -37,7 +41,8 @@ def test_the_gap_is_all_that_is_not_theory() -> None:
     beyond = sum(parts[key] for parts in stages.values() for key in gap.PARTS[1:])
     assert found["gap_s"] == pytest.approx(beyond + found["between_calls_s"])
     assert sum(gap.shares(found).values()) == pytest.approx(1)
-    theory = call_macs(PATHS[1], SHAPE) // 3 + call_macs(PATHS[2], SHAPE)  # one of three paths; decoding not at all
+    # one of three paths; decoding not at all
+    theory = call_macs(PATHS[1], SHAPE) // 3 + call_macs(PATHS[2], SHAPE)
     assert found["theoretical_speedup"] == pytest.approx(call_macs(NAIVE[0], SHAPE) / theory)
     assert found["measured_speedup"] == pytest.approx(1.5 / 0.8)
     assert found["gap_s"] == pytest.approx(0.8 - 1.5 / found["theoretical_speedup"])
@@ -52,7 +57,8 @@ def test_a_step_of_decoding_is_bound_by_memory() -> None:
 
 
 def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    counts, machine = tmp_path / "counts.json", tmp_path / "machine.json"
+    counts = tmp_path / "counts.json"
+    machine = tmp_path / "machine.json"
     counts.write_text(json.dumps({"preamble": 5, "documents": [30, 30, 30], "query": 5, "task": 3}))
     machine.write_text(json.dumps(MACHINE))
     folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)

@@ -46,14 +46,18 @@ def test_measured_machine(measured_quickly):
 def test_the_faster_read_is_the_bandwidth(measured_quickly, monkeypatch: pytest.MonkeyPatch):
     rates = {"product": 3.0, "slower": 1.0}  # a sum: 2
     monkeypatch.setattr(
-        machine, "_rate", lambda size, run: {"high": size * rates.get(run() if callable(run) else "", 2.0)}
+        machine,
+        "_rate",
+        lambda size, run: {"high": size * rates.get(run() if callable(run) else "", 2.0)},
     )
     monkeypatch.setattr(machine, "_matmul_rate", lambda *_: {})
     asked = []
     for made, fastest in ((None, 2.0), ("product", 3.0), ("slower", 2.0)):
         read = None if made is None else (lambda made=made: made)
         rate = machine.measure(
-            threads=1, allow_load=True, weight_read=lambda size, read=read: asked.append(size) or read
+            threads=1,
+            allow_load=True,
+            weight_read=lambda size, read=read: asked.append(size) or read,
         )
         assert rate["bandwidth_bytes_per_s"] == {"high": machine.CPU_READ_BYTES * fastest}
     assert asked == [machine.CPU_READ_BYTES] * 3
@@ -66,16 +70,21 @@ def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
     shares = iter([0.8, 0.3, 0.6])
     monkeypatch.setattr(machine, "ATTEMPTS", 3)
     cores = psutil.cpu_count()
-    monkeypatch.setattr(machine, "competing_load", lambda: nullcontext(Load(100.0, 100 * next(shares) * cores)))
+    monkeypatch.setattr(
+        machine, "competing_load", lambda: nullcontext(Load(100.0, 100 * next(shares) * cores))
+    )
     result = machine.measure(threads=1, allow_load=allow_load)
     assert result["load_share"] == pytest.approx(counts, abs=1e-3)
     assert len(list(shares)) == (2 if allow_load else 0)
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("AMD EPYC", "AMD EPYC family 26 model 2"), ("AMD EPYC 9R14", "AMD EPYC 9R14")]
+    ("name", "shown"),
+    [("AMD EPYC", "AMD EPYC family 26 model 2"), ("AMD EPYC 9R14", "AMD EPYC 9R14")],
 )
-def test_a_processors_name_without_a_number_has_family_and_model(name, shown, monkeypatch: pytest.MonkeyPatch):
+def test_a_processors_name_without_a_number_has_family_and_model(
+    name, shown, monkeypatch: pytest.MonkeyPatch
+):
     one = f"processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: {name}\n"
     monkeypatch.setattr(machine.Path, "read_text", lambda *_: f"{one}\n{one}")
     assert machine.cpu_model() == shown

@@ -46,11 +46,19 @@ def test_what_is_read_behind_a_prefetch_runs_beside_the_same_window() -> None:
 
 
 def test_without_prefetches_it_is_the_sum() -> None:
-    waited = [call("read", 1.0), call(RETRIEVAL, 2.0), call("decode", 3.0), call(RETRIEVAL, 2.0), call("decode", 3.0)]
+    waited = [
+        call("read", 1.0),
+        call(RETRIEVAL, 2.0),
+        call("decode", 3.0),
+        call(RETRIEVAL, 2.0),
+        call("decode", 3.0),
+    ]
     assert ideal_s(waited) == pytest.approx(11.0)
     assert ideal_s(waited, retrieval=2) == pytest.approx(9.0)
     assert ideal_s([]) == 0.0
 
 
 def test_what_was_done_before_the_request_is_free() -> None:
-    assert ideal_s([call("documents", 9.0, offline=True), call("decode", 1.0)]) == pytest.approx(1.0)
+    assert ideal_s([call("documents", 9.0, offline=True), call("decode", 1.0)]) == pytest.approx(
+        1.0
+    )

@@ -1,6 +1,8 @@
-"""Token counts of the prompts whose compute cycles Superposition Prompting prints, and how the paper counts these.
+"""Token counts of the prompts whose compute cycles Superposition Prompting prints, and how the
+paper counts these.
 
-`tests/unit/measure/test_predictions.py` holds every row of its tables to the numbers that are predicted with them.
+`tests/unit/measure/test_predictions.py` holds every row of its tables to the numbers that are
+predicted with them.
 """
 
 from math import sqrt
@@ -16,8 +18,11 @@ from ragauge.results.publications import read_csv
 
 
 def plain_tokens(shape: Shape, naive_macs: float) -> int:
-    """Tokens of the plain prompt that costs `naive_macs` with the logits of all of them: the root of a quadratic."""
-    linear, quadratic = layer_weights(shape) + output_weights(shape), attention_macs(shape, 1, 0)
+    """Tokens of the plain prompt that costs `naive_macs` with the logits of all of them: the root
+    of a quadratic.
+    """
+    linear = layer_weights(shape) + output_weights(shape)
+    quadratic = attention_macs(shape, 1, 0)
     return round((sqrt(linear**2 + 4 * quadratic * naive_macs) - linear) / (2 * quadratic))
 
 
@@ -31,11 +36,16 @@ def plain_tokens(shape: Shape, naive_macs: float) -> int:
     ],
 )
 def test_other_tokenizers_are_calibrated_from_one_naive_cell(number, counts, model, entry):
-    """Its cycles give the prompt's tokens; preamble, query and task shrink in proportion, rounded down."""
+    """Its cycles give the prompt's tokens; preamble, query and task shrink in proportion, rounded
+    down.
+    """
     shape = named(model.lower())
     rows = read_csv(f"superposition_table_{number}")
-    naive = next(float(r["compute_cycles"]) for r in rows if (r["model"], r["method"]) == (model, "naive"))
-    base, found = tokens.load(counts), tokens.load(entry)
+    naive = next(
+        float(r["compute_cycles"]) for r in rows if (r["model"], r["method"]) == (model, "naive")
+    )
+    base = tokens.load(counts)
+    found = tokens.load(entry)
     assert found.total == plain_tokens(shape, naive)
     for part in ("preamble", "query", "task"):
         assert getattr(found, part) == getattr(base, part) * found.total // base.total

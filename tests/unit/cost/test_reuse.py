@@ -1,9 +1,16 @@
-"""What keeping documents on disk costs and saves: the formulas against counting question by question."""
+"""What keeping documents on disk costs and saves: the formulas against counting question by
+question.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
+from ragauge.results.reuse import (
+    Seconds,
+    break_even_hit_rate,
+    break_even_questions,
+    break_even_reuses,
+)
 
 TIMES = st.integers(0, 40).map(lambda quarters: quarters / 4)
 ANY = st.builds(Seconds, TIMES, TIMES, TIMES, TIMES)
@@ -21,7 +28,8 @@ def test_reuses_by_counting(seconds: Seconds) -> None:
 @given(ANY, TIMES)
 def test_questions_by_counting(seconds: Seconds, naive_s: float) -> None:
     result = break_even_questions(seconds, naive_s)
-    first, again = seconds.latency_s(0), seconds.latency_s(1)
+    first = seconds.latency_s(0)
+    again = seconds.latency_s(1)
     paid = (n for n in range(1, 400) if first + (n - 1) * again <= n * naive_s)
     expected = next(paid, None)
     assert result == expected

@@ -21,7 +21,10 @@ MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}
 
 def test_roofline_by_hand():
     assert call_bytes(DECODE, SHAPE, "float32") == 4 * (3 * WEIGHTS + CACHED * 2 * 2 * 2 * 8)
-    assert floor_seconds(DECODE, SHAPE, torch.float32, MACHINE) == call_bytes(DECODE, SHAPE, "float32") / 1e9
+    assert (
+        floor_seconds(DECODE, SHAPE, torch.float32, MACHINE)
+        == call_bytes(DECODE, SHAPE, "float32") / 1e9
+    )
     encoder = Call("rank", (8,), (0,), macs=10**9)
     assert floor_seconds(encoder, SHAPE, "float32", MACHINE) == 2.0
     with pytest.raises(UserError, match="measured machine: unknown dtype 'bfloat16'"):
@@ -30,8 +33,12 @@ def test_roofline_by_hand():
 
 def test_a_decoder_in_8_bits_moves_bytes_and_scales():
     kept = 3 * (WEIGHTS + 4 * ROWS)
-    assert call_bytes(DECODE, SHAPE, Precision("float32", "int8")) == kept + 4 * CACHED * 2 * 2 * 2 * 8
-    assert call_bytes(DECODE, SHAPE, Precision("float32", "int8", "int8")) == kept + CACHED * 2 * 2 * 2 * (8 + 4)
+    assert (
+        call_bytes(DECODE, SHAPE, Precision("float32", "int8")) == kept + 4 * CACHED * 2 * 2 * 2 * 8
+    )
+    assert call_bytes(
+        DECODE, SHAPE, Precision("float32", "int8", "int8")
+    ) == kept + CACHED * 2 * 2 * 2 * (8 + 4)
 
 
 def test_8_bit_products_have_their_own_rate_and_attention_has_the_dtypes():
@@ -39,13 +46,19 @@ def test_8_bit_products_have_their_own_rate_and_attention_has_the_dtypes():
     call = Call("prompt", (5,), (0,))
     attention = attention_macs(SHAPE, 5, 0)
     products = (call_macs(call, SHAPE) - attention) / 4 + attention
-    assert product_seconds(call, SHAPE, Precision(weights="int8"), machine) == pytest.approx(2 * products / 1e9)
+    assert product_seconds(call, SHAPE, Precision(weights="int8"), machine) == pytest.approx(
+        2 * products / 1e9
+    )
     only = Precision(weights="int8_weight_only")
-    assert product_seconds(call, SHAPE, only, machine) == product_seconds(call, SHAPE, "float32", machine)
+    assert product_seconds(call, SHAPE, only, machine) == product_seconds(
+        call, SHAPE, "float32", machine
+    )
 
 
 def test_weights_in_memory():
     norms = 5 * 32
     assert SHAPE.tied
     assert model_bytes(SHAPE, "bfloat16") == 2 * (WEIGHTS + norms)
-    assert model_bytes(SHAPE, Precision("bfloat16", "int8")) == WEIGHTS + 4 * ROWS + 2 * (64 * 32 + norms)
+    assert model_bytes(SHAPE, Precision("bfloat16", "int8")) == WEIGHTS + 4 * ROWS + 2 * (
+        64 * 32 + norms
+    )

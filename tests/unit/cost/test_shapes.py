@@ -11,9 +11,11 @@ PARAMETERS = {
     "qwen2.5-coder-0.5b-instruct": 494_032_768,
     "qwen2.5-coder-1.5b-instruct": 1_543_714_304,
     **dict.fromkeys(
-        ("llama-2-7b", "llama-2-7b-chat", "vicuna-7b-16k", "longchat-7b-32k", "longalpaca-7b-32k"), 6_738_415_616
+        ("llama-2-7b", "llama-2-7b-chat", "vicuna-7b-16k", "longchat-7b-32k", "longalpaca-7b-32k"),
+        6_738_415_616,
     ),
-    "retro": 12 * (4 * 1536**2 + 3 * 1536 * 6144) + 2 * 32128 * 1536 + 25 * 1536,  # the trunk: 552 of 633 millions
+    # the trunk: 552 of 633 millions
+    "retro": 12 * (4 * 1536**2 + 3 * 1536 * 6144) + 2 * 32128 * 1536 + 25 * 1536,
     "bloomz-3b": 3_002_557_440,
     "bloomz-7b1": 7_069_016_064,
     "mpt-7b-instruct": 6_649_286_656,

@@ -16,7 +16,10 @@ def test_token_counts_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"preamble": 3, "documents": [5, 0], "query": 2, "task": 1}', "documents.1: Input should be greater than"),
+        (
+            '{"preamble": 3, "documents": [5, 0], "query": 2, "task": 1}',
+            "documents.1: Input should be greater than",
+        ),
         ('{"preamble": 3, "docs": [5], "query": 2}', "unknown key 'docs'"),
     ],
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ragauge import datasets
-from ragauge.datasets.base import Document, shuffled_order
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Document, shuffled_order
 from ragauge.datasets.musique import Musique
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
@@ -19,13 +19,25 @@ MUSIQUE = "musique/musique_ans_v1.0_dev.jsonl.gz"
 
 
 def nq_record(**changes: Any) -> dict[str, Any]:
-    contexts = [{"title": f"T{i}", "text": f"text {i}", "isgold": i == 0, "hasanswer": i == 0} for i in range(5)]
+    contexts = [
+        {"title": f"T{i}", "text": f"text {i}", "isgold": i == 0, "hasanswer": i == 0}
+        for i in range(5)
+    ]
     return {"question": "who", "answers": ["me"], "ctxs": contexts, **changes}
 
 
 def musique_record(**changes: Any) -> dict[str, Any]:
-    paragraphs = [{"idx": i, "title": f"T{i}", "paragraph_text": f"p {i}", "is_supporting": i > 2} for i in range(5)]
-    record = {"id": "2hop__1_2", "question": "who", "answer": "me", "answer_aliases": ["I", "me"], "answerable": True}
+    paragraphs = [
+        {"idx": i, "title": f"T{i}", "paragraph_text": f"p {i}", "is_supporting": i > 2}
+        for i in range(5)
+    ]
+    record = {
+        "id": "2hop__1_2",
+        "question": "who",
+        "answer": "me",
+        "answer_aliases": ["I", "me"],
+        "answerable": True,
+    }
     return {**record, "paragraphs": paragraphs, **changes}
 
 
@@ -36,7 +48,7 @@ def write(folder: Path, *records: Any) -> Path:
 
 
 def test_nq_open_sample(shared_data: Path) -> None:
-    examples = datasets.load("nq_open", data=shared_data / NQ)
+    examples = loader.load("nq_open", data=shared_data / NQ)
     assert len(examples) == 300
     assert {len(e.documents) for e in examples} == {20}
     assert {len(e.gold) for e in examples} == {1}
@@ -46,15 +58,15 @@ def test_nq_open_sample(shared_data: Path) -> None:
 
 
 def test_musique_sample(shared_data: Path) -> None:
-    examples = datasets.load("musique", data=shared_data / MUSIQUE)
+    examples = loader.load("musique", data=shared_data / MUSIQUE)
     assert len(examples) == 120
     assert {len(e.documents) for e in examples} == {20}
     assert all(2 <= len(e.gold) <= 4 for e in examples)
 
 
 def test_shuffle_keeps_documents_and_gold(shared_data: Path) -> None:
-    plain = datasets.load("nq_open", data=shared_data / NQ, limit=20, shuffle=False)
-    mixed = datasets.load("nq_open", data=shared_data / NQ, limit=20)
+    plain = loader.load("nq_open", data=shared_data / NQ, limit=20, shuffle=False)
+    mixed = loader.load("nq_open", data=shared_data / NQ, limit=20)
     for a, b in zip(plain, mixed, strict=True):
         assert a.gold == (0,)
         assert sorted(d.text for d in a.documents) == sorted(d.text for d in b.documents)
@@ -62,16 +74,17 @@ def test_shuffle_keeps_documents_and_gold(shared_data: Path) -> None:
 
 
 def test_shuffle_depends_on_seed_alone(shared_data: Path) -> None:
-    first = datasets.load("nq_open", data=shared_data / NQ, limit=3)
-    assert first == datasets.load("nq_open", data=shared_data / NQ, limit=10)[:3]
-    assert first != datasets.load("nq_open", data=shared_data / NQ, limit=3, seed=1)
-    assert shuffled_order(5, 0, "who") == [1, 0, 2, 3, 4]  # fixed for good: records of other runs depend on it
+    first = loader.load("nq_open", data=shared_data / NQ, limit=3)
+    assert first == loader.load("nq_open", data=shared_data / NQ, limit=10)[:3]
+    assert first != loader.load("nq_open", data=shared_data / NQ, limit=3, seed=1)
+    # fixed for good: records of other runs depend on it
+    assert shuffled_order(5, 0, "who") == [1, 0, 2, 3, 4]
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_gold_position(tmp_path: Path, shuffle: bool) -> None:
     path = write(tmp_path, nq_record())
-    [example] = datasets.load("nq_open", data=path, gold_position=3, shuffle=shuffle)
+    [example] = loader.load("nq_open", data=path, gold_position=3, shuffle=shuffle)
     assert example.gold == (3,)
     assert example.documents[3].title == "T0"
     if not shuffle:
@@ -80,17 +93,25 @@ def test_gold_position(tmp_path: Path, shuffle: bool) -> None:
 
 @pytest.mark.parametrize("name", ["nq_open", "musique"])
 def test_fewer_and_joined_documents(tmp_path: Path, name: str) -> None:
-    """The gold ones stay, then the first others; documents joined as they stand are gold where one of them was."""
+    """The gold ones stay, then the first others; documents joined as they stand are gold where one
+    of them was.
+    """
     record = nq_record() if name == "nq_open" else musique_record()
     load = partial(
-        datasets.load, name, data=write(tmp_path, record), **({"shuffle": False} if name == "nq_open" else {})
+        loader.load,
+        name,
+        data=write(tmp_path, record),
+        **({"shuffle": False} if name == "nq_open" else {}),
     )
     [whole], [three], [pairs] = load(), load(documents=3), load(documents=3, joined=2)
     first = [i for i in range(5) if i not in whole.gold][: 3 - len(whole.gold)]
     assert [d.title for d in three.documents] == [f"T{i}" for i in sorted([*whole.gold, *first])]
     assert [three.documents[g] for g in three.gold] == [whole.documents[g] for g in whole.gold]
     one, two, _ = three.documents
-    assert pairs.documents == (Document(one.title, f"{one.text}\n{two.title}: {two.text}"), three.documents[2])
+    assert pairs.documents == (
+        Document(one.title, f"{one.text}\n{two.title}: {two.text}"),
+        three.documents[2],
+    )
     assert pairs.gold == tuple(sorted({g // 2 for g in three.gold}))
     for options, said in (
         ({"documents": 6}, "to 5 documents, not 6"),
@@ -102,7 +123,7 @@ def test_fewer_and_joined_documents(tmp_path: Path, name: str) -> None:
 
 
 def test_musique_answers_hold_aliases_once(tmp_path: Path) -> None:
-    [example] = datasets.load("musique", data=write(tmp_path, musique_record()))
+    [example] = loader.load("musique", data=write(tmp_path, musique_record()))
     assert example.answers == ("me", "I")
     assert example.gold == (3, 4)
     assert example.key == "2hop__1_2"
@@ -110,11 +131,15 @@ def test_musique_answers_hold_aliases_once(tmp_path: Path) -> None:
 
 def test_musique_in_a_random_order_keeps_its_gold_paragraphs(tmp_path: Path) -> None:
     path = write(tmp_path, musique_record())
-    [given], [shuffled] = (datasets.load("musique", data=path, **options) for options in ({}, {"shuffle": True}))
+    [given], [shuffled] = (
+        loader.load("musique", data=path, **options) for options in ({}, {"shuffle": True})
+    )
     order = shuffled_order(len(given.documents), 0, given.key)
     assert shuffled.documents == tuple(given.documents[i] for i in order)
     assert order != sorted(order)
-    assert {shuffled.documents[i] for i in shuffled.gold} == {given.documents[i] for i in given.gold}
+    assert {shuffled.documents[i] for i in shuffled.gold} == {
+        given.documents[i] for i in given.gold
+    }
 
 
 def test_lines_end_at_newline_alone(tmp_path: Path) -> None:
@@ -144,19 +169,29 @@ def context(**changes: Any) -> dict[str, Any]:
         (nq_record(ctxs=[]), "question without documents"),
         (nq_record(ctxs=["text"]), "ctxs[0] must be an object"),
         (nq_record(ctxs=[context(), context(text=" \n")]), "ctxs[1]: field 'text' is empty"),
-        (nq_record(ctxs=[context(isgold=1)]), "ctxs[0]: field 'isgold' must be true or false, not 1"),
+        (
+            nq_record(ctxs=[context(isgold=1)]),
+            "ctxs[0]: field 'isgold' must be true or false, not 1",
+        ),
         ([1], "must be a JSON object, not [1]"),
         (musique_record(answerable=False), "MuSiQue-Full"),
         (musique_record(answer_aliases=[3]), "'answer_aliases[0]' must be text, not 3"),
-        (musique_record(paragraphs=[{"title": "T", "paragraph_text": "p"}]), "no field 'is_supporting'"),
+        (
+            musique_record(paragraphs=[{"title": "T", "paragraph_text": "p"}]),
+            "no field 'is_supporting'",
+        ),
         (musique_record(), "same question as line 1 (key '2hop__1_2')"),
     ],
 )
 def test_a_bad_record_is_named(tmp_path: Path, record: Any, said: str) -> None:
-    name, good = ("musique", musique_record()) if "paragraphs" in record else ("nq_open", nq_record(question="fine"))
+    name, good = (
+        ("musique", musique_record())
+        if "paragraphs" in record
+        else ("nq_open", nq_record(question="fine"))
+    )
     path = write(tmp_path, good, record)
     with pytest.raises(UserError) as error:
-        datasets.load(name, data=path)
+        loader.load(name, data=path)
     assert str(error.value).startswith(f"{path}:2: ")
     assert said in str(error.value)
 
@@ -167,17 +202,29 @@ def test_bad_arguments(tmp_path: Path) -> None:
     empty.write_bytes(b"\n")
     cases = [
         ({"name": "nq-open", "data": path}, "did you mean 'nq_open'"),
-        ({"name": "nq_open", "data": path, "gold_position": 5}, "gold_position 5 is beyond the 5 documents"),
-        ({"name": "nq_open", "data": path, "shuffle": "no"}, "shuffle must be true or false, not 'no'"),
-        ({"name": "nq_open", "data": path, "fold": "tests"}, "unknown fold 'tests'; did you mean 'test'?"),
+        (
+            {"name": "nq_open", "data": path, "gold_position": 5},
+            "gold_position 5 is beyond the 5 documents",
+        ),
+        (
+            {"name": "nq_open", "data": path, "shuffle": "no"},
+            "shuffle must be true or false, not 'no'",
+        ),
+        (
+            {"name": "nq_open", "data": path, "fold": "tests"},
+            "unknown fold 'tests'; did you mean 'test'?",
+        ),
         ({"name": "nq_open", "data": path, "limit": 0}, "limit must be at least 1, not 0"),
-        ({"name": "nq_open", "data": tmp_path / "none.jsonl"}, "none.jsonl: cannot be read: No such file"),
+        (
+            {"name": "nq_open", "data": tmp_path / "none.jsonl"},
+            "none.jsonl: cannot be read: No such file",
+        ),
         ({"name": "nq_open", "data": tmp_path}, "cannot be read: Is a directory"),
         ({"name": "nq_open", "data": empty}, "holds no records"),
     ]
     for arguments, said in cases:
         with pytest.raises(UserError) as error:
-            datasets.load(**arguments)
+            loader.load(**arguments)
         assert said in str(error.value)
 
 
@@ -193,15 +240,21 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Non
     return serves
 
 
-def test_records_survive_the_datasets_library(hub: Callable[[Path], None], shared_data: Path) -> None:
-    """What the library reads, infers types for and writes again gives the same examples as the official file."""
+def test_records_survive_the_datasets_library(
+    hub: Callable[[Path], None], shared_data: Path
+) -> None:
+    """What the library reads, infers types for and writes again gives the same examples as the
+    official file.
+    """
     hub(shared_data / MUSIQUE)
-    assert datasets.load("musique") == datasets.load("musique", data=shared_data / MUSIQUE)
+    assert loader.load("musique") == loader.load("musique", data=shared_data / MUSIQUE)
 
 
 def test_a_hub_out_of_reach_is_one_line(hub: Callable[[Path], None], tmp_path: Path) -> None:
     hub(tmp_path / "none.jsonl")
-    with pytest.raises(UserError, match=r"could not be loaded from json .*none\.jsonl.*--data FILE") as error:
-        datasets.load("musique")
+    with pytest.raises(
+        UserError, match=r"could not be loaded from json .*none\.jsonl.*--data FILE"
+    ) as error:
+        loader.load("musique")
     assert "\n" not in str(error.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 import tiny_models
-from ragauge import assets, datasets
+from ragauge.assets import resolver
 from ragauge.datasets._wiki import GoldPlace, WikiQuestion
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Stretch
+from ragauge.datasets.base.examples import read_examples, write_examples
+from ragauge.datasets.base.wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
-from ragauge.io.wikipedia import Article, Section
-from ragauge.metrics import normalise
-from ragauge.prompts import Prompt, Source, build_prompt, cut_middle
+from ragauge.methods.prompts import Prompt, Source, build_prompt, cut_middle
+from ragauge.metrics.base import normalise
 
 SAMPLES = {"narrativeqa": 14, "qasper": 5, "multifieldqa_en": 4, "hotpotqa": 8, "musique": 4}
 LENGTHS = {"narrativeqa": 128, "qasper": 128, "multifieldqa_en": 64, "hotpotqa": 32, "musique": 32}
@@ -32,15 +35,15 @@ def write(folder: Path, *records: Any) -> Path:
 
 @pytest.mark.parametrize("task", SAMPLES)
 def test_samples(task: str, shared_data: Path) -> None:
-    examples = datasets.load(f"longbench_{task}", data=shared_data / "longbench" / f"{task}.jsonl.gz")
+    examples = loader.load(f"longbench_{task}", data=shared_data / "longbench" / f"{task}.jsonl.gz")
     assert len(examples) == SAMPLES[task]
     assert all(len(e.documents) == 1 and e.gold == (0,) and e.answers for e in examples)
-    assert datasets.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
+    assert loader.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
 
 
 def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> None:
     path = write(tmp_path, record(_id=None), record(_id=None, context="It was he."), record())
-    keys = [e.key for e in datasets.load("longbench_qasper", data=path)]
+    keys = [e.key for e in loader.load("longbench_qasper", data=path)]
     assert len(set(keys)) == 3
     assert keys[2] == "x1"
 
@@ -48,19 +51,21 @@ def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["input", "context", "answers"])
 def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=f"data.jsonl:1: field '{name}' must be"):
-        datasets.load("longbench_musique", data=write(tmp_path, record(**{name: 3})))
+        loader.load("longbench_musique", data=write(tmp_path, record(**{name: 3})))
 
 
 @pytest.mark.parametrize("value", [0, "3500", True])
 def test_a_length_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(UserError, match="max_length must be a positive integer"):
-        datasets.make("longbench_qasper", max_length=value)
+        loader.make("longbench_qasper", max_length=value)
 
 
 # ---- prompts
 
 
-def prompt_of(instruction: str, text: str = TEXT, context: int | None = None, title: str = "") -> Prompt:
+def prompt_of(
+    instruction: str, text: str = TEXT, context: int | None = None, title: str = ""
+) -> Prompt:
     return build_prompt(
         "who is it",
         [(title, text)],
@@ -77,21 +82,33 @@ def shown(prompt: Prompt) -> str:
 
 @pytest.mark.parametrize("name", [*(f"longbench_{task}" for task in SAMPLES), "wiki_long"])
 def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
-    official = datasets.make(name).preamble
-    turn = [{"role": "user", "content": official.replace("{context}", TEXT).replace("{input}", "who is it")}]
-    expected = tiny_models.byte_tokenizer().apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    official = loader.make(name).preamble
+    turn = [
+        {
+            "role": "user",
+            "content": official.replace("{context}", TEXT).replace("{input}", "who is it"),
+        }
+    ]
+    expected = tiny_models.byte_tokenizer().apply_chat_template(
+        turn, tokenize=False, add_generation_prompt=True
+    )
     assert shown(prompt_of(official)) == expected
     assert official.count("{context}") == official.count("{input}") == 1
 
 
 def test_qasper_rules_are_said_twice() -> None:
-    for rule in ("as concisely as you can", 'write "unanswerable"', 'answer "yes", "no", or "unanswerable"'):
-        assert datasets.make("longbench_qasper").preamble.count(rule) == 2
+    for rule in (
+        "as concisely as you can",
+        'write "unanswerable"',
+        'answer "yes", "no", or "unanswerable"',
+    ):
+        assert loader.make("longbench_qasper").preamble.count(rule) == 2
 
 
 def test_a_prompt_beyond_the_context_loses_its_middle() -> None:
     instruction = "Read this. {context}\n\nNow: {input}"
-    whole, cut = prompt_of(instruction), prompt_of(instruction, context=300)
+    whole = prompt_of(instruction)
+    cut = prompt_of(instruction, context=300)
     assert 290 <= cut.total_tokens <= 300
     assert cut.truncated == len(whole.documents[0]) - len(cut.documents[0])
     assert shown(whole).startswith(shown(cut)[:140])
@@ -111,7 +128,11 @@ def test_other_prompts_are_never_cut() -> None:
 
 @pytest.mark.parametrize(("head", "tail"), [(10, 10), (0, 7), (7, 0), (40, 3), (3, 40)])
 def test_stretches_are_where_they_say(head: int, tail: int) -> None:
-    sources = [Source(0, "First", "Ünïcödé. " * 3), Source(1, "", "It is second. "), Source(2, "T", "Third one.")]
+    sources = [
+        Source(0, "First", "Ünïcödé. " * 3),
+        Source(1, "", "It is second. "),
+        Source(2, "T", "Third one."),
+    ]
     tokenizer = tiny_models.byte_tokenizer()
     kept, dropped = cut_middle(sources, tokenizer, head, tail)
     total = sum(len(tokenizer(s.shown, add_special_tokens=False)["input_ids"]) for s in sources)
@@ -127,16 +148,18 @@ def test_stretches_are_where_they_say(head: int, tail: int) -> None:
 
 
 def test_an_article_is_its_sections_below_their_headings() -> None:
-    article = Article("A", (Section("", "Lead."), Section("History", "It was.\nIt is."), Section("Empty", "")))
+    article = Article(
+        "A", (Section("", "Lead."), Section("History", "It was.\nIt is."), Section("Empty", ""))
+    )
     assert article_text(article) == "Lead.\n\nHistory\n\nIt was.\nIt is.\n\nEmpty"
 
 
 def test_every_gold_section_holds_an_answer(tmp_path: Path) -> None:
     try:
-        assets.resolve("wikipedia-sample")
+        resolver.resolve("wikipedia-sample")
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
-    examples = datasets.load("wiki_long")
+    examples = loader.load("wiki_long")
     assert len(examples) >= 120
     for example in examples:
         [section] = example.gold_stretches
@@ -147,7 +170,13 @@ def test_every_gold_section_holds_an_answer(tmp_path: Path) -> None:
 # ---- gold sections
 
 ARTICLE = Article(
-    "Ada", (Section("", "Ada was born."), Section("Life", ""), Section("Work", "An Engine."), Section("Work", "Notes."))
+    "Ada",
+    (
+        Section("", "Ada was born."),
+        Section("Life", ""),
+        Section("Work", "An Engine."),
+        Section("Work", "Notes."),
+    ),
 )
 
 
@@ -163,13 +192,16 @@ def asked(section: str, answer: str, near: str = "") -> WikiQuestion:
         (asked("Work", "notes"), "Notes."),
     ],
 )
-def test_the_gold_section_is_where_the_articles_text_has_it(question: WikiQuestion, text: str) -> None:
+def test_the_gold_section_is_where_the_articles_text_has_it(
+    question: WikiQuestion, text: str
+) -> None:
     start, stop = gold_section(ARTICLE, question)
     assert article_text(ARTICLE)[start:stop] == text
 
 
 @pytest.mark.parametrize(
-    ("question", "count"), [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)]
+    ("question", "count"),
+    [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)],
 )
 def test_a_gold_section_must_be_one(question: WikiQuestion, count: int) -> None:
     with pytest.raises(UserError, match=f"question q: {count} sections fit"):
@@ -177,34 +209,45 @@ def test_a_gold_section_must_be_one(question: WikiQuestion, count: int) -> None:
 
 
 def long_record(**changes: Any) -> dict[str, Any]:
-    found = {"id": "q", "question": "who?", "title": "Ada", "context": "It was I.", "answers": ["I"]}
+    found = {
+        "id": "q",
+        "question": "who?",
+        "title": "Ada",
+        "context": "It was I.",
+        "answers": ["I"],
+    }
     return {**found, "section_start": 3, "section_stop": 9, **changes}
 
 
 def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
-    [example] = datasets.load("wiki_long", data=write(tmp_path, long_record()))
-    assert example.gold_stretches == (datasets.Stretch(0, 3, 9),)
-    examples, written = [*datasets.load("longbench_qasper", data=write(tmp_path, record())), example], tmp_path / "e"
-    datasets.write_examples(written, examples)
-    assert datasets.read_examples(written) == examples
-    written.write_text(json.dumps({**json.loads(written.read_text().split("\n")[0]), "documents": [{"text": "x"}]}))
+    [example] = loader.load("wiki_long", data=write(tmp_path, long_record()))
+    assert example.gold_stretches == (Stretch(0, 3, 9),)
+    examples = [*loader.load("longbench_qasper", data=write(tmp_path, record())), example]
+    written = tmp_path / "e"
+    write_examples(written, examples)
+    assert read_examples(written) == examples
+    written.write_text(
+        json.dumps({**json.loads(written.read_text().split("\n")[0]), "documents": [{"text": "x"}]})
+    )
     with pytest.raises(UserError, match="no field 'title'"):
-        datasets.read_examples(written)
+        read_examples(written)
     unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
-    [without] = datasets.load("wiki_long", data=write(tmp_path, unknown))
+    [without] = loader.load("wiki_long", data=write(tmp_path, unknown))
     assert without.gold_stretches == ()
 
 
 @pytest.mark.parametrize(("start", "stop"), [(9, 9), (-1, 3), (3, 10), (6, 6)])
 def test_a_section_outside_of_the_article_is_refused(start: int, stop: int, tmp_path: Path) -> None:
     data = write(tmp_path, long_record(section_start=start, section_stop=stop))
-    with pytest.raises(UserError, match=r"data.jsonl:1: Stretch.* lies outside the text of a gold document"):
-        datasets.load("wiki_long", data=data)
+    with pytest.raises(
+        UserError, match=r"data.jsonl:1: Stretch.* lies outside the text of a gold document"
+    ):
+        loader.load("wiki_long", data=data)
 
 
 def test_stretches_move_with_their_documents() -> None:
-    from ragauge.datasets.base import Document, Example, reordered
+    from ragauge.datasets.base.dataset import Document, Example, reordered
 
     documents = tuple(Document("", text) for text in ("one", "two", "three"))
-    example = Example("k", "q", documents, ("a",), (2,), (datasets.Stretch(2, 0, 5),))
-    assert reordered(example, [2, 0, 1]).gold_stretches == (datasets.Stretch(0, 0, 5),)
+    example = Example("k", "q", documents, ("a",), (2,), (Stretch(2, 0, 5),))
+    assert reordered(example, [2, 0, 1]).gold_stretches == (Stretch(0, 0, 5),)

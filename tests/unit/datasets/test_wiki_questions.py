@@ -1,4 +1,6 @@
-"""Our own questions: gold passages hold the answer, distractors do not, no sentence of the sample is stored."""
+"""Our own questions: gold passages hold the answer, distractors do not, no sentence of the sample
+is stored.
+"""
 
 import json
 import re
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from choose_distractors import ENCODER, choose
-from ragauge import assets, datasets
+from ragauge.assets import resolver
 from ragauge.datasets._wiki import (
     DOCUMENTS,
     QUESTIONS,
@@ -20,12 +22,14 @@ from ragauge.datasets._wiki import (
     read_questions,
     records,
 )
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.wikipedia import ArticlePassage, read_passages
 from ragauge.errors import UserError
-from ragauge.io.wikipedia import ArticlePassage, read_passages
-from ragauge.metrics import normalise
-from ragauge.rankers.dense import load_encoder
+from ragauge.methods.rankers.dense import load_encoder
+from ragauge.metrics.base import normalise
 
-COPIED_WORDS = 8  # a run of so many words that a question and its article share would be a copied sentence
+# a run of so many words that a question and its article share would be a copied sentence
+COPIED_WORDS = 8
 FILES = [QUESTIONS / f"{name}.jsonl" for name in ("wiki_single", "wiki_multi")]
 SINGLE, MULTI = map(read_questions, FILES)
 
@@ -33,7 +37,7 @@ SINGLE, MULTI = map(read_questions, FILES)
 @pytest.fixture(scope="module")
 def corpus() -> WikiCorpus:
     try:
-        sample = assets.resolve(SAMPLE)
+        sample = resolver.resolve(SAMPLE)
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
     return WikiCorpus(read_passages(sample))
@@ -47,7 +51,11 @@ def test_there_are_enough_questions_and_no_two_alike() -> None:
 
 
 def test_no_markup_is_left(corpus: WikiCorpus) -> None:
-    marked = [p.title for p in corpus.passages if re.search(r"\{\{|\}\}|\{\||<ref|</|\|thumb|__[A-Z]+__", p.text)]
+    marked = [
+        p.title
+        for p in corpus.passages
+        if re.search(r"\{\{|\}\}|\{\||<ref|</|\|thumb|__[A-Z]+__", p.text)
+    ]
     assert not marked
 
 
@@ -59,20 +67,28 @@ def test_gold_passages_exist_and_the_last_alone_holds_the_answer(corpus: WikiCor
         answers = [normalise(answer) for answer in question.answers]
         assert any(answer in last for answer in answers), question
         assert not any(answer in other for answer in answers for other in others), question
-        assert all(any(normalise(bridge) in other for bridge in question.bridge) for other in others), question
+        assert all(
+            any(normalise(bridge) in other for bridge in question.bridge) for other in others
+        ), question
 
 
 def test_no_question_gives_itself_away() -> None:
     for question in (*SINGLE, *MULTI):
         asked = normalise(question.question)
-        assert not any(normalise(answer) in asked for answer in (*question.answers, *question.bridge)), question
+        assert not any(
+            normalise(answer) in asked for answer in (*question.answers, *question.bridge)
+        ), question
 
 
 @pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
-def test_no_sentence_of_the_sample_is_stored(corpus: WikiCorpus, questions: list[WikiQuestion]) -> None:
+def test_no_sentence_of_the_sample_is_stored(
+    corpus: WikiCorpus, questions: list[WikiQuestion]
+) -> None:
     articles: dict[str, str] = {}
     for passage in corpus.passages:
-        articles[passage.article] = articles.get(passage.article, "") + " ".join(words(passage.text)) + " "
+        articles[passage.article] = (
+            articles.get(passage.article, "") + " ".join(words(passage.text)) + " "
+        )
     for question in questions:
         for place in question.gold:
             stored = (question.question, place.near, *question.answers, *question.bridge)
@@ -83,8 +99,9 @@ def test_no_sentence_of_the_sample_is_stored(corpus: WikiCorpus, questions: list
 def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
     corpus: WikiCorpus, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragauge.io.wikipedia.read_passages", lambda _: corpus.passages)  # which takes seconds
-    for record in records(path, assets.resolve(SAMPLE)):
+    # which takes seconds
+    monkeypatch.setattr("ragauge.datasets.base.wikipedia.read_passages", lambda _: corpus.passages)
+    for record in records(path, resolver.resolve(SAMPLE)):
         texts = [document["text"] for document in record["documents"]]
         assert len(set(texts)) == DOCUMENTS
         answers = [normalise(answer) for answer in record["answers"]]
@@ -94,13 +111,14 @@ def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
 
 def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiCorpus) -> None:
     try:
-        assets.resolve(ENCODER)
+        resolver.resolve(ENCODER)
     except UserError as error:
         pytest.skip(f"needs the encoder: {error}")
     question = MULTI[0]
     stored = distractors(FILES[1], MULTI, corpus)[question.id]
     encode = load_encoder(ENCODER).encode
-    rows = [*stored, *range(0, len(corpus.passages), 300)]  # among others, the chosen ones stand first
+    # among others, the chosen ones stand first
+    rows = [*stored, *range(0, len(corpus.passages), 300)]
     few = WikiCorpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
     embeddings = encode([f"{p.title}\n{p.text}" for p in few.passages])
     again = choose([question], few, embeddings, encode)[question.id]
@@ -108,14 +126,19 @@ def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiC
 
 
 def test_distractors_are_those_of_their_passages(corpus: WikiCorpus) -> None:
-    with pytest.raises(UserError, match=r"distractors\.json: was chosen for other questions or passages"):
+    with pytest.raises(
+        UserError, match=r"distractors\.json: was chosen for other questions or passages"
+    ):
         distractors(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
 
 
-def test_records_are_made_again_for_other_distractors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_made_again_for_other_distractors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(assets, "resolve", lambda name: path)
-    path, stored = tmp_path / "q.jsonl", tmp_path / "q.distractors.json"
+    monkeypatch.setattr(resolver, "resolve", lambda name: path)
+    path = tmp_path / "q.jsonl"
+    stored = tmp_path / "q.distractors.json"
     path.write_text("{}")
     made = []
     for text in ("[1]", "[2]", "[2]"):
@@ -129,7 +152,7 @@ def test_records_are_made_again_for_other_distractors(tmp_path: Path, monkeypatc
 def test_documents_are_shuffled_by_the_seed(name: str) -> None:
     documents = [{"title": "T", "text": f"text {n}", "is_gold": n < 2} for n in range(DOCUMENTS)]
     record = {"id": "a", "question": "what", "answers": ["text"], "documents": documents}
-    first, again, other = (datasets.make(name, seed=seed).parse(record, "f:1") for seed in (0, 0, 1))
+    first, again, other = (loader.make(name, seed=seed).parse(record, "f:1") for seed in (0, 0, 1))
     assert first == again != other
     for example in (first, other):
         assert {example.documents[i].text for i in example.gold} == {"text 0", "text 1"}
@@ -140,7 +163,9 @@ def test_a_place_must_name_one_passage() -> None:
     corpus = WikiCorpus(passages)
     with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
         corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days"),)))
-    assert corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days", "year 2"),))) == [1]
+    assert corpus.gold(
+        WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days", "year 2"),))
+    ) == [1]
 
 
 def words(text: str) -> list[str]:
@@ -149,4 +174,7 @@ def words(text: str) -> list[str]:
 
 def copied(text: str, article: str) -> bool:
     found = words(text)
-    return any(" ".join(found[i : i + COPIED_WORDS]) in article for i in range(len(found) - COPIED_WORDS + 1))
+    return any(
+        " ".join(found[i : i + COPIED_WORDS]) in article
+        for i in range(len(found) - COPIED_WORDS + 1)
+    )

@@ -10,12 +10,15 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge import methods, registry
-from ragauge.engines import LM, Limits, Row, Span, batched_cache
+from ragauge import registry
+from ragauge.engines import batched_cache
 from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
-from ragauge.engines.protocol import SpanEngine
-from ragauge.methods import Answer, Method
-from ragauge.prompts import Prompt
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.engines.spans import Row, Span
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -30,7 +33,9 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 Work = Callable[[SpanEngine], Any]
 
 
-def answered(method: Method, prompt: Prompt, engine: SpanEngine) -> tuple[Answer, list[dict[str, Any]], int]:
+def answered(
+    method: Method, prompt: Prompt, engine: SpanEngine
+) -> tuple[Answer, list[dict[str, Any]], int]:
     """An answer, its calls without their seconds, and the bytes that were cached."""
     with engine.tracing() as trace:
         answer = method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
@@ -50,20 +55,29 @@ def finish(batch: BatchScheduler) -> None:
 # ---- the same results
 
 
-@pytest.mark.parametrize("family", ["llama", "bloom", "openelm"])  # by positions, and of two shapes of layers
+# by positions, and of two shapes of layers
+@pytest.mark.parametrize("family", ["llama", "bloom", "openelm"])
 def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
     """All of them at the same time, each on a question of its own."""
     shape = tiny_models.FAMILIES[family]
-    third = {name: (*getattr(shape, name), getattr(shape, name)[0]) for name in ("heads", "kv_heads", "ffn")}
+    third = {
+        name: (*getattr(shape, name), getattr(shape, name)[0])
+        for name in ("heads", "kv_heads", "ffn")
+    }
     lm = tiny_models.tiny_lm(replace(shape, **third))  # a third layer: cache_blend reads it apart
     works: dict[str, Work] = {}
-    needed: dict[str, dict[str, Any]] = {"dense": {"encoder": encoder}, "kv_link": tiny_models.LINKS}
+    needed: dict[str, dict[str, Any]] = {
+        "dense": {"encoder": encoder},
+        "kv_link": tiny_models.LINKS,
+    }
     for number, name in enumerate(registry.names("method")):
         for options in [{}, *OPTIONS.get(name, [])]:
-            method = methods.make(name, **options, **needed.get(name, {}))
+            method = making.make(name, **options, **needed.get(name, {}))
             if method.sequential():
                 continue
-            prompt = tiny_models.tiny_prompt([5 + (3 * n + number) % 13 for n in range(4)], seed=number)
+            prompt = tiny_models.tiny_prompt(
+                [5 + (3 * n + number) % 13 for n in range(4)], seed=number
+            )
             works[f"{name} {options}"] = partial(answered, method, prompt)
     alone = {name: work(lm) for name, work in works.items()}
     with BatchScheduler(lm, 5) as batch:
@@ -83,31 +97,45 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "bloom", "olmo2"])
 def test_short_and_long_responses_side_by_side(family: str) -> None:
-    """In rows of two lengths, of which some are left and taken again; what follows finds the response in its cache."""
+    """In rows of two lengths, of which some are left and taken again; what follows finds the
+    response in its cache.
+    """
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
 
     def work(count: int, most: int, engine: SpanEngine) -> list[int]:
-        ids, limits = list(range(4, 4 + count)), Limits(max_new_tokens=most, ignore_stop=True)
-        cache, found = engine.new_cache(count), []
+        ids = list(range(4, 4 + count))
+        limits = Limits(max_new_tokens=most, ignore_stop=True)
+        cache = engine.new_cache(count)
+        found = []
         for _ in range(2):
-            row = Row(ids, [float(cache.length + i) for i in range(len(ids))], (Span(0, cache.length),))
+            row = Row(
+                ids, [float(cache.length + i) for i in range(len(ids))], (Span(0, cache.length),)
+            )
             read = engine.extend(cache, [row], stage="prompt", last_logits=True)
             found += engine.generate(cache, read.last_logits[0], float(cache.length), limits)
             ids = found[-1:]
         return found
 
-    works = [partial(work, count, most) for count, most in ((3, 9), (150, 5), (200, 90), (7, 4), (240, 30), (5, 2))]
+    works = [
+        partial(work, count, most)
+        for count, most in ((3, 9), (150, 5), (200, 90), (7, 4), (240, 30), (5, 2))
+    ]
     with BatchScheduler(lm, 4) as batch:
         tasks = [batch.submit(work) for work in works]
         finish(batch)
     assert [task.result() for task in tasks] == [work(lm) for work in works]
 
 
-def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batched_cache, "MIN_ROW", 512)  # for the request to the finder as for the answer
-    lm, shape = tiny_models.tiny_lm(tiny_models.FAMILIES["bloom"]), tiny_models.FAMILIES["openelm"]
+def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # for the request to the finder as for the answer
+    monkeypatch.setattr(batched_cache, "MIN_ROW", 512)
+    lm = tiny_models.tiny_lm(tiny_models.FAMILIES["bloom"])
+    shape = tiny_models.FAMILIES["openelm"]
     lm.set_finder(tiny_models.tiny_lm(shape))
-    method, prompts = methods.make("free_extraction", volume=6), [tiny_models.tiny_prompt(seed=seed) for seed in (1, 2)]
+    method = making.make("free_extraction", volume=6)
+    prompts = [tiny_models.tiny_prompt(seed=seed) for seed in (1, 2)]
     works = [partial(answered, method, prompt) for prompt in prompts]
     with BatchScheduler(lm, 2) as batch:
         tasks = [batch.submit(work) for work in works]
@@ -119,7 +147,9 @@ def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(monkeypatch: pytes
 
 
 def test_a_pass_reads_weights_once_for_all(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three prompts in one pass; as many passes as the longest response has further tokens; room is used again."""
+    """Three prompts in one pass; as many passes as the longest response has further tokens; room is
+    used again.
+    """
     passes: list[int] = []
     real = type(lm.decoder).read
 
@@ -153,7 +183,9 @@ def test_work_joins_while_other_work_decodes(lm: LM) -> None:
 
 
 def test_one_failure_is_of_one_task(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass that fails is repeated for each; in it, in the work itself, and in what ends a response."""
+    """A pass that fails is repeated for each; in it, in the work itself, and in what ends a
+    response.
+    """
 
     def failing(engine: EngineProxy) -> None:
         engine.respond([3, 4], LIMITS)
@@ -169,7 +201,12 @@ def test_one_failure_is_of_one_task(lm: LM, monkeypatch: pytest.MonkeyPatch) -> 
         engine.respond([3, 4], Limits(max_new_tokens=5, stop=("x",)))
 
     with BatchScheduler(lm, 5) as batch:
-        works: list[Callable[[EngineProxy], Any]] = [partial(read, [5, 6], 8), failing, short_of_memory, confused]
+        works: list[Callable[[EngineProxy], Any]] = [
+            partial(read, [5, 6], 8),
+            failing,
+            short_of_memory,
+            confused,
+        ]
         tasks = [batch.submit(work) for work in works]
         finish(batch)
     assert tasks[0].result() == read([5, 6], 8, lm)
@@ -199,10 +236,16 @@ def test_an_interrupt_ends_all_work(lm: LM) -> None:
     assert len(ended) == 3
 
 
-def test_memory_is_limited_by_the_control_groups_above_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, read, small = Path("/sys/fs/cgroup/job"), Path.read_text, tiny_models.tiny_lm()
+def test_memory_is_limited_by_the_control_groups_above_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Path("/sys/fs/cgroup/job")
+    read = Path.read_text
+    small = tiny_models.tiny_lm()
     files = {job / "task/memory.max": "max", job / "memory.max": "9", job / "memory.current": "8"}
-    monkeypatch.setattr(Path, "read_text", lambda path, *given: files[path] if path in files else read(path, *given))
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, *given: files[path] if path in files else read(path, *given)
+    )
     assert max_batch_size(small, 1) > 1
     files[Path("/proc/self/cgroup")] = "0::/job/task\n"
     assert max_batch_size(small, 1) == 1

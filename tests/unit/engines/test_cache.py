@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from lm_references import row, tokens
-from ragauge.engines import LM, KVCache, Span, random_lm
-from ragauge.engines.cache import merge
+from ragauge.engines.cache import KVCache, merge
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.spans import Span
 from tiny_models import ALIBI, LLAMA
 
 
@@ -37,7 +39,11 @@ def contents(cache: KVCache, span: Span) -> list[torch.Tensor]:
 
 def test_spans_count_slots_and_merge() -> None:
     assert len(Span(3, 8)) == 5
-    assert merge([Span(0, 2), Span(2, 5), Span(6, 6), Span(7, 9), Span(5, 7)]) == ((0, 5), (7, 9), (5, 7))
+    assert merge([Span(0, 2), Span(2, 5), Span(6, 6), Span(7, 9), Span(5, 7)]) == (
+        (0, 5),
+        (7, 9),
+        (5, 7),
+    )
     assert merge([]) == ()
 
 
@@ -48,7 +54,9 @@ def test_spans_of_another_cache_are_appended_with_their_biases(lm: LM) -> None:
         cache = source.select(spans[:1], extra=capacity - 5)
         cache.append(source, spans[2])
         assert cache.length == 9
-        for mine, theirs in zip(contents(cache, Span(5, 9)), contents(source, spans[2]), strict=True):
+        for mine, theirs in zip(
+            contents(cache, Span(5, 9)), contents(source, spans[2]), strict=True
+        ):
             torch.testing.assert_close(mine, theirs)
         assert cache.bias[:9].tolist() == [0.0] * 5 + [-2.0] * 4
 
@@ -93,23 +101,33 @@ def test_growing_keeps_what_is_there(lm: LM) -> None:
     assert tight.length == 22
     assert all(map(torch.equal, before, (t for s in spans for t in contents(tight, s))))
     assert all(map(torch.equal, before, (t for s in spans for t in contents(roomy, s))))
-    assert tight.bias.tolist()[:22] == [1.0 if spans[1].start <= i < spans[1].stop else 0.0 for i in range(22)]
+    assert tight.bias.tolist()[:22] == [
+        1.0 if spans[1].start <= i < spans[1].stop else 0.0 for i in range(22)
+    ]
     arena = tight.k[0]
     tight.reserve(1000)
     assert tight.k[0] is arena  # enough room: nothing is copied
 
 
 def test_attention_is_in_the_order_of_the_past(lm: LM) -> None:
-    """Spans in another order, or one twice, are not taken for the cache itself, be they as long as it is."""
+    """Spans in another order, or one twice, are not taken for the cache itself, be they as long as
+    it is.
+    """
     cache, (a, b, c, d) = filled(lm)
-    length, question = cache.length, tokens(3, 9)
+    length = cache.length
+    question = tokens(3, 9)
 
     def weights(past: list[Span]) -> torch.Tensor:
         cache.truncate(length)
-        return lm.extend(cache, [row(question, 30, past)], stage="query", attention="all").attention[0]
+        return lm.extend(
+            cache, [row(question, 30, past)], stage="query", attention="all"
+        ).attention[0]
 
-    straight, turned = weights([a, b, c, d]), weights([d, a, b, c])
-    torch.testing.assert_close(turned, torch.cat([straight[16:22], straight[:16], straight[22:]]), atol=1e-6, rtol=0)
+    straight = weights([a, b, c, d])
+    turned = weights([d, a, b, c])
+    torch.testing.assert_close(
+        turned, torch.cat([straight[16:22], straight[:16], straight[22:]]), atol=1e-6, rtol=0
+    )
     twice = weights([a, a, c, c, c])  # 22 slots
     assert torch.equal(twice[:5], twice[5:10])
     assert torch.equal(twice[10:14], twice[18:22])
@@ -130,7 +148,10 @@ def test_what_is_truncated_is_forgotten(lm: LM) -> None:
 def test_a_bias_hides_or_scales_a_span(lm: LM) -> None:
     """-inf is as good as not attending; log 2 is as good as attending to the span twice."""
     question = tokens(3, 9)
-    for bias, past in ((float("-inf"), [0, 2, 3]), (torch.tensor(2.0).log().item(), [0, 1, 1, 2, 3])):
+    for bias, past in (
+        (float("-inf"), [0, 2, 3]),
+        (torch.tensor(2.0).log().item(), [0, 1, 1, 2, 3]),
+    ):
         cache, spans = filled(lm)
         expected = read(lm, cache, row(question, 30, [spans[i] for i in past]))
         cache.truncate(22)
@@ -140,4 +161,6 @@ def test_a_bias_hides_or_scales_a_span(lm: LM) -> None:
         cache.truncate(22)
         torch.testing.assert_close(read(lm, cache, *rows)[:1], expected, atol=1e-5, rtol=0)
         joined = lm.join(cache, spans, extra=3)
-        torch.testing.assert_close(read(lm, joined, row(question, 30, [Span(0, 22)])), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            read(lm, joined, row(question, 30, [Span(0, 22)])), expected, atol=1e-5, rtol=0
+        )

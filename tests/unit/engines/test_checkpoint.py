@@ -15,13 +15,20 @@ from torch import Tensor
 
 import lm_references as tiny
 from lm_references import edit
-from ragauge.engines import checkpoint, random_lm
+from ragauge.engines import checkpoint
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.loading import random_lm
 from ragauge.errors import UnsupportedError, UserError
 
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")
 IDS = tiny.tokens(9)
-MPT_HUB = {"attn_type": "multihead_attention", "attn_impl": "torch", "prefix_lm": False, "qk_ln": False, "alibi": True}
+MPT_HUB = {
+    "attn_type": "multihead_attention",
+    "attn_impl": "torch",
+    "prefix_lm": False,
+    "qk_ln": False,
+    "alibi": True,
+}
 SUFFIXES = {"safetensors": "model", "bin": "pytorch_model"}
 
 
@@ -70,17 +77,29 @@ def write_whole(name: str, folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def write_shards(folder: Path, tensors: dict[str, Tensor], suffix: str, count: int = 3) -> list[Path]:
-    """The checkpoint as `model-00001-of-00003.safetensors` and its like with their index, in place of the whole one."""
+def write_shards(
+    folder: Path, tensors: dict[str, Tensor], suffix: str, count: int = 3
+) -> list[Path]:
+    """The checkpoint as `model-00001-of-00003.safetensors` and its like with their index, in place
+    of the whole one.
+    """
     (folder / "model.safetensors").unlink(missing_ok=True)
-    stem, names, weight_map, files = SUFFIXES[suffix], sorted(tensors), {}, []
+    stem = SUFFIXES[suffix]
+    names = sorted(tensors)
+    weight_map = {}
+    files = []
     for place in range(count):
         file = f"{stem}-{place + 1:05d}-of-{count:05d}.{suffix}"
         part = {name: tensors[name] for name in names[place::count]}
-        save_file(part, folder / file) if suffix == "safetensors" else torch.save(part, folder / file)
+        save_file(part, folder / file) if suffix == "safetensors" else torch.save(
+            part, folder / file
+        )
         weight_map |= dict.fromkeys(part, file)
         files.append(folder / file)
-    index = {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": weight_map}
+    index = {
+        "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
+        "weight_map": weight_map,
+    }
     (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
     return files
 
@@ -95,7 +114,9 @@ LAYOUTS: dict[str, Callable[[Path, dict[str, Tensor]], Any]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_layout_of_every_family_reads_the_same(name: str, layout: str, tmp_path: Path) -> None:
+def test_every_layout_of_every_family_reads_the_same(
+    name: str, layout: str, tmp_path: Path
+) -> None:
     tensors = write_whole(name, tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
     LAYOUTS[layout](tmp_path, tensors)
@@ -118,7 +139,10 @@ def test_a_tied_checkpoint_may_hold_the_matrix_twice_and_no_other_one(tmp_path: 
     bin_file = to_bin(tmp_path, tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
     assert torch.equal(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
     torch.save(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"] + 1}, bin_file)
-    assert "tensor 'lm_head.weight' is not the embedding, though config.json ties the two" in refused(tmp_path)
+    assert (
+        "tensor 'lm_head.weight' is not the embedding, though config.json ties the two"
+        in refused(tmp_path)
+    )
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom_4_heads", "mpt_4_heads", "openelm"])
@@ -130,25 +154,36 @@ def test_tensors_that_no_layer_reads_are_named(name: str, tmp_path: Path) -> Non
     assert says in refused(tmp_path)
 
 
-@pytest.mark.parametrize(("key", "part"), [("attention_bias", "self_attn.k_proj"), ("mlp_bias", "mlp.down_proj")])
-def test_biases_that_the_config_denies_or_that_are_missing(key: str, part: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "part"), [("attention_bias", "self_attn.k_proj"), ("mlp_bias", "mlp.down_proj")]
+)
+def test_biases_that_the_config_denies_or_that_are_missing(
+    key: str, part: str, tmp_path: Path
+) -> None:
     tensors = write_whole("llama_biases", tmp_path)
     del tensors[(name := f"model.layers.1.{part}.bias")]
     write_shards(tmp_path, tensors, "safetensors")
     assert f"the checkpoint has no tensor '{name}'" in refused(tmp_path)
     edit(tmp_path / "config.json", **{key: False})
-    assert f"tensors of the checkpoint have no place in its family: model.layers.0.{part[:5]}" in refused(tmp_path)
+    assert (
+        f"tensors of the checkpoint have no place in its family: model.layers.0.{part[:5]}"
+        in refused(tmp_path)
+    )
 
 
 BUFFERS = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(4) for i in range(2)}
 RENAMED: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
-    "bloom_4_heads": lambda tensors: {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()},
+    "bloom_4_heads": lambda tensors: {
+        name.removeprefix("transformer."): tensor for name, tensor in tensors.items()
+    },
     "llama": lambda tensors: tensors | BUFFERS,
 }
 
 
 @pytest.mark.parametrize("name", RENAMED)
-def test_blooms_without_a_prefix_and_rotary_buffers_of_older_llamas_read_the_same(name: str, tmp_path: Path) -> None:
+def test_blooms_without_a_prefix_and_rotary_buffers_of_older_llamas_read_the_same(
+    name: str, tmp_path: Path
+) -> None:
     tensors = write_whole(name, tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
     write_shards(tmp_path, RENAMED[name](tensors), "bin")
@@ -170,7 +205,9 @@ def test_a_shard_that_lacks_what_its_index_says(tmp_path: Path) -> None:
     assert f"no tensor '{missing}'" in refused(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "..", ""])
+@pytest.mark.parametrize(
+    "name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "..", ""]
+)
 def test_an_index_names_files_of_its_folder_alone(name: str, tmp_path: Path) -> None:
     write_whole("llama", tmp_path)
     (tmp_path / "model.safetensors").unlink()
@@ -195,25 +232,47 @@ def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> No
     ("changes", "windows", "shortest"),
     [
         ({"model_type": "mistral", "sliding_window": 512}, (512, 512), 512),
-        ({"model_type": "mistral"}, (4096, 4096), None),  # transformers' default, longer than the context
+        # transformers' default, longer than the context
+        ({"model_type": "mistral"}, (4096, 4096), None),
         ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False}, (), None),
-        ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": True}, (), None),  # from layer 28 on
-        ({"model_type": "qwen3", "sliding_window": 9, "use_sliding_window": True, "max_window_layers": 1}, (0, 9), 9),
+        # from layer 28 on
+        ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": True}, (), None),
+        (
+            {
+                "model_type": "qwen3",
+                "sliding_window": 9,
+                "use_sliding_window": True,
+                "max_window_layers": 1,
+            },
+            (0, 9),
+            9,
+        ),
         ({"model_type": "gemma3_text", "sliding_window": 9, "rope_parameters": None}, (9, 9), 9),
     ],
 )
-def test_sliding_windows(changes: dict[str, Any], windows: tuple[int, ...], shortest: int | None, folder: Path) -> None:
+def test_sliding_windows(
+    changes: dict[str, Any], windows: tuple[int, ...], shortest: int | None, folder: Path
+) -> None:
     edit(folder / "config.json", **changes)
     shape = read_shape(folder)
-    assert (shape.windows, shape.shortest_window, shape.max_context) == (windows, shortest, tiny.CONTEXT)
+    assert (shape.windows, shape.shortest_window, shape.max_context) == (
+        windows,
+        shortest,
+        tiny.CONTEXT,
+    )
     within = read_shape(folder, min(filter(None, windows), default=9))
-    assert (within.shortest_window, within.max_context) == (None, min(filter(None, windows), default=9))
+    assert (within.shortest_window, within.max_context) == (
+        None,
+        min(filter(None, windows), default=9),
+    )
 
 
 # ---- damage
 
 
-@pytest.mark.parametrize("index", ["[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": {}}', "{"])
+@pytest.mark.parametrize(
+    "index", ["[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": {}}', "{"]
+)
 def test_a_bad_index(index: str, folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(index)
@@ -238,7 +297,8 @@ class Payload:
 
 @pytest.mark.parametrize("how", ["torch", "pickle"])
 def test_a_pickle_that_would_run_code_is_refused(how: str, folder: Path, tmp_path: Path) -> None:
-    path, trace = to_bin(folder), tmp_path / "ran"
+    path = to_bin(folder)
+    trace = tmp_path / "ran"
     if how == "torch":
         torch.save({"a": Payload(trace)}, path)
     else:
@@ -247,7 +307,9 @@ def test_a_pickle_that_would_run_code_is_refused(how: str, folder: Path, tmp_pat
     assert not trace.exists()
 
 
-@pytest.mark.parametrize("content", [[torch.zeros(2)], {"model": {"a": torch.zeros(2)}}, torch.zeros(2)])
+@pytest.mark.parametrize(
+    "content", [[torch.zeros(2)], {"model": {"a": torch.zeros(2)}}, torch.zeros(2)]
+)
 def test_a_bin_that_is_no_state_dictionary(content: object, folder: Path) -> None:
     path = to_bin(folder)
     torch.save(content, path)
@@ -259,7 +321,9 @@ def test_a_folder_without_weights(folder: Path) -> None:
     assert "no model.safetensors and no pytorch_model.bin" in refused(folder)
 
 
-@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"])
+@pytest.mark.parametrize(
+    "key", ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"]
+)
 def test_tensors_of_other_sizes_than_the_config_says(key: str, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     edit(folder / "config.json", **{key: 2 * config[key], "head_dim": 8})
@@ -272,12 +336,16 @@ def test_a_bloom_of_other_sizes(tmp_path: Path) -> None:
     assert "tensors of other sizes than config.json says" in refused(tmp_path)
 
 
-def test_a_full_gpu_is_no_damage_of_the_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_gpu_is_no_damage_of_the_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 446.00 MiB.\nGPU 0 has")
 
     monkeypatch.setattr(checkpoint, "_assemble", full)
-    with pytest.raises(MemoryError, match=f"^{folder}: CUDA out of memory. Tried to allocate 446.00 MiB.$"):
+    with pytest.raises(
+        MemoryError, match=f"^{folder}: CUDA out of memory. Tried to allocate 446.00 MiB.$"
+    ):
         tiny.read(folder)
 
 
@@ -305,31 +373,60 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu' is not supported; supported: 'silu'"),
-        ({"num_hidden_layers": "two"}, "num_hidden_layers: must be a whole number from 1 to 10,000, not two"),
+        (
+            {"num_hidden_layers": "two"},
+            "num_hidden_layers: must be a whole number from 1 to 10,000, not two",
+        ),
         ({"intermediate_size": -5}, "ffn: '-5' is not a valid size"),
         ({"rope_parameters": [3]}, "not the sizes of a llama model"),
         ({"num_attention_heads": 0, "head_dim": None}, "not the sizes of a llama model"),
         ({"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "layer_types: "),
         (
-            {"model_type": "qwen3", "use_sliding_window": True, "layer_types": ["full_attention", "chunked_attention"]},
+            {
+                "model_type": "qwen3",
+                "use_sliding_window": True,
+                "layer_types": ["full_attention", "chunked_attention"],
+            },
             "layer_types: must be full_attention or sliding_attention",
         ),
-        ({"model_type": "smollm3", "layer_types": ["sliding_attention"] * 2}, "layer_types: sliding_attention needs"),
-        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
-        ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: rotates 3 numbers of a head"),
-        ({"model_type": "gemma3_text", "attn_logit_softcapping": 5.0}, "attn_logit_softcapping: 5.0 is not supported"),
         (
-            {"model_type": "gemma3_text", "rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            {"model_type": "smollm3", "layer_types": ["sliding_attention"] * 2},
+            "layer_types: sliding_attention needs",
+        ),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
+        (
+            {"model_type": "phi3", "partial_rotary_factor": 0.4},
+            "partial_rotary_factor: rotates 3 numbers of a head",
+        ),
+        (
+            {"model_type": "gemma3_text", "attn_logit_softcapping": 5.0},
+            "attn_logit_softcapping: 5.0 is not supported",
+        ),
+        (
+            {
+                "model_type": "gemma3_text",
+                "rope_parameters": None,
+                "rope_scaling": {"type": "linear", "factor": 2.0},
+            },
             "rope_scaling: {'type': 'linear', 'factor': 2.0} has no rope_type",
         ),
         (
-            {"model_type": "gemma3_text", "rope_parameters": None, "rope_scaling": {"rope_type": "yarn"}},
+            {
+                "model_type": "gemma3_text",
+                "rope_parameters": None,
+                "rope_scaling": {"rope_type": "yarn"},
+            },
             "rope_type: 'yarn' is not supported; supported: 'default', 'linear'",
         ),
-        ({"model_type": "gemma3_text"}, "rope_parameters: must be those of full_attention and of sliding_attention"),
+        (
+            {"model_type": "gemma3_text"},
+            "rope_parameters: must be those of full_attention and of sliding_attention",
+        ),
     ],
 )
-def test_a_config_that_the_decoder_cannot_follow(changes: dict[str, Any], says: str, folder: Path) -> None:
+def test_a_config_that_the_decoder_cannot_follow(
+    changes: dict[str, Any], says: str, folder: Path
+) -> None:
     edit(folder / "config.json", **changes)
     assert f"config.json: {says}" in refused(folder, read_shape)
 
@@ -341,8 +438,12 @@ def test_a_mixture_of_experts_is_refused_by_name(kind: str, folder: Path) -> Non
     assert says in refused(folder, read_shape)
 
 
-@pytest.mark.parametrize("option", [{"alibi": False}, {"qk_ln": True}, {"softmax_scale": 0.1}, {"prefix_lm": True}])
-def test_options_of_mpt_that_the_decoder_does_not_have(option: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "option", [{"alibi": False}, {"qk_ln": True}, {"softmax_scale": 0.1}, {"prefix_lm": True}]
+)
+def test_options_of_mpt_that_the_decoder_does_not_have(
+    option: dict[str, Any], tmp_path: Path
+) -> None:
     tiny.CONFIGS["mpt_4_heads"]().save_pretrained(tmp_path)
     edit(tmp_path / "config.json", attn_config=option)
     assert "is not supported" in refused(tmp_path, read_shape)
@@ -350,7 +451,9 @@ def test_options_of_mpt_that_the_decoder_does_not_have(option: dict[str, Any], t
 
 def test_a_family_that_is_not_known(folder: Path) -> None:
     edit(folder / "config.json", model_type="lama")
-    assert "unknown checkpoint family 'lama'; did you mean 'llama'? known: bloom" in refused(folder, read_shape)
+    assert "unknown checkpoint family 'lama'; did you mean 'llama'? known: bloom" in refused(
+        folder, read_shape
+    )
     with pytest.raises(UnsupportedError):
         read_shape(folder)
 
@@ -374,7 +477,9 @@ def test_settings_that_do_not_exist(setting: dict[str, str], says: str, folder: 
 # ---- contexts beyond the trained one
 
 
-@pytest.mark.parametrize(("name", "key"), [("mpt_4_heads", "max_seq_len"), ("llama", "max_position_embeddings")])
+@pytest.mark.parametrize(
+    ("name", "key"), [("mpt_4_heads", "max_seq_len"), ("llama", "max_position_embeddings")]
+)
 def test_positions_that_extrapolate_are_read_as_a_model_of_that_context_reads_them(
     name: str, key: str, tmp_path: Path
 ) -> None:
@@ -385,5 +490,7 @@ def test_positions_that_extrapolate_are_read_as_a_model_of_that_context_reads_th
         narrow.extend(narrow.new_cache(100), [tiny.row(ids)], stage="prompt")
     wide = tiny.read(tmp_path, max_context=128)
     assert wide.shape.max_context == 128
-    difference = tiny.all_logits(wide, ids) - tiny.reference_logits(tiny.build(name, **{key: 128}), ids)
+    difference = tiny.all_logits(wide, ids) - tiny.reference_logits(
+        tiny.build(name, **{key: 128}), ids
+    )
     assert difference.abs().max() <= 1e-5

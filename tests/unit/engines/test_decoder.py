@@ -1,4 +1,6 @@
-"""OpenELM, which transformers does not have, at real positions against a plain decoder written out here."""
+"""OpenELM, which transformers does not have, at real positions against a plain decoder written out
+here.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,43 +28,63 @@ def rms(x: Tensor, weight: Tensor) -> Tensor:
     return F.rms_norm(x, weight.shape, weight, 1e-6)
 
 
-def plain_openelm(tensors: dict[str, Tensor], ids: Sequence[int], positions: Sequence[float]) -> Tensor:
+def plain_openelm(
+    tensors: dict[str, Tensor], ids: Sequence[int], positions: Sequence[float]
+) -> Tensor:
     embedding = tensors["transformer.token_embeddings.weight"]
     x = embedding[list(ids)]
     for i in range(2):
-        w = {n.removeprefix(f"transformer.layers.{i}.").removesuffix(".weight"): t for n, t in tensors.items()}
+        w = {
+            n.removeprefix(f"transformer.layers.{i}.").removesuffix(".weight"): t
+            for n, t in tensors.items()
+        }
         x = x + openelm_attention(w, rms(x, w["attn_norm"]), i, positions)
         gate, value = (rms(x, w["ffn_norm"]) @ w["ffn.proj_1"].T).split(FFN[i], -1)
         x = x + (F.silu(gate) * value) @ w["ffn.proj_2"].T
     return rms(x, tensors["transformer.norm.weight"]) @ embedding.T
 
 
-def openelm_attention(w: dict[str, Tensor], x: Tensor, layer: int, positions: Sequence[float]) -> Tensor:
+def openelm_attention(
+    w: dict[str, Tensor], x: Tensor, layer: int, positions: Sequence[float]
+) -> Tensor:
     counts = [HEADS[layer], KV_HEADS[layer], KV_HEADS[layer]]
     q, k, v = (x @ w["attn.qkv_proj"].T).view(len(x), -1, DIM).split(counts, 1)
     at = torch.tensor(positions, dtype=torch.float64)
-    q, k = (rotated(rms(side, w[f"attn.{name}_norm"]), at, 10000.0) for side, name in ((q, "q"), (k, "k")))
+    q, k = (
+        rotated(rms(side, w[f"attn.{name}_norm"]), at, 10000.0)
+        for side, name in ((q, "q"), (k, "k"))
+    )
     heads = (side.transpose(0, 1)[None] for side in (q, k, v))
     mixed = F.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
     return mixed[0].transpose(0, 1).flatten(1) @ w["attn.out_proj"].T
 
 
-@pytest.mark.parametrize("positions", [[float(i) for i in range(23)], POSITIONS], ids=["unit steps", "fractional"])
+@pytest.mark.parametrize(
+    "positions", [[float(i) for i in range(23)], POSITIONS], ids=["unit steps", "fractional"]
+)
 @pytest.mark.parametrize("chunk", [10**9, 6, 1], ids=["whole", "chunks", "token by token"])
-def test_openelm(positions: list[float], chunk: int, tensors: dict[str, Tensor], tmp_path: Path) -> None:
+def test_openelm(
+    positions: list[float], chunk: int, tensors: dict[str, Tensor], tmp_path: Path
+) -> None:
     openelm = tiny.read(tiny.write_openelm(tmp_path, tensors))
     assert openelm.shape.ffn == FFN
     expected = plain_openelm(tensors, IDS, positions)
     assert (tiny.all_logits(openelm, IDS, positions, chunk) - expected).abs().max() <= 1e-4
 
 
-def test_openelm_with_an_output_matrix_of_its_own(tensors: dict[str, Tensor], tmp_path: Path) -> None:
+def test_openelm_with_an_output_matrix_of_its_own(
+    tensors: dict[str, Tensor], tmp_path: Path
+) -> None:
     head = torch.randn(tiny.VOCAB, WIDTH, generator=torch.Generator().manual_seed(1))
-    tiny.write_openelm(tmp_path, tensors | {"lm_head.weight": head}, share_input_output_layers=False)
+    tiny.write_openelm(
+        tmp_path, tensors | {"lm_head.weight": head}, share_input_output_layers=False
+    )
     hidden = plain_openelm(tensors, IDS, POSITIONS) @ torch.linalg.pinv(
         tensors["transformer.token_embeddings.weight"].T
     )
-    assert (tiny.all_logits(tiny.read(tmp_path), IDS, POSITIONS) - hidden @ head.T).abs().max() <= 1e-3
+    assert (
+        tiny.all_logits(tiny.read(tmp_path), IDS, POSITIONS) - hidden @ head.T
+    ).abs().max() <= 1e-3
 
 
 def test_mlp_widths_of_the_released_models() -> None:

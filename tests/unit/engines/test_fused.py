@@ -1,4 +1,6 @@
-"""All layers in one compiled call: what the decoder's own operators compute, for every type, family and layout."""
+"""All layers in one compiled call: what the decoder's own operators compute, for every type, family
+and layout.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,23 +12,46 @@ import torch
 import torch.nn.functional as F
 
 import tiny_models
-from ragauge.engines import LM, Limits, Row, Span, batching, decoder, random_lm, tuning
+from ragauge.engines import batching, decoder, tuning
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import has_onednn, int8
-from ragauge.engines.kernels import DEFAULT, Choice, Operation, candidates, compiled, gate, use, using
+from ragauge.engines.kernels import (
+    DEFAULT,
+    Choice,
+    Operation,
+    candidates,
+    compiled,
+    gate,
+    use,
+    using,
+)
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.weights import Linear, Norm
 
 COMPILED = Choice(
     "test",
     {
-        d: {c: {"kernel": "compiled"} for c in (Operation.ONE, Operation.FEW, Operation.STEP, Operation.STEPS)}
+        d: {
+            c: {"kernel": "compiled"}
+            for c in (Operation.ONE, Operation.FEW, Operation.STEP, Operation.STEPS)
+        }
         for d in ("float32", "bfloat16", "int8")
     },
 )
-# Widths that are no multiple of a vector, several vectors a head, more heads in one layer than in the other.
+# Widths that are no multiple of a vector, several vectors a head, more heads in one layer than in
+# the other.
 SHAPE = replace(
-    tiny_models.LLAMA, d_model=44, head_dim=80, heads=(4, 6), kv_heads=(2, 3), ffn=(70, 48), attention_bias=True
+    tiny_models.LLAMA,
+    d_model=44,
+    head_dim=80,
+    heads=(4, 6),
+    kv_heads=(2, 3),
+    ffn=(70, 48),
+    attention_bias=True,
 )
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 WITHIN = {"float32": 1e-5, "bfloat16": 0.02}  # of the largest logit
@@ -49,25 +74,35 @@ def model(shape: Any = SHAPE, **how: Any) -> LM:
 
 
 def logits(lm: LM, choice: Choice) -> torch.Tensor:
-    """Of a prompt too long for a compiled pass, of a few tokens after it, and of one, with the keys of them all."""
+    """Of a prompt too long for a compiled pass, of a few tokens after it, and of one, with the keys
+    of them all.
+    """
     use(choice)
     cache = lm.new_cache(200)
     found = []
     for tokens in (150, 7, 1, 16):
         start = cache.length
-        row = Row([5] * tokens, [start + 0.5 * i for i in range(tokens)], (Span(0, start),) if start else ())
+        row = Row(
+            [5] * tokens,
+            [start + 0.5 * i for i in range(tokens)],
+            (Span(0, start),) if start else (),
+        )
         read = lm.extend(cache, [row], stage="prompt", last_logits=True)
         found.append(read.last_logits[0].float())
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("how", [{}, {"dtype": "bfloat16"}, {"weights": "int8"}, {"kv": "int8"}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"dtype": "bfloat16"}, {"weights": "int8"}, {"kv": "int8"}], ids=str
+)
 def test_a_compiled_pass_computes_what_the_operators_compute(
     how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
     read = FusedLayers.read
-    monkeypatch.setattr(FusedLayers, "read", lambda self, x, *rest: passes.append(len(x)) or read(self, x, *rest))
+    monkeypatch.setattr(
+        FusedLayers, "read", lambda self, x, *rest: passes.append(len(x)) or read(self, x, *rest)
+    )
     lm = model(**how)
     slow = logits(lm, DEFAULT)
     assert not passes
@@ -103,49 +138,72 @@ def test_layers_that_it_does_not_compute_stay_with_the_operators() -> None:
 
 @pytest.mark.parametrize("tokens", range(1, compiled.MOST_ROWS + 1))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_of_any_few_tokens_are_those_of_the_operators(dtype: torch.dtype, tokens: int) -> None:
+def test_products_of_any_few_tokens_are_those_of_the_operators(
+    dtype: torch.dtype, tokens: int
+) -> None:
     """Rows and widths that fill neither blocks nor vectors."""
     draw = torch.Generator().manual_seed(tokens)
-    x, weight, bias = (torch.randn(*size, generator=draw).to(dtype) for size in ((tokens, 147), (67, 147), (67,)))
+    x, weight, bias = (
+        torch.randn(*size, generator=draw).to(dtype) for size in ((tokens, 147), (67, 147), (67,))
+    )
     matrix = compiled.Matrix.of(weight, bias)
     expected = F.linear(x.double(), weight.double(), bias.double())
     close = 1e-5 if dtype == torch.float32 else 0.01  # the result is rounded once
-    torch.testing.assert_close(compiled.multiply(matrix, x).double(), expected, rtol=close, atol=close)
+    torch.testing.assert_close(
+        compiled.multiply(matrix, x).double(), expected, rtol=close, atol=close
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("tokens", [1, 3, 16, 17, 250])
 @pytest.mark.parametrize("size", [(67, 147), (96, 64), (1, 1)])
-def test_products_of_integers_are_those_of_the_operators(tokens: int, size: tuple[int, int], threads: int) -> None:
+def test_products_of_integers_are_those_of_the_operators(
+    tokens: int, size: tuple[int, int], threads: int
+) -> None:
     draw = torch.Generator().manual_seed(tokens)
-    x, before = torch.randn(tokens, size[1], generator=draw), torch.get_num_threads()
-    linear = int8(Linear(torch.randn(size, generator=draw), torch.randn(size[0], generator=draw)), both=True)
+    x = torch.randn(tokens, size[1], generator=draw)
+    before = torch.get_num_threads()
+    linear = int8(
+        Linear(torch.randn(size, generator=draw), torch.randn(size[0], generator=draw)), both=True
+    )
     try:
         torch.set_num_threads(threads)
         for dtype, within in ((torch.float32, 1e-3), (torch.bfloat16, 1e-2), (torch.float16, 1e-2)):
-            found, exact = compiled.multiply(linear.panels, x.to(dtype)), linear.by_torch(x.to(dtype).float())
+            found = compiled.multiply(linear.panels, x.to(dtype))
+            exact = linear.by_torch(x.to(dtype).float())
             assert found.dtype == dtype
             assert found.isfinite().all()
-            assert (found.float() - exact).norm() <= within * exact.norm()  # an activation may be rounded otherwise
+            # an activation may be rounded otherwise
+            assert (found.float() - exact).norm() <= within * exact.norm()
     finally:
         torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tokens", [17, 250])
-def test_steps_around_torchs_product_of_integers_are_those_of_the_operators(tokens: int, dtype: torch.dtype) -> None:
+def test_steps_around_torchs_product_of_integers_are_those_of_the_operators(
+    tokens: int, dtype: torch.dtype
+) -> None:
     if not has_onednn():
         pytest.skip("oneDNN's 8-bit product is not exact on this processor")
     draw = torch.Generator().manual_seed(tokens)
-    x = torch.randn(tokens, 147, generator=draw).mul_(torch.arange(1, tokens + 1)[:, None]).to(dtype)
+    x = (
+        torch.randn(tokens, 147, generator=draw)
+        .mul_(torch.arange(1, tokens + 1)[:, None])
+        .to(dtype)
+    )
     x[3] = 0
-    linear = int8(Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw).to(dtype)))
+    linear = int8(
+        Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw).to(dtype))
+    )
     with using(Choice("file", {"int8": {Operation.MANY: {"kernel": "onednn"}}})):
         found = linear(x)
         assert torch.equal(linear(x[5:]), found[5:])
     exact = linear.by_torch(x.float())
     assert found.dtype == dtype
-    assert (found.float() - exact).norm() <= (1e-3 if dtype == torch.float32 else 1e-2) * exact.norm()
+    assert (found.float() - exact).norm() <= (
+        1e-3 if dtype == torch.float32 else 1e-2
+    ) * exact.norm()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -153,7 +211,12 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
     inner = torch.randn(19, 2 * 67, generator=torch.Generator().manual_seed(0)).mul_(20)
     inner[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])
     gates, values = inner.to(dtype).double().chunk(2, -1)
-    with using(Choice("file", {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")})):
+    with using(
+        Choice(
+            "file",
+            {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
+        )
+    ):
         found = gate(inner.to(dtype), "silu")
         assert torch.equal(gate(inner, "gelu"), F.gelu(inner[:, :67]) * inner[:, 67:])
     close = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 2e-3}[dtype]
@@ -163,11 +226,18 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [(19, 67), (5, 3, 80)])
-def test_a_compiled_norm_is_that_of_the_operators(dtype: torch.dtype, size: tuple[int, ...]) -> None:
+def test_a_compiled_norm_is_that_of_the_operators(
+    dtype: torch.dtype, size: tuple[int, ...]
+) -> None:
     draw = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(some, generator=draw).to(dtype) for some in (size, size[-1:]))
     x[0] = 0
-    with using(Choice("file", {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")})):
+    with using(
+        Choice(
+            "file",
+            {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
+        )
+    ):
         found = Norm(weight)(x)
     assert found.dtype == dtype
     close = 1e-5 if dtype == torch.float32 else 1e-2
@@ -176,8 +246,10 @@ def test_a_compiled_norm_is_that_of_the_operators(dtype: torch.dtype, size: tupl
 
 
 def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, ids = random_lm(SHAPE), [*range(1, 41)]
-    rows, read = [Row(ids, [float(i) for i in range(40)])], []
+    lm = random_lm(SHAPE)
+    ids = [*range(1, 41)]
+    rows = [Row(ids, [float(i) for i in range(40)])]
+    read = []
     for size in (1 << 30, 7 * 4 * 2 * SHAPE.ffn[0]):
         monkeypatch.setattr(decoder, "MLP_BYTES", size)
         read.append(lm.extend(lm.new_cache(40), rows, last_logits=True).last_logits)
@@ -185,8 +257,13 @@ def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
-    table = {"int8": {name: {"kernel": "compiled"} for name in (Operation.ONE, Operation.FEW, Operation.MANY)}}
-    weight, x = torch.randn(50, 64), torch.randn(40, 64)
+    table = {
+        "int8": {
+            name: {"kernel": "compiled"} for name in (Operation.ONE, Operation.FEW, Operation.MANY)
+        }
+    }
+    weight = torch.randn(50, 64)
+    x = torch.randn(40, 64)
     use(Choice("all", table))
     alone = int8(Linear(weight))
     del table["int8"][Operation.MANY]
@@ -205,14 +282,20 @@ def passed(run: Any, choice: Choice) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
-def test_passes_are_measured_by_operators_and_compiled(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_are_measured_by_operators_and_compiled(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     read = FusedLayers.read
     monkeypatch.setattr(FusedLayers, "read", lambda *given: calls.append(1) or read(*given))
     with torch.inference_mode():
         for operation, run in tuning.layers_runs(dtype, {}).items():
-            slow, fast = (passed(run, tuning.choice_of(name, operation, dtype, {})) for name in ("plain", "compiled"))
-            # an activation between two integers may be rounded to either, and layers after it follow
+            slow, fast = (
+                passed(run, tuning.choice_of(name, operation, dtype, {}))
+                for name in ("plain", "compiled")
+            )
+            # an activation between two integers may be rounded to either, and layers after it
+            # follow
             assert (fast - slow).norm() < (0.03 if dtype == torch.int8 else 1e-4) * slow.norm()
     assert len(calls) == 2
 

@@ -1,4 +1,6 @@
-"""Matrices in 8 bits: their products against floating point, their bytes, batches, and what is refused."""
+"""Matrices in 8 bits: their products against floating point, their bytes, batches, and what is
+refused.
+"""
 
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import torch
 
 from lm_references import all_logits
 from ragauge.engines import int8 as int8_layers
-from ragauge.engines import load_lm, random_lm
+from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError
 from ragauge.testing import write_checkpoint
@@ -36,7 +38,8 @@ def test_a_product_is_near_that_of_floating_point(way, dtype, rows, columns):
     made = getattr(int8_layers, way)(Linear(plain.weight.to(dtype), plain.bias.to(dtype)))
     for count in (1, 3, 40):
         x = tokens(count, columns)
-        exact, found = plain(x), made(x.to(dtype))
+        exact = plain(x)
+        found = made(x.to(dtype))
         assert found.dtype == dtype
         error = (found.float() - exact).norm(dim=1) / (exact - plain.bias).norm(dim=1)
         assert error.max() < 0.02  # 8 bits: steps of 1/127 of the largest magnitude
@@ -55,19 +58,26 @@ def test_a_decoder_of_any_family_stays_near_its_logits(family, way):
     exact, found = (all_logits(random_lm(shape, weights=weights), IDS) for weights in ("full", way))
     assert (found - exact).norm() / exact.norm() < 0.06
     lm = random_lm(shape, weights=way)
-    layers = [m for layer in lm.decoder.weights.layers for m in (layer.qkv, layer.out, layer.up, layer.down)]
+    layers = [
+        m
+        for layer in lm.decoder.weights.layers
+        for m in (layer.qkv, layer.out, layer.up, layer.down)
+    ]
     assert all(m.weight.dtype == torch.int8 for m in (*layers, lm.decoder.weights.head))
 
 
 def test_a_token_in_8_bits_does_not_depend_on_the_batch():
-    made, x = int8_layers.int8(linear(64, 96)), tokens(40, 96)
+    made = int8_layers.int8(linear(64, 96))
+    x = tokens(40, 96)
     for some in (slice(0, 1), slice(3, 11), slice(39, 40)):
         assert torch.equal(made(x[some]), made(x)[some])
 
 
 def test_a_checkpoint_is_read_in_8_bits(tmp_path: Path):
     folder = write_checkpoint(tmp_path)
-    exact, found = (all_logits(load_lm(str(folder), weights=weights), IDS) for weights in ("full", "int8"))
+    exact, found = (
+        all_logits(load_lm(str(folder), weights=weights), IDS) for weights in ("full", "int8")
+    )
     assert 0 < (found - exact).norm() / exact.norm() < 0.06
 
 

@@ -14,10 +14,13 @@ from ragauge.engines.rope import rotate, rotation
 from tiny_models import LLAMA
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}  # half a unit of numbers up to 4
+# half a unit of numbers up to 4
+WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}
 
 
-def exact_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def exact_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor
+) -> torch.Tensor:
     """In float64, one head after another; zero where a query sees nothing."""
     k, v = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q.double() @ k.transpose(-1, -2) * q.shape[3] ** -0.5
@@ -25,7 +28,9 @@ def exact_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: tor
 
 
 def every(*operations: str) -> list[tuple[str, str, torch.dtype]]:
-    return [(o, name, dtype) for o in operations for dtype in DTYPES for name in candidates(o, dtype)]
+    return [
+        (o, name, dtype) for o in operations for dtype in DTYPES for name in candidates(o, dtype)
+    ]
 
 
 def only(operation: str, name: str, dtype: torch.dtype) -> Choice:
@@ -37,19 +42,28 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ONE, Operation.FEW, Operation.MANY), ids=str)
+@pytest.mark.parametrize(
+    ("operation", "name", "dtype"), every(Operation.ONE, Operation.FEW, Operation.MANY), ids=str
+)
 def test_every_product_is_the_product(operation: str, name: str, dtype: torch.dtype) -> None:
-    kernel, rows = kernels.PRODUCTS[name], {Operation.ONE: 1, Operation.FEW: 3, Operation.MANY: 40}[operation]
+    kernel = kernels.PRODUCTS[name]
+    rows = {Operation.ONE: 1, Operation.FEW: 3, Operation.MANY: 40}[operation]
     for out in (1, 12, 96):
-        x, weight, bias = (torch.randn(*size).div(4).to(dtype) for size in ((rows, 33), (out, 33), (out,)))
+        x, weight, bias = (
+            torch.randn(*size).div(4).to(dtype) for size in ((rows, 33), (out, 33), (out,))
+        )
         for added in (None, bias):
             exact = F.linear(x.double(), weight.double(), None if added is None else added.double())
             with torch.inference_mode():
-                torch.testing.assert_close(kernel(x, weight, added).double(), exact, atol=WITHIN[dtype], rtol=1e-6)
+                torch.testing.assert_close(
+                    kernel(x, weight, added).double(), exact, atol=WITHIN[dtype], rtol=1e-6
+                )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_kernel_that_the_processor_lacks_is_no_candidate(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_the_processor_lacks_is_no_candidate(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kernels, "_has_onednn", lambda _: False)
     assert "onednn" not in candidates(Operation.MANY, dtype)
 
@@ -59,7 +73,8 @@ def test_a_kernel_that_the_processor_lacks_is_no_candidate(dtype: torch.dtype, m
 def test_every_log_probability_is_that_of_the_softmax(
     operation: str, name: str, dtype: torch.dtype, words: int
 ) -> None:
-    logits, targets = torch.randn(7, words).mul(8).to(dtype), torch.randint(words, (7,))
+    logits = torch.randn(7, words).mul(8).to(dtype)
+    targets = torch.randint(words, (7,))
     logits[3, targets[3]] = -1000.0  # of a word that cannot be
     exact = logits.double().log_softmax(1).gather(1, targets[:, None])[:, 0]
     with torch.inference_mode(), kernels.using(only(operation, name, dtype)):
@@ -83,21 +98,27 @@ def test_every_attention_is_the_attention(
     given, causal = (seen, False) if mask else (None, queries > 1)
     allowed = seen if mask else torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
     with kernels.using(only(operation, name, dtype)), torch.inference_mode():
-        found, exact = kernels.attend(q, k, v, given, causal), exact_attention(q, k, v, allowed)
+        found = kernels.attend(q, k, v, given, causal)
+        exact = exact_attention(q, k, v, allowed)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
 
 
 def test_attention_takes_whatever_strides_torch_returns(monkeypatch: pytest.MonkeyPatch) -> None:
-    q, k, v = torch.randn(2, 6, 1, 8), torch.randn(2, 2, 21, 8), torch.randn(2, 2, 21, 8)
-    exact, plain = exact_attention(q, k, v, torch.ones(1, 21, dtype=torch.bool)), F.scaled_dot_product_attention
+    q = torch.randn(2, 6, 1, 8)
+    k = torch.randn(2, 2, 21, 8)
+    v = torch.randn(2, 2, 21, 8)
+    exact = exact_attention(q, k, v, torch.ones(1, 21, dtype=torch.bool))
+    plain = F.scaled_dot_product_attention
 
     def on_a_gpu(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
         """CUDA's kernel for float32 has the queries before the heads in memory."""
         return plain(*tensors, **options).transpose(1, 2).contiguous().transpose(1, 2)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", on_a_gpu)
-    torch.testing.assert_close(kernels.attend(q, k, v, None, False).double(), exact, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        kernels.attend(q, k, v, None, False).double(), exact, atol=1e-6, rtol=1e-6
+    )
 
 
 SIZES = {  # rows, heads, heads of keys, queries, keys, numbers of a head
@@ -117,7 +138,10 @@ def test_the_compiled_attention_is_the_attention(
 ) -> None:
     rows, heads, kv_heads, queries, keys, dim = size
     q = torch.randn(rows, queries, heads, dim).to(dtype).transpose(1, 2)
-    k, v = (torch.randn(kv_heads, rows, keys + 3, dim).to(dtype).transpose(0, 1)[:, :, :keys] for _ in range(2))
+    k, v = (
+        torch.randn(kv_heads, rows, keys + 3, dim).to(dtype).transpose(0, 1)[:, :, :keys]
+        for _ in range(2)
+    )
     causal = mask == "none" and queries == keys
     seen = torch.rand(rows, 1, queries, keys) > 0.6
     if mask == "lower right":
@@ -126,10 +150,17 @@ def test_the_compiled_attention_is_the_attention(
     if mask == "nothing attended":
         seen[:, :, 3] = False
     found = compiled.attend(q, k, v, None if mask == "none" else seen, causal)
-    allowed = torch.ones(queries, keys, dtype=torch.bool).tril(0 if causal else keys) if mask == "none" else seen
+    allowed = (
+        torch.ones(queries, keys, dtype=torch.bool).tril(0 if causal else keys)
+        if mask == "none"
+        else seen
+    )
     assert found.dtype == dtype
     torch.testing.assert_close(
-        found.double(), exact_attention(q, k, v, allowed), atol=3 * WITHIN[dtype], rtol=WITHIN[dtype]
+        found.double(),
+        exact_attention(q, k, v, allowed),
+        atol=3 * WITHIN[dtype],
+        rtol=WITHIN[dtype],
     )
 
 
@@ -137,13 +168,18 @@ def test_the_compiled_attention_is_the_attention(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("queries", [4, 11, 30])
 def test_keys_are_attended_to_where_they_lie(queries: int, dtype: torch.dtype) -> None:
-    """The same numbers as after gathering them, whatever order slots have and however often one is used."""
+    """The same numbers as after gathering them, whatever order slots have and however often one is
+    used.
+    """
     q = torch.randn(3, queries, 6, 16).to(dtype).transpose(1, 2)
     k, v = (torch.randn(2, 500, 16).to(dtype) for _ in range(2))
-    slots, mask = torch.randint(0, 500, (3, 187)), torch.rand(3, 1, queries, 187) > 0.4
+    slots = torch.randint(0, 500, (3, 187))
+    mask = torch.rand(3, 1, queries, 187) > 0.4
     found = compiled.attend(q, k[None], v[None], mask, slots=slots)
     gathered = [x[:, slots].transpose(0, 1) for x in (k, v)]
-    exact = F.scaled_dot_product_attention(q.double(), *(x.double() for x in gathered), mask, enable_gqa=True)
+    exact = F.scaled_dot_product_attention(
+        q.double(), *(x.double() for x in gathered), mask, enable_gqa=True
+    )
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
     few = compiled.attend(q[:, :, :3], k[None], v[None], mask[:, :, :3], slots=slots)
     assert few is None, "keys are not laid out for so few"
@@ -170,20 +206,27 @@ def test_what_the_compiled_attention_does_not_compute_is_torchs(
 
 @pytest.mark.parametrize("dim", [20, 64])
 @pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ROWS), ids=str)
-def test_heads_are_rotated_where_they_stand(operation: str, name: str, dtype: torch.dtype, dim: int) -> None:
-    qkv, positions = torch.randn(7, 5, dim).to(dtype), torch.rand(7) * 100
+def test_heads_are_rotated_where_they_stand(
+    operation: str, name: str, dtype: torch.dtype, dim: int
+) -> None:
+    qkv = torch.randn(7, 5, dim).to(dtype)
+    positions = torch.rand(7) * 100
     cos, sin = (x.to(dtype) for x in rotation(positions, replace(LLAMA, head_dim=dim)))
     exact = rotate(qkv[:, :4].double(), cos.double(), sin.double())
     with kernels.using(only(operation, name, dtype)), torch.inference_mode():
         values = qkv[:, 4:].clone()
-        torch.testing.assert_close(kernels.rotate(qkv[:, :4], cos, sin).double(), exact, atol=WITHIN[dtype], rtol=0.01)
+        torch.testing.assert_close(
+            kernels.rotate(qkv[:, :4], cos, sin).double(), exact, atol=WITHIN[dtype], rtol=0.01
+        )
         assert torch.equal(qkv[:, 4:], values)
 
 
 def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setitem(
-        kernels.PRODUCTS, "spy", lambda x, weight, bias: called.append(x.shape[0]) or F.linear(x, weight, bias)
+        kernels.PRODUCTS,
+        "spy",
+        lambda x, weight, bias: called.append(x.shape[0]) or F.linear(x, weight, bias),
     )
     weight = torch.randn(4, 4)
     with kernels.using(only(Operation.FEW, "spy", torch.float32)):
@@ -196,21 +239,30 @@ def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_choice_without_a_kernel_has_the_next_fastest() -> None:
-    timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "widened": 3.0, "of another machine": 2.0}}
+    timed = {
+        "kernel": "native",
+        "seconds": {"plain": 4.0, "native": 1.0, "widened": 3.0, "of another machine": 2.0},
+    }
     close = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "widened": 3.9}}
     table = {
-        "bfloat16": {Operation.ONE: timed, Operation.MANY: {"kernel": "onednn"}, Operation.FEW: {"kernel": "native"}}
+        "bfloat16": {
+            Operation.ONE: timed,
+            Operation.MANY: {"kernel": "onednn"},
+            Operation.FEW: {"kernel": "native"},
+        }
     }
     chosen = Choice("measured", table).without("native")
     assert chosen.named() == {"bfloat16": {Operation.ONE: "widened", Operation.MANY: "onednn"}}
-    assert Choice("measured", {"bfloat16": {Operation.ONE: close}}).without("native").named() == {}, (
-        "not clearly faster"
-    )
+    assert (
+        Choice("measured", {"bfloat16": {Operation.ONE: close}}).without("native").named() == {}
+    ), "not clearly faster"
     assert chosen.origin == "measured"
 
 
 def test_choices_that_differ_have_other_names_for_stored_documents() -> None:
     measured = {"float32": {operation: {"kernel": "onednn"} for operation in Operation}}
-    fast, read = (Choice("measured", table) for table in (measured, json.loads(json.dumps(measured))))
+    fast, read = (
+        Choice("measured", table) for table in (measured, json.loads(json.dumps(measured)))
+    )
     assert fast.digest(torch.float32) == read.digest(torch.float32) != DEFAULT.digest(torch.float32)
     assert fast.digest(torch.bfloat16) == DEFAULT.digest(torch.bfloat16)

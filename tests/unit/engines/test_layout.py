@@ -1,10 +1,15 @@
-"""Rows read as a tree over the cache in place: equal to gathered rows, logits at chosen tokens, nothing copied."""
+"""Rows read as a tree over the cache in place: equal to gathered rows, logits at chosen tokens,
+nothing copied.
+"""
 
 import pytest
 import torch
 
 import tiny_models
-from ragauge.engines import LM, Extension, Row, ShapeLM, Span
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Extension
+from ragauge.engines.shape_lm import ShapeLM
+from ragauge.engines.spans import Row, Span
 
 ROWS = [(3, 8.0, (0, 8)), (1, 11.5, (0, 8)), (5, 8.0, (0, 6))]  # tokens, first position, past
 
@@ -14,7 +19,9 @@ def ids(count: int, seed: int) -> list[int]:
 
 
 def read(lm: LM, tree: bool, stale: bool = False) -> Extension:
-    """Rows after a document of 8 tokens; where `stale`, behind tokens of another path that none of them sees."""
+    """Rows after a document of 8 tokens; where `stale`, behind tokens of another path that none of
+    them sees.
+    """
     cache = lm.new_cache(64)
     [document] = lm.extend(cache, [Row(ids(8, 1), range(8))], stage="documents").spans
     if stale:
@@ -23,19 +30,30 @@ def read(lm: LM, tree: bool, stale: bool = False) -> Extension:
         Row(ids(count, seed), [first + j for j in range(count)], (Span(*past),))
         for seed, (count, first, past) in enumerate(ROWS)
     ]
-    return lm.extend(cache, rows, stage="skip", last_logits=True, logp=True, logits_at=[(0, 2), (), (4,)], tree=tree)
+    return lm.extend(
+        cache,
+        rows,
+        stage="skip",
+        last_logits=True,
+        logp=True,
+        logits_at=[(0, 2), (), (4,)],
+        tree=tree,
+    )
 
 
 @pytest.mark.parametrize("stale", [False, True])
 @pytest.mark.parametrize("shape", tiny_models.SHAPES)
 def test_a_tree_equals_gathered_rows(shape: str, stale: bool) -> None:
     lm = tiny_models.tiny_lm(tiny_models.SHAPES[shape])
-    tree, gathered = read(lm, True, stale), read(lm, False, stale)
+    tree = read(lm, True, stale)
+    gathered = read(lm, False, stale)
     torch.testing.assert_close(tree.last_logits, gathered.last_logits)
     for a, b in zip(tree.logp + tree.logits, gathered.logp + gathered.logits, strict=True):
         torch.testing.assert_close(a, b)
     assert [len(part) for part in tree.logits] == [2, 0, 1]
-    torch.testing.assert_close(torch.stack([tree.logits[0][1], tree.logits[2][0]]), tree.last_logits[[0, 2]])
+    torch.testing.assert_close(
+        torch.stack([tree.logits[0][1], tree.logits[2][0]]), tree.last_logits[[0, 2]]
+    )
 
 
 def test_a_trace_counts_the_logits_asked_for() -> None:

@@ -1,4 +1,6 @@
-"""The engine's calls: what they return, how long rows and many rows are split up, when a response ends."""
+"""The engine's calls: what they return, how long rows and many rows are split up, when a response
+ends.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,12 +12,28 @@ import torch
 
 from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Extension, Limits, decoder, passes, random_lm
+from ragauge.engines import decoder, passes
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Extension, Limits
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 
 ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
-ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
+ALIBI = Shape(
+    "mpt",
+    VOCAB,
+    32,
+    (4,),
+    (4,),
+    8,
+    (48,),
+    False,
+    300,
+    "alibi",
+    "layer",
+    alibi_slopes=(0.5, 0.2, 0.1, 0.01),
+)
 SHAPES = pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
 
 
@@ -60,12 +78,18 @@ def test_a_response_times_its_tokens(lm: LM) -> None:
 
 
 def read_all(lm: LM, observed: Any) -> Extension:
-    """A preamble, then rows of 1, 70, 23 and 41 tokens behind it, the second behind the first 5 of its tokens."""
+    """A preamble, then rows of 1, 70, 23 and 41 tokens behind it, the second behind the first 5 of
+    its tokens.
+    """
     cache = lm.new_cache(64)
     [a] = lm.extend(cache, [row(tokens(9))], stage="preamble").spans
     pasts = [[a], [type(a)(0, 5)], [a], [a]]
-    rows = [row(tokens(n, n), 9.5, past, 0.9) for n, past in zip((1, 70, 23, 41), pasts, strict=True)]
-    return lm.extend(cache, rows, stage="documents", last_logits=True, logp=True, attention=observed)
+    rows = [
+        row(tokens(n, n), 9.5, past, 0.9) for n, past in zip((1, 70, 23, 41), pasts, strict=True)
+    ]
+    return lm.extend(
+        cache, rows, stage="documents", last_logits=True, logp=True, attention=observed
+    )
 
 
 @pytest.mark.parametrize("observed", ["all", "last"])
@@ -79,7 +103,9 @@ def test_chunks_and_batches_change_nothing(
         monkeypatch.setattr(passes, name, value)
     parts = read_all(lm, observed)
     torch.testing.assert_close(parts.last_logits, whole.last_logits, atol=1e-5, rtol=0)
-    for mine, theirs in zip(parts.logp + parts.attention, whole.logp + whole.attention, strict=True):
+    for mine, theirs in zip(
+        parts.logp + parts.attention, whole.logp + whole.attention, strict=True
+    ):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
     assert [len(s) for s in parts.spans] == [1, 70, 23, 41]
 
@@ -92,13 +118,17 @@ def test_a_segment_without_tokens(lm: LM) -> None:
         lm.extend(lm.new_cache(4), [row([4]), row([])], stage="query")
 
 
-@pytest.mark.parametrize(("start", "fits"), [(295.0, True), (295.9, True), (296.0, False), (1e6, False)])
+@pytest.mark.parametrize(
+    ("start", "fits"), [(295.0, True), (295.9, True), (296.0, False), (1e6, False)]
+)
 def test_the_context_ends_at_its_last_position(start: float, fits: bool, lm: LM) -> None:
     cache = lm.new_cache(4)
     if fits:
         lm.extend(cache, [row(tokens(5), start)], stage="query")
         return
-    with pytest.raises(UserError, match=rf"reaches position {start + 4:.0f}; the model's context is 300 tokens"):
+    with pytest.raises(
+        UserError, match=rf"reaches position {start + 4:.0f}; the model's context is 300 tokens"
+    ):
         lm.extend(cache, [row([4]), row(tokens(5), start)], stage="query")
     assert cache.length == 0
 
@@ -151,6 +181,9 @@ def test_log_probabilities_by_parts_of_the_vocabulary(
     monkeypatch.setattr(decoder, "VOCAB_CHUNK", words)
     lm = random_lm(ROPE, weights=weights)
     draw = torch.Generator().manual_seed(0)
-    hidden, asked = torch.randn(VOCAB, ROPE.d_model, generator=draw), torch.randperm(VOCAB, generator=draw)
+    hidden = torch.randn(VOCAB, ROPE.d_model, generator=draw)
+    asked = torch.randperm(VOCAB, generator=draw)
     exact = lm.decoder.logits(hidden).double().log_softmax(-1).gather(1, asked[:, None])[:, 0]
-    torch.testing.assert_close(lm.decoder.log_probabilities(hidden, asked).double(), exact, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        lm.decoder.log_probabilities(hidden, asked).double(), exact, atol=1e-5, rtol=1e-5
+    )

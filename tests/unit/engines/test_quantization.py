@@ -1,4 +1,6 @@
-"""Keys and values in 8 bits: near those in full, rounded once, and right under every operation of a cache."""
+"""Keys and values in 8 bits: near those in full, rounded once, and right under every operation of a
+cache.
+"""
 
 from pathlib import Path
 
@@ -8,7 +10,11 @@ import torch
 from lm_references import row
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.hardware import Precision
-from ragauge.engines import LM, KVCache, Limits, Row, Span, random_lm
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from tiny_models import FAMILIES, LLAMA
@@ -51,7 +57,11 @@ def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted() -> None:
     lm = reader()
     cache, span = filled(lm)
     assert {part.dtype for name, part in cache.tensors() if "scale" not in name} == {torch.int8}
-    assert cache.bytes == kv_bytes(LLAMA, len(span), Precision("float32", kv="int8")) == 12 * 2 * 2 * 2 * (8 + 4)
+    assert (
+        cache.bytes
+        == kv_bytes(LLAMA, len(span), Precision("float32", kv="int8"))
+        == 12 * 2 * 2 * 2 * (8 + 4)
+    )
     assert lm.cache_bytes == cache.bytes
 
 
@@ -91,7 +101,8 @@ def test_tokens_are_rewritten_in_place() -> None:
     again = Row([IDS[3], IDS[8]], [3.0, 8.0], (span,), slots=(3, 8))
     lm.extend(cache, [again], stage="again")
     for name, part in content(cache, span).items():
-        torch.testing.assert_close(part, before[name], atol=1, rtol=1e-5)  # a last bit of an integer
+        # a last bit of an integer
+        torch.testing.assert_close(part, before[name], atol=1, rtol=1e-5)
 
 
 def test_responses_side_by_side_and_a_row_over_gathered_spans_agree() -> None:

@@ -7,7 +7,10 @@ import pytest
 from lm_references import row, tokens
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines import LM, Limits, ShapeLM, random_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.shape_lm import ShapeLM
 from tiny_models import LLAMA, SHAPES
 
 LIMITS = Limits(6, ignore_stop=True)
@@ -19,17 +22,24 @@ def session(lm: LM) -> Trace:
         cache = lm.new_cache(10)
         [a] = lm.extend(cache, [row(tokens(5))], stage="preamble", offline=True).spans
         documents = [row(tokens(n, n), 5, [a]) for n in (7, 4)]
-        b, c = lm.extend(cache, documents, stage="documents", offline=True, parallel=True, logp=True).spans
+        b, c = lm.extend(
+            cache, documents, stage="documents", offline=True, parallel=True, logp=True
+        ).spans
         queries = [row(tokens(3), 12, [a, d]) for d in (b, c)]
         lm.extend(cache, queries, stage="query", parallel=True, logp=True, attention="all")
-        lm.extend(cache, queries[:1], stage="query", parallel=True, last_logits=True, attention="last")
+        lm.extend(
+            cache, queries[:1], stage="query", parallel=True, last_logits=True, attention="last"
+        )
         joined = lm.join(cache, [a, c], extra=4)
         past = [type(a)(0, 9)]
-        read = lm.extend(joined, [row(tokens(4), 15, past)], stage="task", last_logits=True, logp=True)
+        read = lm.extend(
+            joined, [row(tokens(4), 15, past)], stage="task", last_logits=True, logp=True
+        )
         lm.generate(joined, read.last_logits[0], 19, LIMITS)
         lm.note(Call("rank", (), (), macs=123))
         again = lm.extend(joined, [row(tokens(2), 15, past)], stage="prompt", last_logits=True)
-        lm.generate(joined, again.last_logits[0], 17, Limits(1, ignore_stop=True))  # its token is known already
+        # its token is known already
+        lm.generate(joined, again.last_logits[0], 17, Limits(1, ignore_stop=True))
     return trace
 
 
@@ -90,6 +100,11 @@ def test_calls_survive_json() -> None:
     timed = replace(EXPECTED[5], seconds=0.5, loading_s=0.25)
     for call in [*EXPECTED, timed, replace(EXPECTED[2], layers=(0, 1), again=(2, 0))]:
         assert Call.from_json(call.to_json()) == call
-    assert EXPECTED[0].to_json() == {"stage": "preamble", "lengths": (5,), "past": (0,), "offline": True}
+    assert EXPECTED[0].to_json() == {
+        "stage": "preamble",
+        "lengths": (5,),
+        "past": (0,),
+        "offline": True,
+    }
     with pytest.raises(TypeError):
         Call.from_json({"stage": "query", "lengths": [1], "past": [0], "tokens": 3})

@@ -1,4 +1,6 @@
-"""Keys and values moved, written in place, kept by head and read by ranges of layers: equal to dense passes by hand."""
+"""Keys and values moved, written in place, kept by head and read by ranges of layers: equal to
+dense passes by hand.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -11,10 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tiny_models
-from ragauge.engines import LM, KVCache, Row, Span
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.spans import Row, Span
 
 FAMILIES = {
-    "llama": replace(tiny_models.LLAMA, rope_scale=1.5, heads=(4, 4, 4), kv_heads=(2, 2, 2), ffn=(48, 48, 48)),
+    "llama": replace(
+        tiny_models.LLAMA, rope_scale=1.5, heads=(4, 4, 4), kv_heads=(2, 2, 2), ffn=(48, 48, 48)
+    ),
     "bloom": tiny_models.ALIBI,
     "mpt": replace(tiny_models.FAMILIES["mpt"], kv_heads=(2, 2)),
     "openelm": tiny_models.FAMILIES["openelm"],
@@ -44,8 +50,12 @@ def read(lm: LM, cache: KVCache, row: Row, **asked: Any) -> Any:
 
 
 def documents(lm: LM, room: int = 0) -> tuple[KVCache, list[Span]]:
-    """Documents read without sight of each other, each from position 0, then moved to stand one after another."""
-    cache, spans, at = lm.new_cache(sum(DOCUMENTS) + room), [], 0
+    """Documents read without sight of each other, each from position 0, then moved to stand one
+    after another.
+    """
+    cache = lm.new_cache(sum(DOCUMENTS) + room)
+    spans = []
+    at = 0
     for seed, count in enumerate(DOCUMENTS):
         spans += read(lm, cache, Row(ids(count, seed), line(0, count))).spans
         cache.move(spans[-1], line(at, count))
@@ -60,24 +70,32 @@ def by_hand(
     lm: LM, x: Tensor, positions: Sequence[float], own: Sequence[int], cache: KVCache, seen: Seen,
     layers: tuple[int, int] | None = None, at: Callable[[int, int], Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
-    """States (token, d_model) after the layers; the tokens' keys and values are written to the slots `own` of a copy.
+    """States (token, d_model) after the layers; the tokens' keys and values are written to the
+    slots `own` of a copy.
 
     `at(layer, kv_head)` are the keys' positions.
     """
-    shape, weights = lm.shape, lm.decoder.weights
+    shape = lm.shape
+    weights = lm.decoder.weights
     places = torch.tensor(positions, dtype=torch.float64)
     slots = torch.tensor(own)
     for index in range(*layers or (0, shape.layers)):
-        layer, heads, kv_heads = weights.layers[index], shape.heads[index], shape.kv_heads[index]
+        layer = weights.layers[index]
+        heads = shape.heads[index]
+        kv_heads = shape.kv_heads[index]
         qkv = layer.qkv(layer.attention_norm(x))
         if shape.qkv_clip:
             qkv = qkv.clamp(-shape.qkv_clip, shape.qkv_clip)
         q, k, v = qkv.view(len(x), -1, shape.head_dim).split([heads, kv_heads, kv_heads], 1)
         if layer.q_norm:
-            q, k = layer.q_norm(q), layer.k_norm(k)
+            q = layer.q_norm(q)
+            k = layer.k_norm(k)
         if shape.position == "rope":
-            q, k = (tiny_models.rotated(t, places / shape.rope_scale, shape.rope_theta) for t in (q, k))
-        keys, values = cache.k[index].clone(), cache.v[index].clone()
+            q, k = (
+                tiny_models.rotated(t, places / shape.rope_scale, shape.rope_theta) for t in (q, k)
+            )
+        keys = cache.k[index].clone()
+        values = cache.v[index].clone()
         keys[:, slots], values[:, slots] = k.transpose(0, 1), v.transpose(0, 1)
         mixed = []
         for head in range(heads):
@@ -85,10 +103,16 @@ def by_hand(
             mask = seen(index, shared)
             raw = q[:, head] @ keys[shared, : mask.shape[1]].T / shape.head_dim**0.5
             if shape.position == "alibi":
-                key_places = cache.positions[: mask.shape[1]].double().clone() if at is None else at(index, shared)
+                key_places = (
+                    cache.positions[: mask.shape[1]].double().clone()
+                    if at is None
+                    else at(index, shared)
+                )
                 key_places[slots] = places
                 raw = raw + shape.alibi_slopes[head] * (key_places[None] - places[:, None]).float()
-            mixed.append(raw.masked_fill(~mask, -torch.inf).softmax(-1) @ values[shared, : mask.shape[1]])
+            mixed.append(
+                raw.masked_fill(~mask, -torch.inf).softmax(-1) @ values[shared, : mask.shape[1]]
+            )
         x = x + layer.out(torch.cat(mixed, -1))
         x = x + mlp(lm, layer, layer.mlp_norm(x))
     return x
@@ -99,7 +123,9 @@ def mlp(lm: LM, layer: Any, x: Tensor) -> Tensor:
     if lm.shape.gated:
         gate, value = inner.chunk(2, -1)
         return layer.down(F.silu(gate) * value)
-    return layer.down(F.gelu(inner, approximate="tanh" if lm.shape.activation == "gelu_tanh" else "none"))
+    return layer.down(
+        F.gelu(inner, approximate="tanh" if lm.shape.activation == "gelu_tanh" else "none")
+    )
 
 
 def embedded(lm: LM, tokens: Sequence[int]) -> Tensor:
@@ -117,14 +143,17 @@ def logits(lm: LM, states: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("start", [0.0, 5.0, 230.75])
 def test_moved_keys_are_those_read_there(lm: LM, start: float) -> None:
-    moved, there = lm.new_cache(20), lm.new_cache(20)
+    moved = lm.new_cache(20)
+    there = lm.new_cache(20)
     tokens = ids(9)
     read(lm, moved, Row(ids(3, 1), line(0, 3)))
     [span] = read(lm, moved, Row(tokens, line(40, 9, 0.5))).spans
     [placed] = read(lm, there, Row(tokens, line(start, 9, 0.5))).spans
     moved.move(span, line(start, 9, 0.5))
     for mine, theirs in zip(moved.k + moved.v, there.k + there.v, strict=True):
-        torch.testing.assert_close(mine[:, span.start : span.stop], theirs[:, placed.start : placed.stop], **WITHIN)
+        torch.testing.assert_close(
+            mine[:, span.start : span.stop], theirs[:, placed.start : placed.stop], **WITHIN
+        )
     assert moved.positions[span.start : span.stop].tolist() == line(start, 9, 0.5)
     assert moved.positions[:3].tolist() == line(0, 3)
 
@@ -137,9 +166,9 @@ def test_a_move_rounds_once() -> None:
     k = [x.float() for x in cache.k]
     cache.move(Span(0, 8), line(100, 8))
     for mine, stored in zip(cache.k, k, strict=True):
-        exact = tiny_models.rotated(stored.transpose(0, 1), torch.full((8,), 100.0).double() / 1.5, 10000.0).transpose(
-            0, 1
-        )
+        exact = tiny_models.rotated(
+            stored.transpose(0, 1), torch.full((8,), 100.0).double() / 1.5, 10000.0
+        ).transpose(0, 1)
         torch.testing.assert_close(mine.float(), exact.bfloat16().float(), atol=0, rtol=2**-7)
 
 
@@ -158,9 +187,12 @@ def test_moved_slots_have_no_name(lm: LM) -> None:
 
 
 @pytest.mark.parametrize("chosen", [(), (0, 9, 10, 15), (3, 8, 11, 21), tuple(range(22))])
-def test_tokens_read_again_in_place_and_new_ones_behind_them(lm: LM, chosen: tuple[int, ...]) -> None:
+def test_tokens_read_again_in_place_and_new_ones_behind_them(
+    lm: LM, chosen: tuple[int, ...]
+) -> None:
     cache, spans = documents(lm, room=5)
-    context, total = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)], sum(DOCUMENTS)
+    context = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)]
+    total = sum(DOCUMENTS)
     tokens = [context[i] for i in chosen] + ids(5, 7)
     slots = [*chosen, *range(total, total + 5)]
     places = [float(s) for s in slots]
@@ -168,7 +200,13 @@ def test_tokens_read_again_in_place_and_new_ones_behind_them(lm: LM, chosen: tup
     before.positions[total : total + 5] = torch.tensor(line(total, 5))
     mask = torch.arange(total + 5)[None] <= torch.tensor(slots)[:, None]
     expected = by_hand(lm, embedded(lm, tokens), places, slots, before, lambda layer, head: mask)
-    found = read(lm, cache, Row(tokens, places, tuple(spans), slots), last_logits=True, logits_at=[range(len(slots))])
+    found = read(
+        lm,
+        cache,
+        Row(tokens, places, tuple(spans), slots),
+        last_logits=True,
+        logits_at=[range(len(slots))],
+    )
     torch.testing.assert_close(found.logits[0], logits(lm, expected), **WITHIN)
     assert cache.length == total + 5
     rest = [i for i in range(total) if i not in chosen]
@@ -206,14 +244,18 @@ def test_first_layer_fresh_then_chosen_tokens(lm: LM) -> None:
     tokens = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)] + ids(4, 7)
     stored = cache.select([Span(0, 22)], 4)
     stored.positions[22:26] = torch.tensor(line(22, 4))
-    first = read(lm, cache, Row(tokens, line(0, 26), tuple(spans), range(26)), layers=(0, 1)).states[0]
+    first = read(
+        lm, cache, Row(tokens, line(0, 26), tuple(spans), range(26)), layers=(0, 1)
+    ).states[0]
     chosen = [2, 9, 17, 22, 23, 24, 25]
     blended = read(
         lm, cache, Row([tokens[i] for i in chosen], [float(i) for i in chosen], (Span(0, 26),), chosen, first[chosen]),
         layers=(1, lm.shape.layers), last_logits=True,
     )  # fmt: skip
     causal = torch.ones(26, 26, dtype=torch.bool).tril()
-    by_first = by_hand(lm, embedded(lm, tokens), line(0, 26), range(26), stored, lambda *_: causal, (0, 1))
+    by_first = by_hand(
+        lm, embedded(lm, tokens), line(0, 26), range(26), stored, lambda *_: causal, (0, 1)
+    )
     torch.testing.assert_close(first, by_first, **WITHIN)
     expected = by_hand(
         lm, by_first[chosen], [float(i) for i in chosen], chosen, stored, lambda *_: causal[chosen],
@@ -228,7 +270,10 @@ def test_first_layer_fresh_then_chosen_tokens(lm: LM) -> None:
 def choice(lm: LM, ragged: bool) -> list[list[list[int]]]:
     draw = random.Random(1)
     return [
-        [sorted(draw.sample(range(22), draw.randrange(3, 12) if ragged else 8)) for _ in range(heads)]
+        [
+            sorted(draw.sample(range(22), draw.randrange(3, 12) if ragged else 8))
+            for _ in range(heads)
+        ]
         for heads in lm.shape.kv_heads
     ]
 
@@ -236,14 +281,19 @@ def choice(lm: LM, ragged: bool) -> list[list[list[int]]]:
 @pytest.mark.parametrize("room", [1, 40])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
-    """The question over what each head keeps is a dense pass in which each head sees that of the context alone."""
+    """The question over what each head keeps is a dense pass in which each head sees that of the
+    context alone.
+    """
     cache, spans = documents(lm, room=5)
     kept = choice(lm, ragged)
     small = lm.track(cache.select_by_head(kept, room))
     length = max(len(slots) for heads in kept for slots in heads)
     assert small.length == length
-    question, places = ids(5, 7), line(22.5, 5)
-    found = read(lm, small, Row(question, places, (Span(0, length),)), last_logits=True, attention="all")
+    question = ids(5, 7)
+    places = line(22.5, 5)
+    found = read(
+        lm, small, Row(question, places, (Span(0, length),)), last_logits=True, attention="all"
+    )
     tokens = torch.arange(27)
 
     def seen(layer: int, head: int) -> Tensor:
@@ -257,19 +307,25 @@ def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
     again = lm.join(small, [Span(0, small.length)], 3)
     one = Row(ids(1, 9), [27.5], (Span(0, small.length),))
     tail = read(lm, again, one, last_logits=True).last_logits
-    pair = lm.extend(small, [one, Row(ids(3, 4), line(30, 3), (Span(2, 9),))], stage="query", last_logits=True)
+    pair = lm.extend(
+        small, [one, Row(ids(3, 4), line(30, 3), (Span(2, 9),))], stage="query", last_logits=True
+    )
     torch.testing.assert_close(pair.last_logits[0], tail[0], **WITHIN)
     assert torch.isfinite(pair.last_logits).all()
 
 
 def assert_read_alike(lm: LM, caches: Sequence[KVCache], start: float) -> None:
     rows = [Row(ids(3, 7), line(start, 3), (Span(0, cache.length),)) for cache in caches]
-    mine, theirs = (read(lm, c, row, last_logits=True).last_logits for c, row in zip(caches, rows, strict=True))
+    mine, theirs = (
+        read(lm, c, row, last_logits=True).last_logits for c, row in zip(caches, rows, strict=True)
+    )
     torch.testing.assert_close(mine, theirs, **WITHIN)
 
 
 def test_kept_tokens_moved_together(lm: LM) -> None:
-    """FINCH's: each head's tokens stand side by side; equal to the same moves before they were kept."""
+    """FINCH's: each head's tokens stand side by side; equal to the same moves before they were
+    kept.
+    """
     cache, _ = documents(lm)
     kept = choice(lm, ragged=False)
     kept = [[kept[0][0]] * len(heads) for heads in kept]
@@ -282,9 +338,12 @@ def test_kept_tokens_moved_together(lm: LM) -> None:
 
 
 def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -> None:
-    """Each head keeps other tokens: moving the document before they were kept or the kept ones after is the same."""
+    """Each head keeps other tokens: moving the document before they were kept or the kept ones
+    after is the same.
+    """
     cache, _ = documents(lm)
-    kept, places = choice(lm, ragged=True), Span(0, 22)
+    kept = choice(lm, ragged=True)
+    places = Span(0, 22)
     after = cache.select_by_head(kept, 3)
     after.shift(Span(0, after.length), [30.5] * after.length)
     cache.move(places, line(30.5, 22))

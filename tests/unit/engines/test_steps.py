@@ -1,4 +1,6 @@
-"""Steps of one shape give the tokens, keys and values of those over a growing cache, whatever theirs held before."""
+"""Steps of one shape give the tokens, keys and values of those over a growing cache, whatever
+theirs held before.
+"""
 
 from typing import Any
 
@@ -7,9 +9,14 @@ import torch
 
 from lm_references import row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Decoder, KVCache, Limits, random_lm, steps
+from ragauge.engines import steps
+from ragauge.engines.cache import KVCache
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
 from ragauge.engines.steps import FixedSteps, StepsByCapacity
-from ragauge.measure import latency
+from ragauge.measure.protocols import latency
 from tiny_models import ALIBI, LLAMA
 
 SHAPES = pytest.mark.parametrize("shape", [LLAMA, ALIBI], ids=["rope", "alibi"])
@@ -68,7 +75,9 @@ def test_what_was_read_is_in_the_cache_as_it_would_have_been(shape: Shape, dtype
 
 
 @SHAPES
-def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape: Shape, made: list[FixedSteps]) -> None:
+def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(
+    shape: Shape, made: list[FixedSteps]
+) -> None:
     lm = random_lm(shape)
     alone = respond(lm, 12, seed=5)[0]
     with_steps(lm)
@@ -80,7 +89,9 @@ def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape: Shape, ma
     assert len(made) == 1
 
 
-def test_few_capacities_are_kept_and_those_used_last(monkeypatch: pytest.MonkeyPatch, made: list[FixedSteps]) -> None:
+def test_few_capacities_are_kept_and_those_used_last(
+    monkeypatch: pytest.MonkeyPatch, made: list[FixedSteps]
+) -> None:
     monkeypatch.setattr(steps, "CAPACITY_STEP", 16)
     monkeypatch.setattr(steps, "MAX_GRAPHS", 2)
     lm = random_lm(LLAMA)
@@ -119,6 +130,7 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(
         "decoding continues without CUDA graphs, more slowly: CUDA out of memory"
     ]
     assert made.fallback == "CUDA out of memory"
-    assert state == {"cuda_graphs": "off: CUDA out of memory"}  # in the provenance of what is measured from now on
+    # in the provenance of what is measured from now on
+    assert state == {"cuda_graphs": "off: CUDA out of memory"}
     assert latency.cuda_graphs(lm) == "off: CUDA out of memory"
     assert latency.cuda_graphs(random_lm(LLAMA)) is None

@@ -1,4 +1,6 @@
-"""Documents kept on disk: what is loaded is what computing it would have given, and nothing else is."""
+"""Documents kept on disk: what is loaded is what computing it would have given, and nothing else
+is.
+"""
 
 import logging
 import os
@@ -8,9 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from ragauge.engines import LM, Limits, Row, Span, random_lm, store
+from ragauge.engines import store
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
-from ragauge.prompts import unit_steps
+from ragauge.methods.prompts import unit_steps
 from tiny_models import SHAPES
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
@@ -25,7 +31,9 @@ def lm(request: pytest.FixtureRequest, tmp_path: Path) -> LM:
 
 
 def read(lm: LM, rows: list[Row] = ROWS, *, last: int = 4, logp: bool = True):  # type: ignore[no-untyped-def]
-    """A cache with an opening, of which `last` is the last token, and rows behind it; what they gave; the trace."""
+    """A cache with an opening, of which `last` is the last token, and rows behind it; what they
+    gave; the trace.
+    """
     cache = lm.new_cache(64)
     with lm.tracing() as trace:
         lm.extend(cache, [Row([1, 2, 3, last], unit_steps(0, 4))], stage="preamble", offline=True)
@@ -49,7 +57,8 @@ def same(a: LM, one, other) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm: LM) -> None:
-    computed, loaded = read(lm), read(lm)
+    computed = read(lm)
+    loaded = read(lm)
     same(lm, computed, loaded)
     assert [c.loading_s is None for c in computed[2]] == [True, True]
     assert [c.loading_s is None for c in loaded[2]] == [False, False]
@@ -59,7 +68,9 @@ def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_know
     cache, got, _ = read(lm)
     kept = lm.join(cache, [Span(0, 4), got.spans[0]], 8)
     assert kept.contents([Span(0, 4), Span(4, 7)]) == cache.contents([Span(0, 4), got.spans[0]])
-    assert kept.contents([Span(5, 7)]) == cache.contents([Span(got.spans[0].start + 1, got.spans[0].stop)])
+    assert kept.contents([Span(5, 7)]) == cache.contents(
+        [Span(got.spans[0].start + 1, got.spans[0].stop)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,8 @@ def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
     lm: LM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     """On a shared file system a page of a mapped file that another node cut would be a SIGBUS."""
-    computed, read_entry = read(lm), store.read_entry
+    computed = read(lm)
+    read_entry = store.read_entry
 
     def removed_meanwhile(path: Path, mapped: bool) -> Any:
         entry = read_entry(path, mapped)
@@ -144,7 +156,11 @@ def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign", "flipped"])
 def test_a_damaged_entry_is_made_anew(
-    lm: LM, damage: str, shared: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    lm: LM,
+    damage: str,
+    shared: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     computed = read(lm)
     monkeypatch.setattr(store, "is_shared", lambda folder: shared)
@@ -152,13 +168,20 @@ def test_a_damaged_entry_is_made_anew(
     for path in entries(lm):
         whole = path.read_bytes()
         foreign = (entries(lm)[0] if path != entries(lm)[0] else entries(lm)[1]).read_bytes()
-        broken = {"truncated": whole[:-7], "garbage": b"\xff" * 99, "empty": b"", "foreign": foreign[:20] + whole[20:]}
+        broken = {
+            "truncated": whole[:-7],
+            "garbage": b"\xff" * 99,
+            "empty": b"",
+            "foreign": foreign[:20] + whole[20:],
+        }
         broken["flipped"] = whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:]
         path.write_bytes(broken[damage])
     with caplog.at_level(logging.WARNING):
         again = read(lm)
     same(lm, computed, again)
-    assert ("not the bytes that were written" if damage == "flipped" else "computed again") in caplog.text
+    assert (
+        "not the bytes that were written" if damage == "flipped" else "computed again"
+    ) in caplog.text
     loaded = read(lm)
     same(lm, computed, loaded)
     assert all(c.loading_s is not None for c in loaded[2])
@@ -168,13 +191,15 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     lm = random_lm(SHAPES["llama"], threads=1)
 
     def entry(token: int) -> Path:
-        row, cache = Row([token] * 8, unit_steps(0, 8)), lm.new_cache(8)
+        row = Row([token] * 8, unit_steps(0, 8))
+        cache = lm.new_cache(8)
         key = lm.documents.key(cache, [row])
         lm.extend(cache, [row], stage="documents", offline=True)
         return lm.documents.folder / f"{key}.kv"
 
     lm.documents = DocumentStore(tmp_path, "d", 10**9)
-    old, older = entry(1), entry(2)
+    old = entry(1)
+    older = entry(2)
     os.utime(older, ns=(0, 0))
     lm.documents = DocumentStore(tmp_path, "d", int(2.5 * old.stat().st_size))
     (tmp_path / "thesis").write_bytes(bytes(old.stat().st_size))  # it counts for nothing, and stays

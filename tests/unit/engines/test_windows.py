@@ -1,4 +1,6 @@
-"""Sliding windows: a token sees the latest positions alone, however it is read, and methods that cannot say so."""
+"""Sliding windows: a token sees the latest positions alone, however it is read, and methods that
+cannot say so.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,15 +12,19 @@ from torch import Tensor
 
 import lm_references as tiny
 import tiny_models
-from ragauge import methods, registry
+from ragauge import registry
 from ragauge.cost.flop import attention_macs
 from ragauge.cost.roofline import call_bytes, weight_bytes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits, Row, Span, random_lm
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.kernels import Choice, Operation, compiled, using
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import random_lm
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row, Span
 from ragauge.engines.steps import StepsByCapacity
+from ragauge.methods.base import making
 
 WINDOW = 7
 STEPS = Choice("test", {"float32": {Operation.STEP: {"kernel": "compiled"}}})
@@ -41,16 +47,23 @@ def expected(lm: LM) -> Tensor:
 def read(lm: LM, rows: Sequence[Row], cache: Any = None, **options: Any) -> list[Tensor]:
     """The logits of all tokens of the rows of a call."""
     at = [range(len(row.ids)) for row in rows]
-    return list(lm.extend(cache or lm.new_cache(len(IDS)), rows, stage="prompt", logits_at=at, **options).logits)
+    return list(
+        lm.extend(
+            cache or lm.new_cache(len(IDS)), rows, stage="prompt", logits_at=at, **options
+        ).logits
+    )
 
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_paths_behind_one_preamble(tree: bool, lm: LM) -> None:
-    cache, rows = lm.new_cache(64), [tiny.tokens(n, n) for n in (9, 3, 12)]
+    cache = lm.new_cache(64)
+    rows = [tiny.tokens(n, n) for n in (9, 3, 12)]
     [start] = lm.extend(cache, [tiny.row(IDS[:10])], stage="preamble").spans
     together = read(lm, [tiny.row(ids, 10, [start]) for ids in rows], cache, tree=tree)
     for ids, logits in zip(rows, together, strict=True):
-        torch.testing.assert_close(logits, tiny.all_logits(lm, IDS[:10] + ids)[10:], atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            logits, tiny.all_logits(lm, IDS[:10] + ids)[10:], atol=1e-5, rtol=0
+        )
 
 
 def test_rows_in_place(lm: LM, expected: Tensor) -> None:
@@ -74,13 +87,17 @@ def test_responses_by_steps_of_one_shape_and_side_by_side(lm: LM) -> None:
     fixed.steps = StepsByCapacity(fixed.decoder)
     assert [respond(fixed, ids) for ids in prompts] == alone
     with BatchScheduler(lm, 4) as batch:
-        tasks = [batch.submit(lambda engine, ids=ids: engine.respond(ids, LIMITS).ids) for ids in prompts]
+        tasks = [
+            batch.submit(lambda engine, ids=ids: engine.respond(ids, LIMITS).ids) for ids in prompts
+        ]
         while batch.unfinished:
             batch.step()
     assert [task.result() for task in tasks] == alone
 
 
-@pytest.mark.parametrize("how", [{"weights": "int8"}, {"kv": "int8"}, {"dtype": "bfloat16"}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{"weights": "int8"}, {"kv": "int8"}, {"dtype": "bfloat16"}], ids=str
+)
 def test_other_storage_is_as_close_as_without_a_window(how: dict[str, str]) -> None:
     """The same weights in all of them; a chunk's keys are read from the cache."""
     errors = []
@@ -96,7 +113,8 @@ def test_one_compiled_call_reads_what_no_window_hides(monkeypatch: pytest.Monkey
     """As long as a prompt is shorter than the window; afterwards operators do."""
     lm = random_lm(replace(SHAPE, windows=(WINDOW, WINDOW), local_theta=None, head_dim=16))
     fused = lm.decoder._fused
-    lengths, own = [], fused.read
+    lengths = []
+    own = fused.read
     monkeypatch.setattr(fused, "read", lambda x, *rest: lengths.append(len(x)) or own(x, *rest))
     expected = tiny.all_logits(lm, IDS[:12])
     with using(STEPS):
@@ -107,13 +125,31 @@ def test_one_compiled_call_reads_what_no_window_hides(monkeypatch: pytest.Monkey
 
 # ---- what does not run on a window
 
-ANY = {"naive", "closed_book", "oracle", "full_article", "bm25", "tfidf", "dense", "chunks", "top", "sentence_pruning"}
-CACHED = {"prefix_tree", "context_pilot", "parallel_experts", "long_llmlingua", "cfic", "free_extraction"}
+ANY = {
+    "naive",
+    "closed_book",
+    "oracle",
+    "full_article",
+    "bm25",
+    "tfidf",
+    "dense",
+    "chunks",
+    "top",
+    "sentence_pruning",
+}
+CACHED = {
+    "prefix_tree",
+    "context_pilot",
+    "parallel_experts",
+    "long_llmlingua",
+    "cfic",
+    "free_extraction",
+}
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
 def test_a_method_runs_on_a_window_or_says_in_one_line_that_it_does_not(name: str, lm: LM) -> None:
-    method = methods.make(name, **(tiny_models.LINKS if name == "kv_link" else {}))
+    method = making.make(name, **(tiny_models.LINKS if name == "kv_link" else {}))
     reason = method.refusal(lm)
     if name in ANY | CACHED:
         assert reason is None
@@ -129,23 +165,31 @@ def test_a_method_runs_on_a_window_or_says_in_one_line_that_it_does_not(name: st
 def test_a_method_that_caches_answers_as_from_plain_prompts(name: str, lm: LM) -> None:
     """Of one document each, whose experts are that prompt."""
     prompt = tiny_models.tiny_prompt([20])
-    method = methods.make(name, **({"beta": "none", "scores": "equal"} if name == "parallel_experts" else {}))
+    method = making.make(
+        name, **({"beta": "none", "scores": "equal"} if name == "parallel_experts" else {})
+    )
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-    assert answer.ids == methods.make("naive").answer(lm, None, prompt, LIMITS).ids
+    assert answer.ids == making.make("naive").answer(lm, None, prompt, LIMITS).ids
 
 
 # ---- costs
 
 
 def by_hand(shape: Shape, new: int, past: int, steps: int) -> tuple[int, int]:
-    """Multiply-accumulates of attention, and keys and values that are read or written, of one row, one by one."""
+    """Multiply-accumulates of attention, and keys and values that are read or written, of one row,
+    one by one.
+    """
     macs = tokens = 0
     for layer in range(shape.layers):
         window = shape.windows[layer] or 10**9
         for step in range(steps):
             before = past + step * new
             macs += new * min(before + new, window) * 2 * shape.heads[layer] * shape.head_dim
-            seen = {key for i in range(new) for key in range(max(0, before + i - window + 1), before + i + 1)}
+            seen = {
+                key
+                for i in range(new)
+                for key in range(max(0, before + i - window + 1), before + i + 1)
+            }
             tokens += (len(seen) + new) * shape.kv_heads[layer]
     return macs, tokens * 2 * shape.head_dim
 
@@ -160,4 +204,7 @@ def test_costs_by_hand(windows: tuple[int, ...], new: int, past: int, steps: int
     call = Call("prompt", (new,), (past,), steps=steps)
     assert attention_macs(shape, new, past, steps) == macs
     assert sum(attention_macs(shape, new, past, steps, (i, i + 1)) for i in range(2)) == macs
-    assert call_bytes(call, shape, "float32") - steps * weight_bytes(call, shape, "float32") == 4 * numbers
+    assert (
+        call_bytes(call, shape, "float32") - steps * weight_bytes(call, shape, "float32")
+        == 4 * numbers
+    )

@@ -21,7 +21,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "sub" / "__init__.py").write_text("X = 1\n")
     (folder / "sub" / "b.py").write_text("import os\n")
     (folder / "c.py").write_text("VALUE = 1\n")
-    (folder / "d.py").write_text("from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from ragauge.a import f\n")
+    (folder / "d.py").write_text(
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from ragauge.a import f\n"
+    )
     monkeypatch.setattr(module, "ROOT", tmp_path)
     forget()
     yield folder
@@ -29,7 +31,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_reaches_imports_in_functions_and_packages_of_modules(package: Path) -> None:
-    assert module.reachable("ragauge.a") == {"ragauge.a", "ragauge.sub", "ragauge.sub.b", "ragauge.c"}
+    assert module.reachable("ragauge.a") == {
+        "ragauge.a",
+        "ragauge.sub",
+        "ragauge.sub.b",
+        "ragauge.c",
+    }
     assert module.reachable("ragauge.d") == {"ragauge.d"}  # not those for the type checker
 
 
@@ -82,11 +89,15 @@ print(digest.digest("ragauge.a"), len(parsed))
 
 
 def test_what_was_read_once_is_kept_for_other_processes(package: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+    }
 
     def read() -> list[str]:
         command = [sys.executable, "-c", READS, str(package.parent)]
-        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment
+        ).stdout.split()
 
     expected = module.digest("ragauge.a")
     assert read() == [expected, "4"]
@@ -96,7 +107,8 @@ def test_what_was_read_once_is_kept_for_other_processes(package: Path) -> None:
 
 
 def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: Path) -> None:
-    before, named = module.digest("ragauge.a", without={"ragauge.c"}), module.digest("ragauge.c")
+    before = module.digest("ragauge.a", without={"ragauge.c"})
+    named = module.digest("ragauge.c")
     (package / "c.py").write_text("VALUE = 2\n")
     forget()
     assert module.digest("ragauge.a", without={"ragauge.c"}) == before
@@ -115,9 +127,13 @@ def test_a_package_that_lists_its_modules_imports_them(package: Path) -> None:
 
 
 def test_answers_depend_on_the_code_that_reads_checkpoints() -> None:
-    reached = module.reachable("ragauge.measure.runner", "ragauge.engines.backends.torch", without=module.EXCLUDED)
+    reached = module.reachable(
+        "ragauge.measure.runner", "ragauge.engines.backends.torch", without=module.EXCLUDED
+    )
     assert {"ragauge.engines.families.llama", "ragauge.engines.frequencies"} <= reached
-    assert "ragauge.engines.families.llama" in module.reachable("ragauge.engines", without=module.EXCLUDED)
+    assert "ragauge.engines.families.llama" in module.reachable(
+        "ragauge.engines", without=module.EXCLUDED
+    )
 
 
 def test_finds_imports_below_every_kind_of_statement(package: Path) -> None:
@@ -129,4 +145,10 @@ def test_finds_imports_below_every_kind_of_statement(package: Path) -> None:
         "while False:\n    pass\nelse:\n    from ragauge.sub.b import os\n"
     )
     forget()
-    assert module.imports("ragauge.e") == {"ragauge.a", "ragauge.c", "ragauge.d", "ragauge.sub", "ragauge.sub.b"}
+    assert module.imports("ragauge.e") == {
+        "ragauge.a",
+        "ragauge.c",
+        "ragauge.d",
+        "ragauge.sub",
+        "ragauge.sub.b",
+    }

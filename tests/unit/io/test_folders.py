@@ -69,7 +69,8 @@ def test_only_folders_of_this_program_are_replaced(tmp_path: Path) -> None:
 def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path) -> None:
     """Each call that changes names or waits for the disk is in turn the last one."""
     calls = [(os, "fsync"), (os, "replace"), (Path, "rename"), (Path, "mkdir")]
-    step, is_killed = 0, True
+    step = 0
+    is_killed = True
     while is_killed:
         target = tmp_path / f"{step}" / "a"
         folders.build(target, KIND, {"x": 1}, fill)
@@ -94,7 +95,10 @@ def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path)
     manifest = json.loads((target / folders.MANIFEST).read_bytes())
     (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
     expected = r"manifest.json: test folder of format 99; this ragauge reads format 2: use the version that made it, or"
-    for action in (lambda: folders.read(target, KIND), lambda: folders.build(target, KIND, {"x": 2}, fill)):
+    for action in (
+        lambda: folders.read(target, KIND),
+        lambda: folders.build(target, KIND, {"x": 2}, fill),
+    ):
         with pytest.raises(UserError, match=expected):
             action()
     assert (target / "file").read_bytes() == b"content"
@@ -104,10 +108,19 @@ def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path)
     ("damage", "message"),
     [
         (lambda folder: (folder / "file").unlink(), "missing from its test folder"),
-        (lambda folder: (folder / "file").write_bytes(b"cont"), "4 bytes where its test folder has 7: cut short"),
+        (
+            lambda folder: (folder / "file").write_bytes(b"cont"),
+            "4 bytes where its test folder has 7: cut short",
+        ),
         (lambda folder: (folder / "file").write_bytes(b"CONTENT"), "sha256 differs"),
-        (lambda folder: (folder / "manifest.json").write_text("{"), "not a manifest of a test folder"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), "must be a test folder, not 'list'"),
+        (
+            lambda folder: (folder / "manifest.json").write_text("{"),
+            "not a manifest of a test folder",
+        ),
+        (
+            lambda folder: (folder / "manifest.json").write_text("[]"),
+            "must be a test folder, not 'list'",
+        ),
     ],
 )
 def test_damage_is_told(tmp_path: Path, damage: Any, message: str) -> None:

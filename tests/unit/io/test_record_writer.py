@@ -41,7 +41,12 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert records.read(out)[0] == answered("q0")
     meta = json.loads((tmp_path / "new" / "x.meta.json").read_text())
     assert meta.pop("sha256") == file_sha256(out)
-    assert meta == {"version": 1, "host": "here", "fingerprint": SETTINGS, "counts": {"records": 6, "failed": 0}}
+    assert meta == {
+        "version": 1,
+        "host": "here",
+        "fingerprint": SETTINGS,
+        "counts": {"records": 6, "failed": 0},
+    }
     assert sorted(p.name for p in out.parent.iterdir()) == ["x.jsonl", "x.meta.json"]
 
 
@@ -80,8 +85,11 @@ def test_another_limit_reuses_finished_records_and_moves_those_beyond_it_aside(
 def test_killed_at_every_disk_operation(
     tmp_path: Path, undisturbed: bytes, earlier: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # a killed process, unlike a power cut, loses nothing by it
-    operation, killed, again = 0, True, earlier == "another run"
+    # a killed process, unlike a power cut, loses nothing by it
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    operation = 0
+    killed = True
+    again = earlier == "another run"
     while killed:
         out = tmp_path / str(operation) / "x.jsonl"
         if earlier == "a shorter run":
@@ -175,7 +183,9 @@ def test_finished_records_of_other_settings_are_refused_or_moved_aside(
     tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "undisturbed.jsonl"
-    with pytest.raises(UserError, match=r"another run: top_k is 2 there, 4 here; use --overwrite or another --out"):
+    with pytest.raises(
+        UserError, match=r"another run: top_k is 2 there, 4 here; use --overwrite or another --out"
+    ):
         run(out, settings=OTHER)
     assert out.read_bytes() == undisturbed
     assert run(out, settings=OTHER, overwrite=True) == KEYS
@@ -202,13 +212,16 @@ def test_a_finished_file_without_metadata_is_refused(tmp_path: Path) -> None:
     for meta in (None, "{", "[]"):
         if meta:
             (tmp_path / "x.meta.json").write_text(meta)
-        with pytest.raises(UserError, match=r"unknown run \(x\.meta\.json is missing or not valid JSON\)"):
+        with pytest.raises(
+            UserError, match=r"unknown run \(x\.meta\.json is missing or not valid JSON\)"
+        ):
             run(out)
     assert out.read_text() == "precious"
 
 
 def test_records_of_another_version_are_refused_and_left(tmp_path: Path) -> None:
-    out, message = tmp_path / "x.jsonl", "records of version 99; this ragauge reads version 1"
+    out = tmp_path / "x.jsonl"
+    message = "records of version 99; this ragauge reads version 1"
     run(out)
     meta = json.loads(records.meta_path(out).read_bytes())
     records.meta_path(out).write_text(json.dumps({**meta, "version": 99}))

@@ -20,12 +20,16 @@ def test_a_foreign_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     line = answered("a").model_dump_json()[:-1] + ',"extra":1}'
     path.write_text(answered("q0").model_dump_json() + "\n" + line + "\n")
-    with pytest.raises(UserError, match=rf"^{path}:2: not a record: .*extra: Extra inputs are not permitted") as error:
+    with pytest.raises(
+        UserError, match=rf"^{path}:2: not a record: .*extra: Extra inputs are not permitted"
+    ) as error:
         records.read(path)
     assert "\n" not in str(error.value)
 
 
-def test_a_finished_file_that_was_cut_or_changed_is_told(tmp_path: Path, undisturbed: bytes) -> None:
+def test_a_finished_file_that_was_cut_or_changed_is_told(
+    tmp_path: Path, undisturbed: bytes
+) -> None:
     path = tmp_path / "undisturbed.jsonl"
     lines = undisturbed.splitlines(keepends=True)
     for content in (b"".join(lines[:-1]), undisturbed.replace(b"q0", b"q9", 1)):
@@ -53,7 +57,9 @@ def parts_of(folder: Path, count: int) -> list[Path]:
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_gathered_parts_are_the_file_of_one_run(tmp_path: Path, undisturbed: bytes, count: int) -> None:
+def test_gathered_parts_are_the_file_of_one_run(
+    tmp_path: Path, undisturbed: bytes, count: int
+) -> None:
     out = tmp_path / "all.jsonl"
     records.gather(parts_of(tmp_path, count), out)
     assert out.read_bytes() == undisturbed
@@ -68,7 +74,11 @@ def test_what_the_parts_ran_on_stands_beside_them(gpu: bool, tmp_path: Path) -> 
     paths = parts_of(tmp_path, 2)
     for path, name, peak in zip(paths, ("A", "B"), (5, 7), strict=True):
         where = {"cpu": "C", "gpu": {"name": name}} if gpu else {"cpu": name}
-        given = {"provenance": {**where, "threads": 1}, "peak_memory_bytes": peak, "machines": [name]}
+        given = {
+            "provenance": {**where, "threads": 1},
+            "peak_memory_bytes": peak,
+            "machines": [name],
+        }
         records.meta_path(path).write_text(json.dumps({**records.read_meta(path), **given}))
     records.gather(paths, tmp_path / "all.jsonl")
     meta = records.read_meta(tmp_path / "all.jsonl")
@@ -78,15 +88,20 @@ def test_what_the_parts_ran_on_stands_beside_them(gpu: bool, tmp_path: Path) -> 
 
 
 def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    paths, out = parts_of(tmp_path, 2), tmp_path / "all.jsonl"
+    paths = parts_of(tmp_path, 2)
+    out = tmp_path / "all.jsonl"
     with pytest.raises(UserError, match="question q0 is in another part as well"):
         records.gather([paths[0], paths[0]], out)
     other = tmp_path / "other.jsonl"
     run(other, KEYS[3:], settings={**SETTINGS, "top_k": 3})
-    with pytest.raises(UserError, match=r"other.jsonl: from another run than .*: top_k is 3 there, 2 here"):
+    with pytest.raises(
+        UserError, match=r"other.jsonl: from another run than .*: top_k is 3 there, 2 here"
+    ):
         records.gather([paths[0], other], out)
     records.meta_path(paths[1]).unlink()
-    with pytest.raises(UserError, match=r"1-of-2.jsonl: 1-of-2.meta.json is missing or not valid JSON; run"):
+    with pytest.raises(
+        UserError, match=r"1-of-2.jsonl: 1-of-2.meta.json is missing or not valid JSON; run"
+    ):
         records.gather(paths, out)
     with pytest.raises(UserError, match=r"none.jsonl: none.meta.json is missing"):
         records.gather([tmp_path / "none.jsonl"], out)

@@ -7,15 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import assets, cli
+from ragauge.assets import resolver
+from ragauge.cli import _main
+from ragauge.engines.served.http import JsonServer
 from ragauge.errors import UserError
-from ragauge.io.http import JsonServer
 from ragauge.io.redaction import redacted
 from served_site import Quiet, running
 
-PASSWORD, TOKEN, SIGNATURE = "pa55-of-anna", "t0ken-4711-of-anna", "s1gnature0815"
+PASSWORD = "pa55-of-anna"
+TOKEN = "t0ken-4711-of-anna"
+SIGNATURE = "s1gnature0815"
 HF_TOKEN = "ofTheEnvironment-99"
-SECRETS = (PASSWORD, TOKEN, SIGNATURE, HF_TOKEN, base64.b64encode(f"anna:{PASSWORD}".encode()).decode())
+SECRETS = (
+    PASSWORD,
+    TOKEN,
+    SIGNATURE,
+    HF_TOKEN,
+    base64.b64encode(f"anna:{PASSWORD}".encode()).decode(),
+)
 
 
 @pytest.mark.parametrize(
@@ -24,12 +33,21 @@ SECRETS = (PASSWORD, TOKEN, SIGNATURE, HF_TOKEN, base64.b64encode(f"anna:{PASSWO
         ("https://anna:secret@host/x.zip", "https://***@host/x.zip"),
         ("https://token@host/x", "https://***@host/x"),
         ("https://host/x?id=5&token=abc#part", "https://host/x?id=5&token=***#part"),
-        ("https://host/x?X-Amz-Date=1&X-Amz-Signature=ab%2Fc", "https://host/x?X-Amz-Date=***&X-Amz-Signature=***"),
+        (
+            "https://host/x?X-Amz-Date=1&X-Amz-Signature=ab%2Fc",
+            "https://host/x?X-Amz-Date=***&X-Amz-Signature=***",
+        ),
         ("https://host/x?sv=2020&sig=a%3D&author=Ann", "https://host/x?sv=2020&sig=***&author=Ann"),
-        ("403 for url: 'https://host/x?Key-Pair-Id=K1'; again", "403 for url: 'https://host/x?Key-Pair-Id=***'; again"),
+        (
+            "403 for url: 'https://host/x?Key-Pair-Id=K1'; again",
+            "403 for url: 'https://host/x?Key-Pair-Id=***'; again",
+        ),
         ("Authorization: Bearer abc", "Authorization: Bearer ***"),
         ("token hf_abcdefghijklmnopqrstuv is wrong", "token *** is wrong"),
-        ("a basic understanding; bearer of news; a@b.c", "a basic understanding; bearer of news; a@b.c"),
+        (
+            "a basic understanding; bearer of news; a@b.c",
+            "a basic understanding; bearer of news; a@b.c",
+        ),
     ],
 )
 def test_what_is_a_secret(text: str, shown: str) -> None:
@@ -43,7 +61,9 @@ def test_values_of_the_environment_are_secrets(monkeypatch: pytest.MonkeyPatch) 
 
 
 class Site(Quiet, BaseHTTPRequestHandler):
-    """A file for anna, with every secret that a URL can have; 403 with its own address for all others."""
+    """A file for anna, with every secret that a URL can have; 403 with its own address for all
+    others.
+    """
 
     def do_GET(self) -> None:
         user = self.headers.get("Authorization") == f"Basic {SECRETS[-1]}"
@@ -65,7 +85,9 @@ def place() -> Iterator[str]:
 def test_a_fetch_writes_and_shows_no_secret(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The successful one, the refused one, one of no such host, and a model that a record would name."""
+    """The successful one, the refused one, one of no such host, and a model that a record would
+    name.
+    """
     query = f"token={TOKEN}&X-Amz-Signature={SIGNATURE}"
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_TOKEN", HF_TOKEN)
@@ -79,7 +101,7 @@ def test_a_fetch_writes_and_shows_no_secret(
         [*run, "--model", f"{place}/file.bin?{query}"],
         ["fetch", f"no such asset {HF_TOKEN}"],
     ]
-    codes = [cli.main(command) for command in commands]
+    codes = [_main.main(command) for command in commands]
     output = "".join(capfd.readouterr())
     assert codes == [0, 2, 2, 0, 2, 2], output
     assert "Traceback" not in output
@@ -87,18 +109,22 @@ def test_a_fetch_writes_and_shows_no_secret(
     assert any(path.name == "file.bin" and path.read_bytes() == b"whole" for path in written)
     for secret in SECRETS:
         assert secret not in output
-        assert not [path for path in written if secret in str(path) or secret.encode() in path.read_bytes()]
+        assert not [
+            path for path in written if secret in str(path) or secret.encode() in path.read_bytes()
+        ]
 
 
 def test_a_source_with_a_secret_is_no_name_of_a_model() -> None:
     with pytest.raises(UserError, match=r"https://\*\*\*@host/m.gguf.*fetch it once") as error:
-        assets.resolve(f"https://anna:{PASSWORD}@host/m.gguf")
+        resolver.resolve(f"https://anna:{PASSWORD}@host/m.gguf")
     assert PASSWORD not in str(error.value)
 
 
 def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
     """A parameter that is named as a secret is may also choose the file."""
-    paths = [assets.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)]
+    paths = [
+        resolver.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)
+    ]
     assert paths[0] != paths[1]
 
 

@@ -9,7 +9,8 @@ from ragauge.io import resumed
 
 
 def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
-    path, squared = tmp_path / "saved", list[int]()
+    path = tmp_path / "saved"
+    squared = list[int]()
 
     def square(number: int) -> int:
         squared.append(number)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import ragauge
-from ragauge import methods
-from ragauge.cli import main
-from ragauge.engines import ANSWERING
+from ragauge.cli._main import main
+from ragauge.engines.protocol import ANSWERING
 from ragauge.measure import runner
+from ragauge.methods.base import making
 from ragauge.results.scoring import compare_files
 from ragauge.testing import write_checkpoint, write_questions
 
@@ -40,7 +40,11 @@ def questions(folder: Path) -> ragauge.Dataset:
 
 @pytest.fixture(scope="module")
 def results(model: ragauge.Model, questions: ragauge.Dataset) -> ragauge.Results:
-    variants = {"naive": "naive", "bm25_k1": ragauge.method("bm25", top_k=1), "sp": ragauge.method("superposition")}
+    variants = {
+        "naive": "naive",
+        "bm25_k1": ragauge.method("bm25", top_k=1),
+        "sp": ragauge.method("superposition"),
+    }
     return ragauge.evaluate(variants, questions, model, max_new_tokens=6)
 
 
@@ -62,7 +66,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
-    answer = ragauge.method("bm25", top_k=1).answer(model, "Anything new?", DOCUMENTS, max_new_tokens=5)
+    answer = ragauge.method("bm25", top_k=1).answer(
+        model, "Anything new?", DOCUMENTS, max_new_tokens=5
+    )
     assert answer.kept == (1,)
     assert answer.documents[0].title == "Oslo"
     assert len(answer.saliency) == 3
@@ -77,7 +83,9 @@ def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
 
 
 def test_a_text_is_titled_by_its_number(model: ragauge.Model) -> None:
-    answer = ragauge.method("naive").answer(model, "Which?", [*DOCUMENTS, ("<b>", "x")], max_new_tokens=2)
+    answer = ragauge.method("naive").answer(
+        model, "Which?", [*DOCUMENTS, ("<b>", "x")], max_new_tokens=2
+    )
     assert [document.title for document in answer.documents] == ["1", "Oslo", "3", "<b>"]
 
 
@@ -85,7 +93,10 @@ def test_an_answer_is_what_a_record_has(
     model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results
 ) -> None:
     table = results.to_pandas()
-    for variant, method in (("sp", ragauge.method("superposition")), ("naive", ragauge.method("naive"))):
+    for variant, method in (
+        ("sp", ragauge.method("superposition")),
+        ("naive", ragauge.method("naive")),
+    ):
         answer = method.answer(model, questions[1], max_new_tokens=6)
         row = table[(table["variant"] == variant) & (table["key"] == questions[1].key)].iloc[0]
         assert (answer.prediction, answer.cycles) == (row["prediction"], row["online_cycles"])
@@ -121,13 +132,18 @@ def test_an_evaluation_goes_on_where_it_was(
     more = ragauge.evaluate(["tfidf"], questions, model, limit=2, out=tmp_path, max_new_tokens=2)
     assert list(more.summary()["variant"]) == ["bm25", "tfidf"]
     with pytest.raises(
-        ragauge.UserError, match=r"bm25\.jsonl: holds records of another run: max_new_tokens is 2 there"
+        ragauge.UserError,
+        match=r"bm25\.jsonl: holds records of another run: max_new_tokens is 2 there",
     ):
         ragauge.evaluate(["bm25"], questions, model, out=tmp_path, max_new_tokens=3)
 
 
 def test_a_failed_question_is_recorded_and_asked_again_on_demand(
-    model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: ragauge.Model,
+    questions: ragauge.Dataset,
+    asked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patched:
 
@@ -135,19 +151,25 @@ def test_a_failed_question_is_recorded_and_asked_again_on_demand(
             raise ragauge.UserError("too <long>")
 
         patched.setattr(runner, "timed", fails)
-        failed = ragauge.evaluate("naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2)
+        failed = ragauge.evaluate(
+            "naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2
+        )
         with pytest.raises(ragauge.UserError, match="naive on tiny: too <long>"):
             ragauge.method("naive").answer(model, questions[0])
     assert list(failed.to_pandas()["reason"]) == ["too <long>"] * 2
     assert list(failed.to_pandas()["best_subspan_em"]) == [0.0] * 2
     assert list(failed.summary()["failed"]) == [2]
     asked.clear()
-    again = ragauge.evaluate("naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2, retry_failed=True)
+    again = ragauge.evaluate(
+        "naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2, retry_failed=True
+    )
     assert len(asked) == 2
     assert list(again.to_pandas()["status"]) == ["ok"] * 2
 
 
-def test_questions_side_by_side_have_no_times(model: ragauge.Model, questions: ragauge.Dataset) -> None:
+def test_questions_side_by_side_have_no_times(
+    model: ragauge.Model, questions: ragauge.Dataset
+) -> None:
     together = ragauge.evaluate("naive", questions, model, max_new_tokens=6, batch=2)
     alone = ragauge.evaluate("naive", questions, model, max_new_tokens=6)
     assert together.to_pandas()["online_s"].isna().all()
@@ -167,7 +189,11 @@ def test_comparisons_are_those_of_ragauge_compare(results: ragauge.Results) -> N
     files = compare_files(folder / "bm25_k1.jsonl", folder / "sp.jsonl", ["kept_gold_recall"])
     mine = results.compare(base="sp", metric="kept_gold_recall").iloc[0]
     theirs = files["metrics"]["kept_gold_recall"]
-    assert (mine["difference"], mine["p"], mine["n"]) == (theirs["difference"], theirs["p"], theirs["n"])
+    assert (mine["difference"], mine["p"], mine["n"]) == (
+        theirs["difference"],
+        theirs["p"],
+        theirs["n"],
+    )
 
 
 def test_a_summary_has_a_row_a_variant(results: ragauge.Results) -> None:
@@ -181,10 +207,15 @@ def test_a_summary_has_a_row_a_variant(results: ragauge.Results) -> None:
 
 def test_the_frontier_is_a_figure_of_all_variants(results: ragauge.Results) -> None:
     figure = results.plot_frontier()
-    assert [axes.get_xlabel().partition(" (")[0] for axes in figure.axes] == ["compute cycles", "online latency"]
+    assert [axes.get_xlabel().partition(" (")[0] for axes in figure.axes] == [
+        "compute cycles",
+        "online latency",
+    ]
 
 
-def test_temporary_records_go_with_their_results(model: ragauge.Model, questions: ragauge.Dataset) -> None:
+def test_temporary_records_go_with_their_results(
+    model: ragauge.Model, questions: ragauge.Dataset
+) -> None:
     made = ragauge.evaluate("naive", questions, model, limit=1, max_new_tokens=2)
     folder = made.folder
     assert folder.exists()
@@ -199,24 +230,49 @@ def test_temporary_records_go_with_their_results(model: ragauge.Model, questions
 def test_mistakes_are_told_in_one_line(
     model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results, tmp_path: Path
 ) -> None:
-    naive, example = ragauge.method("naive"), questions[0]
+    naive = ragauge.method("naive")
+    example = questions[0]
 
     def evaluate(methods: Any) -> Callable[[], object]:
         return lambda: ragauge.evaluate(methods, questions, model)
 
     wrong: list[tuple[Any, str]] = [
         (lambda: ragauge.load_model("smollm"), "load_model: unknown model 'smollm'"),
-        (lambda: ragauge.load_model(tmp_path / "none"), f"load_model: '{tmp_path / 'none'}': no such path"),
+        (
+            lambda: ragauge.load_model(tmp_path / "none"),
+            f"load_model: '{tmp_path / 'none'}': no such path",
+        ),
         (lambda: ragauge.load_model("smollm2-135m-instruct", device="gpu"), "unknown device 'gpu'"),
-        (lambda: ragauge.load_model("smollm2-135m-instruct", dtype="int4"), "load_model: dtype: must be"),
-        (lambda: ragauge.load_dataset("nq_opn"), "load_dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
-        (lambda: ragauge.load_dataset("nq_open", data=tmp_path / "none.jsonl"), f"{tmp_path / 'none.jsonl'}: "),
+        (
+            lambda: ragauge.load_model("smollm2-135m-instruct", dtype="int4"),
+            "load_model: dtype: must be",
+        ),
+        (
+            lambda: ragauge.load_dataset("nq_opn"),
+            "load_dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?",
+        ),
+        (
+            lambda: ragauge.load_dataset("nq_open", data=tmp_path / "none.jsonl"),
+            f"{tmp_path / 'none.jsonl'}: ",
+        ),
         (lambda: naive.answer(model, "Which?"), "answer: question 'Which?' needs documents"),
-        (lambda: naive.answer(model, "Which?", "one text"), "answer: question 'Which?' needs documents"),
+        (
+            lambda: naive.answer(model, "Which?", "one text"),
+            "answer: question 'Which?' needs documents",
+        ),
         (lambda: naive.answer(model, "Which?", [" "]), "answer: document"),
-        (lambda: naive.answer(model, example, ["x"]), f"answer: question {example.key!r} has documents of its own"),
-        (lambda: ragauge.evaluate("naive", questions, model, limit=0), "evaluate: limit must be at least 1, not 0"),
-        (evaluate(["superpositon"]), "unknown method 'superpositon'; did you mean 'superposition'?"),
+        (
+            lambda: naive.answer(model, example, ["x"]),
+            f"answer: question {example.key!r} has documents of its own",
+        ),
+        (
+            lambda: ragauge.evaluate("naive", questions, model, limit=0),
+            "evaluate: limit must be at least 1, not 0",
+        ),
+        (
+            evaluate(["superpositon"]),
+            "unknown method 'superpositon'; did you mean 'superposition'?",
+        ),
         (evaluate([]), "evaluate: methods: none are given"),
         (evaluate(["naive", "naive"]), "evaluate: methods: 'naive' twice; name the variants"),
         (evaluate({"a b": "naive"}), "evaluate: methods: 'a b' must be made of letters, digits"),
@@ -232,9 +288,13 @@ def test_mistakes_are_told_in_one_line(
 
 
 def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked(
-    model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: ragauge.Model,
+    questions: ragauge.Dataset,
+    asked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ragauge.engines.capabilities", lambda engine, where: ANSWERING)
+    monkeypatch.setattr("ragauge.engines.backend.capabilities", lambda engine, where: ANSWERING)
     with pytest.raises(ragauge.UserError, match="requires an engine with key-value caches"):
         ragauge.evaluate(["naive", "superposition"], questions, model, out=tmp_path)
     assert asked == []
@@ -243,7 +303,7 @@ def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked
 def test_a_package_of_an_extra_is_named(
     model: ragauge.Model, questions: ragauge.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, str(methods.make("tfidf").library), None)
+    monkeypatch.setitem(sys.modules, str(making.make("tfidf").library), None)
     missing = r"this needs the package 'sklearn', which is not installed: pip install 'ragauge\[workflow\]'"
     for call in (
         lambda: ragauge.method("tfidf").answer(model, questions[0]),

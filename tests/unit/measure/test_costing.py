@@ -1,4 +1,6 @@
-"""Costs from a shape alone and times on random weights, of prompts that the model's trained context does not hold."""
+"""Costs from a shape alone and times on random weights, of prompts that the model's trained context
+does not hold.
+"""
 
 import json
 from pathlib import Path
@@ -6,25 +8,34 @@ from typing import Any
 
 import pytest
 
-from ragauge import methods
-from ragauge.cli import main
-from ragauge.cost.settings import LatencySettings
+from ragauge.cli._main import main
+from ragauge.config.protocols import LatencySettings
 from ragauge.errors import UserError
-from ragauge.measure import costing, latency, timing
+from ragauge.measure import costing, timing
+from ragauge.measure.protocols import latency
+from ragauge.methods.base import making
 from ragauge.testing import write_checkpoint
 
-MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
+MACHINE = {
+    "bandwidth_bytes_per_s": {"high": 1e10},
+    "matmul_flop_per_s": {"float32": {"high": 1e11}},
+    "load_share": 0.0,
+}
 
 
 def project(method: str, accounting: str = "published", **options: Any) -> dict[str, Any]:
-    made = methods.make(method, **options)
+    made = making.make(method, **options)
     return costing.project(method, made, "mpt-7b-instruct", "nq_open", 1, accounting, "bfloat16")
 
 
 def test_one_path_costs_what_the_plain_prompt_costs() -> None:
-    """But for pairs of an earlier token with a later segment, which one dense pass multiplies and masks."""
+    """But for pairs of an earlier token with a later segment, which one dense pass multiplies and
+    masks.
+    """
     one = project("superposition", "total", factor=1, path_pruning=False)
-    assert one["compute_cycles"] == pytest.approx(project("naive", "total")["compute_cycles"], rel=5e-3)
+    assert one["compute_cycles"] == pytest.approx(
+        project("naive", "total")["compute_cycles"], rel=5e-3
+    )
 
 
 def test_what_is_prepared_is_costed_apart():
@@ -39,7 +50,9 @@ def test_what_is_prepared_is_costed_apart():
 
 
 def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    command = "cost --model mpt-7b-instruct --method superposition --top-k 4 --tokens nq_open --json"
+    command = (
+        "cost --model mpt-7b-instruct --method superposition --top-k 4 --tokens nq_open --json"
+    )
     assert main(command.split()) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["method"], report["accounting"]) == ("superposition", "critical_path")
@@ -67,10 +80,19 @@ def test_unknown_token_counts_are_refused_where_the_protocol_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("option", "configured", "allowed"),
-    [([], False, False), ([], None, True), (["--allow-load"], False, True), (["--no-allow-load"], None, False)],
+    [
+        ([], False, False),
+        ([], None, True),
+        (["--allow-load"], False, True),
+        (["--no-allow-load"], None, False),
+    ],
 )
 def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
-    option: list[str], configured: bool | None, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: list[str],
+    configured: bool | None,
+    allowed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     timed: list[bool] = []
 
@@ -80,8 +102,14 @@ def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
 
     monkeypatch.setattr(latency, "measure_latency", noted)
     monkeypatch.setattr(timing, "bench_of_questions", lambda *_: None)
-    protocol = {"methods": ["naive"], "dataset": "nq_open"} | ({} if configured is None else {"allow_load": configured})
-    config = {"run": "t", "models": {"m": {"source": "smollm2-135m-instruct"}}, "datasets": {"nq_open": {}}}
+    protocol = {"methods": ["naive"], "dataset": "nq_open"} | (
+        {} if configured is None else {"allow_load": configured}
+    )
+    config = {
+        "run": "t",
+        "models": {"m": {"source": "smollm2-135m-instruct"}},
+        "datasets": {"nq_open": {}},
+    }
     config |= {"methods": {"naive": {}}, "latency": protocol}
     (tmp_path / "t.yaml").write_text(json.dumps(config))
     common = ["--config", str(tmp_path / "t.yaml"), "--dataset", "nq_open", "--model", "m"]

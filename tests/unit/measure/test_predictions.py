@@ -1,8 +1,10 @@
-"""Predictions of the paper's own models: written by one verb, shown in the tables where nothing was measured.
+"""Predictions of the paper's own models: written by one verb, shown in the tables where nothing was
+measured.
 
-Every row of Tables 1, 2, 5 and 6 is predicted on a decoder of shapes alone under the `published` accounting and held
-to 3% of what the paper prints; the rows beyond that are listed with their reason. A printed speedup has one decimal
-(0.3 is anything from 0.25 to 0.35), so one that rounds to it agrees as well.
+Every row of Tables 1, 2, 5 and 6 is predicted on a decoder of shapes alone under the `published`
+accounting and held to 3% of what the paper prints; the rows beyond that are listed with their
+reason. A printed speedup has one decimal (0.3 is anything from 0.25 to 0.35), so one that rounds to
+it agrees as well.
 """
 
 import json
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import registry
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.measure import predictions
 from ragauge.results.publications import PREDICTED, read_csv
 from ragauge.results.runs import Runs
@@ -22,7 +24,9 @@ from synthetic_run import MODEL, write_variant
 MPT = "mpt-7b-instruct"
 QUANTITIES = ("compute_cycles", "theoretical_speedup")
 NEAR = 0.03
-SHORTER = "bloomz-3b's naive cell implies documents 3% longer than its rows that read them one by one"
+SHORTER = (
+    "bloomz-3b's naive cell implies documents 3% longer than its rows that read them one by one"
+)
 EXCEPTIONS = {
     "table 2, bloomz-3b, superposition t=1 k=4": "3.1%: query and task are 44 whole tokens, where the cell has 42.6",
     "table 6, bloomz-3b, none": "3.2%: " + SHORTER,
@@ -62,7 +66,11 @@ def label(number: int, row: Mapping[str, str]) -> str:
     if number == 6:
         switches = (name for name in predictions.SWITCHES.values() if row[name] == "True")
         return f"table 6, {row['model']}, {', '.join(switches) or 'none'}"
-    settings = [f"{short}={row[key]}" for key, short in (("iterations", "t"), ("top_k", "k")) if row.get(key)]
+    settings = [
+        f"{short}={row[key]}"
+        for key, short in (("iterations", "t"), ("top_k", "k"))
+        if row.get(key)
+    ]
     return " ".join([f"table {number}, {row['model']}, {row['method']}", *settings])
 
 
@@ -72,11 +80,17 @@ def agrees(quantity: str, printed: float, predicted: float) -> bool:
 
 
 def test_all_cells_but_those_listed_are_within_three_percent(written: Path) -> None:
-    printed = [(number, row) for number in predictions.COUNTS for row in read_csv(f"superposition_table_{number}")]
+    printed = [
+        (number, row)
+        for number in predictions.COUNTS
+        for row in read_csv(f"superposition_table_{number}")
+    ]
     far = set()
     for (number, row), made in zip(printed, json.loads(written.read_text())["rows"], strict=False):
         assert (made["item"], made["model"]) == (f"superposition_table_{number}", row["model"])
-        if not all(agrees(quantity, float(row[quantity]), made[quantity]) for quantity in QUANTITIES):
+        if not all(
+            agrees(quantity, float(row[quantity]), made[quantity]) for quantity in QUANTITIES
+        ):
             far.add(label(number, row))
     assert far == set(EXCEPTIONS)
 
@@ -84,7 +98,9 @@ def test_all_cells_but_those_listed_are_within_three_percent(written: Path) -> N
 @pytest.mark.parametrize("number", predictions.COUNTS)
 def test_a_prediction_stands_beside_every_published_number(number: int, folder: Path) -> None:
     rows = table(number, folder)
-    published = rows[(rows["model"] != MODEL) & rows["quantity"].isin(["compute_cycles", "theoretical_speedup"])]
+    published = rows[
+        (rows["model"] != MODEL) & rows["quantity"].isin(["compute_cycles", "theoretical_speedup"])
+    ]
     assert len(published) == 2 * len(list(predictions.read_csv(f"superposition_table_{number}")))
     assert published[["published", "measured", "ratio"]].notna().all(axis=None)
     assert (published["note"] == PREDICTED).all()

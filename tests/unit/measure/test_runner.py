@@ -1,4 +1,6 @@
-"""Runs: whole records, failures that do not end a run, kills that leave no trace, and a finished run left alone."""
+"""Runs: whole records, failures that do not end a run, kills that leave no trace, and a finished
+run left alone.
+"""
 
 import hashlib
 import json
@@ -11,20 +13,21 @@ from typing import Any, cast
 import pytest
 import torch
 
-from ragauge import methods
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online, seconds
-from ragauge.engines import LM, load_lm
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.measure import inputs, runner
-from ragauge.methods import Answer
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer
 from ragauge.testing import write_questions
 
 NEW_TOKENS = 5
@@ -43,15 +46,29 @@ def lm(model: Path) -> LM:
 
 def arguments(model: Path, data: Path, method: str = "superposition", *more: str) -> list[str]:
     return [
-        *("run", "--method", method, "--dataset", "nq_open", "--data", str(data), "--model", str(model)),
+        *(
+            "run",
+            "--method",
+            method,
+            "--dataset",
+            "nq_open",
+            "--data",
+            str(data),
+            "--model",
+            str(model),
+        ),
         *("--threads", "1", "--max-new-tokens", str(NEW_TOKENS), *more),
     ]
 
 
-def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> AnswerSpecification:
+def setting_of(
+    model: Path, data: Path, method: str = "superposition", **options: Any
+) -> AnswerSpecification:
     questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
-    made = methods.make(method, **options)
-    return inputs.specification(method, made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS)
+    made = making.make(method, **options)
+    return inputs.specification(
+        method, made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS
+    )
 
 
 def examples_of(data: Path) -> list[Any]:
@@ -68,18 +85,25 @@ def untimed(record: Record) -> dict[str, Any]:
 def contents(folder: Path) -> dict[str, tuple[int, str]]:
     """Name -> (time of the last change, hash) of every file."""
     files = (path for path in sorted(folder.iterdir()) if path.is_file())
-    return {p.name: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files}
+    return {
+        p.name: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files
+    }
 
 
 # ---- records
 
 
-@pytest.mark.parametrize("name", ["naive", "bm25", "superposition", "prompt_cache", "oracle", "closed_book"])
+@pytest.mark.parametrize(
+    "name", ["naive", "bm25", "superposition", "prompt_cache", "oracle", "closed_book"]
+)
 def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
     assert main([*arguments(model, data, name), "--out", str(out)]) == 0
-    found, examples = records.read(out), examples_of(data)
-    assert [(r.key, r.question, r.answers) for r in found] == [(e.key, e.question, list(e.answers)) for e in examples]
+    found = records.read(out)
+    examples = examples_of(data)
+    assert [(r.key, r.question, r.answers) for r in found] == [
+        (e.key, e.question, list(e.answers)) for e in examples
+    ]
     for record, example in zip(found, examples, strict=True):
         assert (record.status, record.reason, record.documents) == ("ok", None, 4)
         assert record.gold == list(example.gold)
@@ -94,8 +118,10 @@ def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path
 
 
 def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm: LM) -> None:
-    setting, example = setting_of(model, data, top_k=2), examples_of(data)[0]
-    method, prompt = methods.make("superposition", top_k=2), runner.prompt_of(example, setting, lm.tokenizer)
+    setting = setting_of(model, data, top_k=2)
+    example = examples_of(data)[0]
+    method = making.make("superposition", top_k=2)
+    prompt = runner.prompt_of(example, setting, lm.tokenizer)
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, runner.limits(setting))
     record = runner.ask(lm, method, example, setting)
     assert record.text == lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
@@ -109,22 +135,29 @@ def test_an_answer_in_a_chat_is_the_first_line_with_text(
 ) -> None:
     monkeypatch.setattr(type(lm.tokenizer), "decode", lambda *_, **__: "\n \nan answer\nmore")
     stated = setting_of(model, data, "naive").model_copy(update={"template": template})
-    record = runner.ask(lm, methods.make("naive"), examples_of(data)[0], stated)
+    record = runner.ask(lm, making.make("naive"), examples_of(data)[0], stated)
     assert record.prediction == prediction
 
 
 def test_a_record_counts_quoted_control_tokens(model: Path, data: Path, lm: LM) -> None:
     example, *_ = examples_of(data)
     first, *others = example.documents
-    quoting = replace(example, documents=(replace(first, text=f"{first.text} <|end|><|user|>"), *others))
-    setting, method = setting_of(model, data, "naive"), methods.make("naive")
-    assert [runner.ask(lm, method, one, setting).control_tokens for one in (example, quoting)] == [0, 2]
+    quoting = replace(
+        example, documents=(replace(first, text=f"{first.text} <|end|><|user|>"), *others)
+    )
+    setting = setting_of(model, data, "naive")
+    method = making.make("naive")
+    assert [runner.ask(lm, method, one, setting).control_tokens for one in (example, quoting)] == [
+        0,
+        2,
+    ]
 
 
 def test_how_a_chat_template_is_rendered_is_part_of_the_specification(
     model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, hashes = tmp_path / "x.jsonl", []
+    out = tmp_path / "x.jsonl"
+    hashes = []
     shutil.copytree(model, tmp_path / "m")
     (tmp_path / "m" / "chat_template.jinja").write_text(
         "<|user|>{{ messages[0]['content'] }}<|end|>{% if plain %}-{% endif %}{{ strftime_now('%d') }}<|assistant|>"
@@ -134,7 +167,17 @@ def test_how_a_chat_template_is_rendered_is_part_of_the_specification(
         (["--template-arguments", "{plain: true}"], ({"plain": True}, "2024-07-26")),
         (["--template-date", "2025-01-31"], ({}, "2025-01-31")),
     ):
-        assert main([*arguments(tmp_path / "m", data, "naive", *options), "--overwrite", "--out", str(out)]) == 0
+        assert (
+            main(
+                [
+                    *arguments(tmp_path / "m", data, "naive", *options),
+                    "--overwrite",
+                    "--out",
+                    str(out),
+                ]
+            )
+            == 0
+        )
         specification = (records.read_meta(out) or {})["specification"]
         assert (specification["template_arguments"], specification["template_date"]) == stated
         hashes.append(records.read(out)[0].prompt_sha256)
@@ -156,7 +199,9 @@ def test_the_files_of_an_encoder_are_part_of_the_specification(
 
 def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
-    assert main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0
+    assert (
+        main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0
+    )
     meta = records.read_meta(out)
     assert meta["counts"] == {"records": QUESTIONS, "failed": 0}
     assert meta["specification"]["options"]["top_k"] == 2
@@ -181,19 +226,20 @@ def with_a_long_one(data: Path, tmp_path: Path) -> Path:
 
 def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: LM) -> None:
     """Not one that ends by itself there, nor at its limit."""
-    setting, example = setting_of(model, data, "naive"), examples_of(data)[0]
+    setting = setting_of(model, data, "naive")
+    example = examples_of(data)[0]
     limited = setting.model_copy(update={"max_new_tokens": 2})
-    assert not runner.ask(lm, methods.make("naive"), example, limited).cut
+    assert not runner.ask(lm, making.make("naive"), example, limited).cut
     tokens = runner.prompt_of(example, setting, lm.tokenizer).total_tokens
     short = load_lm(str(model), threads=1, max_context=tokens + 2)
-    record = runner.ask(short, methods.make("naive"), example, setting)
+    record = runner.ask(short, making.make("naive"), example, setting)
     assert (record.status, record.tokens["generated"], record.cut) == ("ok", 2, True)
-    stopped = runner.ask(short, methods.make("naive"), example, limited)
+    stopped = runner.ask(short, making.make("naive"), example, limited)
     assert (stopped.tokens["generated"], stopped.cut) == (2, False)
 
 
 def failing(error: Exception) -> Any:
-    class Failing(type(methods.make("naive"))):  # type: ignore[misc]
+    class Failing(type(making.make("naive"))):  # type: ignore[misc]
         def answer(self, *args: Any) -> Answer:
             raise error
 
@@ -203,22 +249,30 @@ def failing(error: Exception) -> Any:
 def test_an_allocation_that_fails_fails_the_question(model: Path, data: Path, lm: LM) -> None:
     with pytest.raises(RuntimeError) as error:
         torch.empty(1 << 50, dtype=torch.uint8)
-    record = runner.ask(lm, failing(error.value), examples_of(data)[0], setting_of(model, data, "naive"))
+    record = runner.ask(
+        lm, failing(error.value), examples_of(data)[0], setting_of(model, data, "naive")
+    )
     assert record.status == "failed"
-    assert "can't allocate memory: you tried to allocate 1125899906842624 bytes" in str(record.reason)
+    assert "can't allocate memory: you tried to allocate 1125899906842624 bytes" in str(
+        record.reason
+    )
 
 
 def test_a_defect_is_not_hidden(model: Path, data: Path, lm: LM) -> None:
     with pytest.raises(ZeroDivisionError):
-        runner.ask(lm, failing(ZeroDivisionError()), examples_of(data)[0], setting_of(model, data, "naive"))
+        runner.ask(
+            lm, failing(ZeroDivisionError()), examples_of(data)[0], setting_of(model, data, "naive")
+        )
 
 
 def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = methods.make("naive")
+    method = making.make("naive")
     monkeypatch.setattr(type(method), "unsupported", lambda self, lm: "needs a crystal ball")
-    job = runner.Job(setting_of(model, data, "naive"), method, examples_of(data), "naive", tmp_path / "x.jsonl")
+    job = runner.Job(
+        setting_of(model, data, "naive"), method, examples_of(data), "naive", tmp_path / "x.jsonl"
+    )
     with pytest.raises(UserError, match=r"naive on .*: needs a crystal ball"):
         runner.run(job, runner.Engines())
     assert not (tmp_path / "x.jsonl").exists()
@@ -234,7 +288,16 @@ def test_side_by_side_the_answers_are_the_same_and_a_question_that_does_not_fit_
     found = {}
     for batch in ("1", "3", "auto"):
         out = tmp_path / f"{batch}.jsonl"
-        assert main([*arguments(model, with_a_long_one, "superposition", "--batch", batch), "--out", str(out)]) == 3
+        assert (
+            main(
+                [
+                    *arguments(model, with_a_long_one, "superposition", "--batch", batch),
+                    "--out",
+                    str(out),
+                ]
+            )
+            == 3
+        )
         found[batch] = records.read(out)
     assert [r.status for r in found["1"]] == ["ok", "failed", "ok", "ok"]
     assert records.read_meta(tmp_path / "1.jsonl")["counts"] == {"records": 4, "failed": 1}
@@ -253,7 +316,8 @@ def test_interrupted_side_by_side_loses_no_finished_question(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [*arguments(model, data, "naive"), "--out", str(tmp_path / "x.jsonl")]
-    append, kept = RecordWriter.append, []
+    append = RecordWriter.append
+    kept = []
 
     def interrupted(writer: Any, record: Record) -> None:
         if len(kept) == 2:
@@ -271,7 +335,7 @@ def test_interrupted_side_by_side_loses_no_finished_question(
 
 
 def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm: LM) -> None:
-    method = methods.make("naive")
+    method = making.make("naive")
     answer = type(method).answer
 
     class Greedy(type(method)):  # type: ignore[misc]
@@ -281,7 +345,8 @@ def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm
             found: Answer = answer(self, engine, state, prompt, limits)
             return found
 
-    setting, examples = setting_of(model, data, "naive"), examples_of(data)
+    setting = setting_of(model, data, "naive")
+    examples = examples_of(data)
     found = list(runner.answers(lm, Greedy(), examples, setting, 2))
     assert [r.batch for r in found] == [2, 2, 2, 1]
     alone = {e.key: unclocked(runner.ask(lm, method, e, setting)) for e in examples}
@@ -294,14 +359,18 @@ def unclocked(record: Record) -> dict[str, Any]:
     return left | {"saliency": [s and round(s, 3) for s in left["saliency"]]}
 
 
-@pytest.mark.parametrize(("name", "other"), [("cpu_model", "Another CPU"), ("digest", "0123456789ab")])
+@pytest.mark.parametrize(
+    ("name", "other"), [("cpu_model", "Another CPU"), ("digest", "0123456789ab")]
+)
 def test_kept_documents_are_known_by_processor_code_and_kernels(
     name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, setting = runner.DocumentFolder(tmp_path, 10**6), setting_of(model, data)
+    kept = runner.DocumentFolder(tmp_path, 10**6)
+    setting = setting_of(model, data)
     before = kept.store(setting).decoder
     assert kept.store(setting).decoder == before
-    longer = setting.engine.model_copy(update={"max_context": 9})  # LongRoPE has other frequencies beyond a length
+    # LongRoPE has other frequencies beyond a length
+    longer = setting.engine.model_copy(update={"max_context": 9})
     assert kept.store(setting.model_copy(update={"engine": longer})).decoder != before
     monkeypatch.setattr(runner, name, lambda *_: other)
     assert kept.store(setting).decoder != before
@@ -317,19 +386,28 @@ def test_variants_share_a_loaded_model(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with a finder first: the next variant has none."""
-    loads, load = [], runner.engines.load
-    monkeypatch.setattr(runner.engines, "load", lambda *given, **more: loads.append(given) or load(*given, **more))
-    loaded, alone = runner.Engines(threads=1), runner.Engines(threads=1)
+    loads = []
+    load = runner.engines.load
+    monkeypatch.setattr(
+        runner.engines, "load", lambda *given, **more: loads.append(given) or load(*given, **more)
+    )
+    loaded = runner.Engines(threads=1)
+    alone = runner.Engines(threads=1)
     found = setting_of(model, data, "cfic", top_k=1)
     found = found.model_copy(update={"finder": FinderFacts(model=str(model))})
-    first, plain = methods.make("cfic", top_k=1), setting_of(model, data, "naive")
+    first = making.make("cfic", top_k=1)
+    plain = setting_of(model, data, "naive")
     assert cast(LM, loaded.ready(found, first)).finder is not None
     assert len(loads) == 2
     example = examples_of(data)[0]
     runner.ask(loaded.ready(found, first), first, example, found)
-    shared = runner.ask(loaded.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    shared = runner.ask(
+        loaded.ready(plain, making.make("naive")), making.make("naive"), example, plain
+    )
     assert len(loads) == 2
-    fresh = runner.ask(alone.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    fresh = runner.ask(
+        alone.ready(plain, making.make("naive")), making.make("naive"), example, plain
+    )
     assert untimed(shared) == untimed(fresh)
 
 
@@ -343,16 +421,25 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
     assert main(command) == 0
     before = contents(tmp_path)
     assert set(before) == {"x.jsonl", "x.meta.json"}
-    monkeypatch.setattr(runner.engines, "load", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(
+        runner.engines, "load", lambda *_, **__: pytest.fail("the model was loaded")
+    )
     assert main(command) == 0
     assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("earlier", ["killed", "of fewer questions", "with a failure"])
 def test_a_sequential_method_starts_over(
-    earlier: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    earlier: str,
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
-    """The index of earlier questions orders the documents of later ones: it must hold all of them, in their order."""
+    """The index of earlier questions orders the documents of later ones: it must hold all of them,
+    in their order.
+    """
     lines = [json.loads(line) for line in data.read_text().splitlines()]
     passages = lines[0]["ctxs"]
     for number, line in enumerate(lines):
@@ -361,7 +448,8 @@ def test_a_sequential_method_starts_over(
     command = [*arguments(model, tmp_path / "x", "context_pilot"), "--out"]
     assert main([*command, str(tmp_path / "whole.jsonl")]) == 0
     command.append(str(tmp_path / "x.jsonl"))
-    timed, calls = runner.timed, list[Any]()
+    timed = runner.timed
+    calls = list[Any]()
 
     def failing(*given: Any) -> Any:
         calls.append(given)
@@ -379,5 +467,8 @@ def test_a_sequential_method_starts_over(
     resumed, whole = (records.read(tmp_path / f"{name}.jsonl") for name in ("x", "whole"))
     assert [untimed(record) for record in resumed] == [untimed(record) for record in whole]
     assert len({tuple(record.kept) for record in whole}) > 1
-    assert "but records of context_pilot depend on the questions before them; all are asked again" in caplog.text
+    assert (
+        "but records of context_pilot depend on the questions before them; all are asked again"
+        in caplog.text
+    )
     assert list((tmp_path / "former").iterdir())

@@ -1,4 +1,6 @@
-"""Attention Matching: its two least squares against scipy and numpy, and attention with fitted keys by a formula."""
+"""Attention Matching: its two least squares against scipy and numpy, and attention with fitted keys
+by a formula.
+"""
 
 import numpy as np
 import pytest
@@ -6,13 +8,20 @@ import torch
 from scipy import optimize
 
 import tiny_models
-from ragauge.compressors import attention_matching
-from ragauge.compressors.attention_matching import BOUNDS, AttentionMatching, fit_values, fit_weights
-from ragauge.compressors.base import Context
-from ragauge.engines import LM, KVCache, Row, Span
-from ragauge.methods.base import plain_row
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.spans import Row, Span
 from ragauge.methods.base.compression import Press
-from ragauge.prompts import unit_steps
+from ragauge.methods.base.method import plain_row
+from ragauge.methods.compressors import attention_matching
+from ragauge.methods.compressors.attention_matching import (
+    BOUNDS,
+    AttentionMatching,
+    fit_values,
+    fit_weights,
+)
+from ragauge.methods.compressors.base import Context
+from ragauge.methods.prompts import unit_steps
 from reuse_anchors import answered, compressed
 from tiny_models import tiny_prompt
 
@@ -24,7 +33,9 @@ def lm(request: pytest.FixtureRequest) -> LM:
     return tiny_models.tiny_lm(tiny_models.FAMILIES[request.param])
 
 
-def exponentials(queries: int = 60, tokens: int = TOKENS, chosen: int = 8, spread: float = 1.5) -> torch.Tensor:
+def exponentials(
+    queries: int = 60, tokens: int = TOKENS, chosen: int = 8, spread: float = 1.5
+) -> torch.Tensor:
     draw = torch.Generator().manual_seed(0)
     raw = torch.randn(2, queries, tokens, dtype=torch.float64, generator=draw) * spread
     return (raw - raw.amax(-1, keepdim=True)).exp()
@@ -32,31 +43,42 @@ def exponentials(queries: int = 60, tokens: int = TOKENS, chosen: int = 8, sprea
 
 def test_weights_are_those_of_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     every = exponentials()
-    selected, mass = every[..., :8], every.sum(-1)
+    selected = every[..., :8]
+    mass = every.sum(-1)
     monkeypatch.setattr(attention_matching, "STEPS", 2000)
     found = fit_weights(selected, mass)
     for head in range(2):
         bounded = optimize.lsq_linear(selected[head].numpy(), mass[head].numpy(), BOUNDS, tol=1e-14)
         np.testing.assert_allclose(found[head].numpy(), bounded.x, rtol=1e-6)
     monkeypatch.undo()
-    losses = [(selected @ w[..., None])[..., 0] - mass for w in (found, fit_weights(selected, mass))]
+    losses = [
+        (selected @ w[..., None])[..., 0] - mass for w in (found, fit_weights(selected, mass))
+    ]
     best, quick = (float(loss.square().sum()) for loss in losses)
     assert quick <= best * 1.001
 
 
 def test_values_are_least_squares() -> None:
-    """The normal equations; where queries are too few, the nearest to the tokens' own of those that fit."""
-    every, draw = exponentials(), torch.Generator().manual_seed(1)
+    """The normal equations; where queries are too few, the nearest to the tokens' own of those that
+    fit.
+    """
+    every = exponentials()
+    draw = torch.Generator().manual_seed(1)
     output, own = (torch.randn(2, n, 5, dtype=torch.float64, generator=draw) for n in (60, 8))
     for queries in (60, 4):
-        weighted, wanted = every[:, :queries, :8], output[:, :queries]
+        weighted = every[:, :queries, :8]
+        wanted = output[:, :queries]
         attention = (weighted / weighted.sum(-1, keepdim=True)).numpy()
         problems = zip(attention, wanted.numpy(), own.numpy(), strict=True)
-        nearest = torch.tensor(np.stack([o + np.linalg.pinv(a) @ (y - a @ o) for a, y, o in problems]))
+        nearest = torch.tensor(
+            np.stack([o + np.linalg.pinv(a) @ (y - a @ o) for a, y, o in problems])
+        )
         torch.testing.assert_close(fit_values(weighted, wanted, own), nearest, atol=1e-3, rtol=1e-3)
 
 
-def fitted(lm: LM, ratio: float, budget: str = "head", before: int = 0) -> tuple[KVCache, KVCache, AttentionMatching]:
+def fitted(
+    lm: LM, ratio: float, budget: str = "head", before: int = 0
+) -> tuple[KVCache, KVCache, AttentionMatching]:
     """A document's cache, what is left of it, and the compressor with its reference queries."""
     ids = tiny_prompt([TOKENS + before]).documents[0]
     cache = lm.new_cache(len(ids))
@@ -69,7 +91,9 @@ def fitted(lm: LM, ratio: float, budget: str = "head", before: int = 0) -> tuple
 
 @pytest.mark.parametrize("budget", ["head", "layer"])
 def test_fitted_keys_give_the_attention_of_all(lm: LM, budget: str) -> None:
-    """Outputs and masses of the reference queries, by a plain formula, are nearer than those of the tokens alone."""
+    """Outputs and masses of the reference queries, by a plain formula, are nearer than those of the
+    tokens alone.
+    """
     cache, small, compressor = fitted(lm, 0.7, budget)
     assert small.head_bias is not None
     assert small.head_positions is not None
@@ -80,14 +104,20 @@ def test_fitted_keys_give_the_attention_of_all(lm: LM, budget: str) -> None:
         for head, q in enumerate(queries):
             at = small.head_positions[layer][head // group][: small.length]
             slots = at[at.isfinite()].long()
-            count, shift = len(slots), bias[min(head, len(bias) - 1)]
+            count = len(slots)
+            shift = bias[min(head, len(bias) - 1)]
             k, v = (x[layer][head // group, :TOKENS] for x in (cache.k, cache.v))
             raw = q @ k.T / 8**0.5 + shift
-            output, mass = raw.softmax(-1) @ v, raw.logsumexp(-1)
+            output = raw.softmax(-1) @ v
+            mass = raw.logsumexp(-1)
             torch.testing.assert_close(small.k[layer][head // group, :count], k[slots])
-            beta, values = small.head_bias[layer][head // group, :count], small.v[layer][head // group, :count]
+            beta = small.head_bias[layer][head // group, :count]
+            values = small.v[layer][head // group, :count]
             assert beta.abs().max() <= 3 + 1e-5
-            for name, left, c in (("fitted", raw[:, slots] + beta, values), ("tokens", raw[:, slots], v[slots])):
+            for name, left, c in (
+                ("fitted", raw[:, slots] + beta, values),
+                ("tokens", raw[:, slots], v[slots]),
+            ):
                 mse = (left.softmax(-1) @ c - output).square().sum()
                 errors[name] += [float(mse), float((left.logsumexp(-1) - mass).square().sum())]
         assert (errors["fitted"] < 0.8 * errors["tokens"]).all()
@@ -102,12 +132,20 @@ def test_heads_without_tokens_add_nothing(lm: LM, budget: str) -> None:
 
 @pytest.mark.parametrize("budget", ["head", "layer"])
 def test_a_decoder_adds_the_bias_of_each_head(lm: LM, budget: str) -> None:
-    """w copies of a key and its value are one key with the bias log w: read with the weights 1 to 3."""
+    """w copies of a key and its value are one key with the bias log w: read with the weights 1 to
+    3.
+    """
     cache, small, _ = fitted(lm, 0.7, budget)
     assert small.head_positions is not None
-    slots = [[at[at.isfinite()].long().tolist() for at in heads[:, : small.length]] for heads in small.head_positions]
+    slots = [
+        [at[at.isfinite()].long().tolist() for at in heads[:, : small.length]]
+        for heads in small.head_positions
+    ]
     few = cache.select_by_head(slots, 12)
-    copies = [[[s for i, s in enumerate(head) for _ in range(1 + i % 3)] for head in heads] for heads in slots]
+    copies = [
+        [[s for i, s in enumerate(head) for _ in range(1 + i % 3)] for head in heads]
+        for heads in slots
+    ]
     many = cache.select_by_head(copies, 12)
     few.head_bias = [torch.zeros_like(at) for at in few.head_positions or ()]
     for bias in few.head_bias:
@@ -116,7 +154,9 @@ def test_a_decoder_adds_the_bias_of_each_head(lm: LM, budget: str) -> None:
     grown = lm.new_cache(1)
     grown.append(few, Span(0, few.length))
     for one in (few, joined, grown):
-        first, second = (Row(ids, unit_steps(40 + i, len(ids)), ()) for i, ids in enumerate(([5, 9, 7], [8])))
+        first, second = (
+            Row(ids, unit_steps(40 + i, len(ids)), ()) for i, ids in enumerate(([5, 9, 7], [8]))
+        )
         outputs = []
         for target in (one, lm.join(many, [Span(0, many.length)], 8)):
             length = target.length
@@ -139,10 +179,13 @@ def test_biases_cost_bytes_and_cannot_be_selected_again(lm: LM) -> None:
 
 @pytest.mark.parametrize("inner", ["naive", "naive_reuse", "superposition"])
 def test_long_documents_are_repeated_in_pieces(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragauge.compressors.base.PIECE", 11)
+    monkeypatch.setattr("ragauge.methods.compressors.base.PIECE", 11)
     monkeypatch.setattr(attention_matching, "MOST", 7)
-    lm, prompt = tiny_models.tiny_lm(kv="int8"), tiny_prompt([30, 20, 26])
-    ids, logits = answered(lm, compressed(inner, compressor="attention_matching", ratio=0.5), prompt)
+    lm = tiny_models.tiny_lm(kv="int8")
+    prompt = tiny_prompt([30, 20, 26])
+    ids, logits = answered(
+        lm, compressed(inner, compressor="attention_matching", ratio=0.5), prompt
+    )
     assert len(ids) == 4
     assert logits is not None
     assert logits.isfinite().all()

@@ -1,4 +1,6 @@
-"""CFIC as a method: verbatim evidence, one reading of the document, long documents, bad ones, and memory."""
+"""CFIC as a method: verbatim evidence, one reading of the document, long documents, bad ones, and
+memory.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +12,13 @@ import torch
 import tiny_models
 from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
 from preloaded import Preloaded
-from ragauge import methods
 from ragauge.cost.flop import call_macs
-from ragauge.engines import LM
+from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Response
 from ragauge.errors import UserError
-from ragauge.methods.base import plain_row
+from ragauge.methods.base import making
 from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
+from ragauge.methods.base.method import plain_row
 from ragauge.methods.cfic import CFIC
 
 VARIANTS: list[dict[str, Any]] = [
@@ -29,7 +31,10 @@ VARIANTS: list[dict[str, Any]] = [
     {"search": "exhaustive"},
     {"request": "copy"},
 ]
-WRITTEN: list[dict[str, Any]] = [{"skip": False, "d": 24}, {"prefix": False, "skip": False, "d": 24}]
+WRITTEN: list[dict[str, Any]] = [
+    {"skip": False, "d": 24},
+    {"prefix": False, "skip": False, "d": 24},
+]
 
 
 @pytest.fixture(params=sorted(tiny_models.SHAPES))
@@ -39,10 +44,16 @@ def lm(request: pytest.FixtureRequest) -> LM:
 
 @pytest.mark.parametrize(("name", "options"), [("cfic", {}), ("free_extraction", {"volume": 24})])
 @pytest.mark.parametrize(
-    "finder_shape", [tiny_models.LLAMA, replace(tiny_models.LLAMA, ffn=(96, 96))], ids=["alike", "wider"]
+    "finder_shape",
+    [tiny_models.LLAMA, replace(tiny_models.LLAMA, ffn=(96, 96))],
+    ids=["alike", "wider"],
 )
-def test_another_model_can_find_the_evidence(name: str, options: dict[str, Any], finder_shape: Any) -> None:
-    prompt, method, limits = prompt_of(), methods.make(name, **options), LIMITS
+def test_another_model_can_find_the_evidence(
+    name: str, options: dict[str, Any], finder_shape: Any
+) -> None:
+    prompt = prompt_of()
+    method = making.make(name, **options)
+    limits = LIMITS
     shape = replace(finder_shape, max_context=4096, eos=(1,))
     alone, finder = (tiny_models.tiny_lm(shape, seed=7) for _ in range(2))
     lm = long_lm()
@@ -52,17 +63,23 @@ def test_another_model_can_find_the_evidence(name: str, options: dict[str, Any],
     with lm.tracing() as trace:
         answer = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
     assert answer.evidence == found.evidence != answered("cfic", prompt).evidence
-    assert answer.ids == answer_from(long_lm(), prompt, found.evidence or (), 0, limits).ids  # read by the other one
+    # read by the other one
+    assert answer.ids == answer_from(long_lm(), prompt, found.evidence or (), 0, limits).ids
     finding = [call for call in trace if call.stage not in ("prompt", "decode")]
     assert [call.stage for call in trace] == [call.stage for call in of_alone]
-    costs = [(call_macs(a, lm.shape), call_macs(b, shape)) for a, b in zip(trace, of_alone, strict=True)]
-    assert all(a == b for a, b in costs[: len(finding)])  # each model's calls cost what they cost it
+    costs = [
+        (call_macs(a, lm.shape), call_macs(b, shape)) for a, b in zip(trace, of_alone, strict=True)
+    ]
+    # each model's calls cost what they cost it
+    assert all(a == b for a, b in costs[: len(finding)])
     assert lm.peak_cache_bytes == alone.peak_cache_bytes > 0
 
 
 def test_a_finder_reads_the_same_tokens() -> None:
-    lm, other = long_lm(), long_lm()
-    other.tokenizer.add_special_tokens({"pad_token": "[PAD]"})  # as LongAlpaca has one more than Llama 2
+    lm = long_lm()
+    other = long_lm()
+    # as LongAlpaca has one more than Llama 2
+    other.tokenizer.add_special_tokens({"pad_token": "[PAD]"})
     lm.set_finder(other)
     assert lm.finder is other
     vocabulary = other.tokenizer.get_vocab()
@@ -73,7 +90,9 @@ def test_a_finder_reads_the_same_tokens() -> None:
 
 
 def test_a_finder_is_asked_in_its_own_template() -> None:
-    lm, finder, prompt = long_lm(), long_lm(), prompt_of()
+    lm = long_lm()
+    finder = long_lm()
+    prompt = prompt_of()
     lm.set_finder(finder, "vicuna")
     read: list[str] = []
     extend = finder.extend
@@ -81,11 +100,16 @@ def test_a_finder_is_asked_in_its_own_template() -> None:
         read.append(finder.tokenizer.decode(rows[0].ids)),
         extend(cache, rows, **o),
     )[1]
-    method = methods.make("cfic")
+    method = making.make("cfic")
     method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     asked = "".join(read)
-    assert asked.startswith("<s>A chat between a curious user and an artificial intelligence assistant.")
-    assert "USER: Below is an article, read the article and answer my question after the article." in asked
+    assert asked.startswith(
+        "<s>A chat between a curious user and an artificial intelligence assistant."
+    )
+    assert (
+        "USER: Below is an article, read the article and answer my question after the article."
+        in asked
+    )
     assert "Question: Where is house 7? ASSISTANT:" in asked
     assert "[user]" not in asked
 
@@ -97,12 +121,16 @@ def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any
     assert answer.evidence
     for piece in answer.evidence:
         placed = piece.document is not None
-        assert not placed or prompt.sources[piece.document].text[piece.start : piece.stop] == piece.text
+        assert (
+            not placed
+            or prompt.sources[piece.document].text[piece.start : piece.stop] == piece.text
+        )
         assert placed or piece.text not in ARTICLE
 
 
 def test_without_both_it_is_free_extraction(lm: LM) -> None:
-    prompt, free = prompt_of(), methods.make("free_extraction", volume=24)
+    prompt = prompt_of()
+    free = making.make("free_extraction", volume=24)
     expected = free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
     answer = answered("cfic", prompt, lm, prefix=False, skip=False, d=24)
     assert (answer.evidence, answer.ids) == (expected.evidence, expected.ids)
@@ -110,22 +138,32 @@ def test_without_both_it_is_free_extraction(lm: LM) -> None:
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_evidence_is_verbatim_and_in_document_order(lm: LM, options: dict[str, Any]) -> None:
-    several = prompt_of(("A", ARTICLE[:300]), ("", "One."), ("C", ARTICLE[-100:]), instruction="Use these.")
+    several = prompt_of(
+        ("A", ARTICLE[:300]), ("", "One."), ("C", ARTICLE[-100:]), instruction="Use these."
+    )
     for prompt in (prompt_of(), several):
         answer = answered("cfic", prompt, lm, **options)
         check_verbatim(answer, prompt)
         assert len(answer.evidence) <= options.get("top_k", 3)
 
 
-def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, seen = long_lm(), []
-    monkeypatch.setattr(lm, "respond", lambda ids, limits: seen.append(lm.tokenizer.decode(ids)) or Response([]))
+def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lm = long_lm()
+    seen = []
+    monkeypatch.setattr(
+        lm, "respond", lambda ids, limits: seen.append(lm.tokenizer.decode(ids)) or Response([])
+    )
     evidence = "\n".join(piece.text for piece in answered("cfic", prompt_of(), lm).evidence)
-    assert seen == [f"<s>[user]Read this.\n{evidence}\n\nQuestion: Where is house 7?\nAnswer:[/][assistant]"]
+    assert seen == [
+        f"<s>[user]Read this.\n{evidence}\n\nQuestion: Where is house 7?\nAnswer:[/][assistant]"
+    ]
 
 
 def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None:
-    method, prompts = CFIC(), [prompt_of(question=q) for q in ("Where is it?", "How many cats are there?")]
+    method = CFIC()
+    prompts = [prompt_of(question=q) for q in ("Where is it?", "How many cats are there?")]
     with lm.tracing() as trace:
         state = method.prepare(lm, prompts[0])
     assert {(c.stage, c.offline) for c in trace} == {("documents", True)}
@@ -168,12 +206,15 @@ def test_a_long_document_is_read_in_memory_that_grows_linearly(preloaded: Preloa
     printed = preloaded.run("python", "-c", PREFILL, str(Path(tiny_models.__file__).parent))
     base, middle, whole = map(int, printed.split())  # MiB
     assert whole - base < 180  # a square mask alone would be 256
-    assert whole - base < 3.5 * max(middle - base, 35)  # 4.2 times as much if it grew with the square
+    # 4.2 times as much if it grew with the square
+    assert whole - base < 3.5 * max(middle - base, 35)
 
 
 def test_the_last_chunk_equals_a_reading_in_one_piece() -> None:
-    lm, ids = long_lm(), [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
-    cache, whole = lm.new_cache(len(ids)), lm.new_cache(len(ids))
+    lm = long_lm()
+    ids = [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
+    cache = lm.new_cache(len(ids))
+    whole = lm.new_cache(len(ids))
     read_in_chunks(lm, cache, ids)
     lm.extend(whole, [plain_row(ids)], stage="documents")
     torch.testing.assert_close(cache.k[1], whole.k[1], atol=1e-5, rtol=1e-4)

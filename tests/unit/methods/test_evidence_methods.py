@@ -1,4 +1,6 @@
-"""CFIC's baselines as methods: what their evidence is, how much of it, and what they do with bad documents."""
+"""CFIC's baselines as methods: what their evidence is, how much of it, and what they do with bad
+documents.
+"""
 
 import json
 from dataclasses import replace
@@ -9,20 +11,22 @@ import pytest
 
 import tiny_models
 from house_article import ARTICLE, INSTRUCTION, LIMITS, answered, check_verbatim, long_lm, prompt_of
-from ragauge import methods, metrics
-from ragauge.cli import main
-from ragauge.engines import ANSWERING, LM, ShapeLM
+from ragauge.cli._main import main
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import ANSWERING
+from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
-from ragauge.methods.base import grounding
-from ragauge.prompts import Source
+from ragauge.methods.base import grounding, making, method
+from ragauge.methods.prompts import Source
+from ragauge.metrics import base as metrics
 from ragauge.testing import write_checkpoint
 
 BM25 = {"ranker": "bm25"}
 
 
-def texts(answer: methods.Answer) -> list[str]:
+def texts(answer: method.Answer) -> list[str]:
     return [piece.text for piece in answer.evidence or ()]
 
 
@@ -32,9 +36,17 @@ def texts(answer: methods.Answer) -> list[str]:
 @pytest.mark.parametrize("chunking", ["sliding_window", "paragraph"])
 @pytest.mark.parametrize("ranker", ["dense", "bm25"])
 @pytest.mark.parametrize("volume", [1, 60, 256])
-def test_chunks_are_verbatim_and_within_the_volume(chunking: str, ranker: str, volume: int, encoder: str) -> None:
+def test_chunks_are_verbatim_and_within_the_volume(
+    chunking: str, ranker: str, volume: int, encoder: str
+) -> None:
     prompt = prompt_of(("A", ARTICLE), ("", ARTICLE.replace("House", "Barn")))
-    options = {"chunking": chunking, "ranker": ranker, "volume": volume, "words": 12, "encoder": encoder}
+    options = {
+        "chunking": chunking,
+        "ranker": ranker,
+        "volume": volume,
+        "words": 12,
+        "encoder": encoder,
+    }
     answer = answered("chunks", prompt, **options)
     check_verbatim(answer, prompt)
     longest = 23  # of a sentence, a token a byte
@@ -44,7 +56,9 @@ def test_chunks_are_verbatim_and_within_the_volume(chunking: str, ranker: str, v
 
 
 def test_the_chunk_with_the_questions_words_is_the_evidence() -> None:
-    prompt = prompt_of(("", "Ants run fast. Bees fly high. Cats sleep long."), question="Do bees fly?")
+    prompt = prompt_of(
+        ("", "Ants run fast. Bees fly high. Cats sleep long."), question="Do bees fly?"
+    )
     assert texts(answered("chunks", prompt, **BM25, words=3, volume=16)) == ["Bees fly high."]
 
 
@@ -54,13 +68,19 @@ def test_a_question_that_shares_no_word_gets_the_documents_beginning() -> None:
 
 
 def test_chunks_are_embedded_before_the_question_is_known(encoder: str) -> None:
-    lm, method, prompt = long_lm(), methods.make("chunks", encoder=encoder), prompt_of()
+    lm = long_lm()
+    method = making.make("chunks", encoder=encoder)
+    prompt = prompt_of()
     with lm.tracing() as trace:
         state = method.prepare(lm, prompt)
         prepared = len(trace)
         method.answer(lm, state, prompt, LIMITS)
     assert [(c.stage, c.offline) for c in trace[:prepared]] == [("rank", True)]
-    assert [(c.stage, c.offline) for c in trace[prepared:]] == [("rank", False), ("prompt", False), ("decode", False)]
+    assert [(c.stage, c.offline) for c in trace[prepared:]] == [
+        ("rank", False),
+        ("prompt", False),
+        ("decode", False),
+    ]
     assert (trace[0].macs or 0) > (trace[1].macs or 0) > 0
 
 
@@ -77,10 +97,13 @@ def written(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(grounding, "generate", generate)
 
 
-def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     written(monkeypatch, " House 3 has 8 cats. House 3 has 9 cats.\nThe end.")
     answer = answered("free_extraction", prompt_of(("A", "Nothing."), ("", ARTICLE)))
-    start, end = ARTICLE.index("House 3 has 8"), ARTICLE.index("The end.")
+    start = ARTICLE.index("House 3 has 8")
+    end = ARTICLE.index("The end.")
     assert [(p.document, p.start, p.stop) for p in answer.evidence or ()] == [
         (1, start, start + 19),
         (None, None, None),
@@ -90,7 +113,9 @@ def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(monkeypatch
     assert answer.kept == (1,)
 
 
-def test_nothing_written_is_no_evidence_and_still_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_written_is_no_evidence_and_still_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     written(monkeypatch, " \n ")
     answer = answered("free_extraction", prompt_of())
     assert (answer.evidence, answer.kept) == ((), ())
@@ -102,7 +127,9 @@ def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(cont
     class Plain(LM):
         capabilities = ANSWERING
 
-    cached, method, prompt = long_lm(context=context), methods.make("free_extraction", volume=40), prompt_of()
+    cached = long_lm(context=context)
+    method = making.make("free_extraction", volume=40)
+    prompt = prompt_of()
     plain = Plain(cached.decoder, cached.tokenizer)
     assert method.refusal(plain) is None
     with plain.tracing() as trace:
@@ -126,24 +153,30 @@ def test_the_full_article_is_the_naive_prompt_where_it_fits() -> None:
 
 @pytest.mark.parametrize("documents", [[("", ARTICLE)], [("A", ARTICLE), ("B", ARTICLE)]])
 @pytest.mark.parametrize("instruction", [INSTRUCTION, "Use these."])
-def test_an_article_beyond_the_context_loses_its_middle(documents: list[tuple[str, str]], instruction: str) -> None:
+def test_an_article_beyond_the_context_loses_its_middle(
+    documents: list[tuple[str, str]], instruction: str
+) -> None:
     prompt = prompt_of(*documents, instruction=instruction)
     answer = answered("full_article", prompt, long_lm(context=700))
     check_verbatim(answer, prompt)
-    first, last = (answer.evidence or ())[0], (answer.evidence or ())[-1]
+    first = (answer.evidence or ())[0]
+    last = (answer.evidence or ())[-1]
     assert (first.document, first.start) == (0, 0)
     assert (last.document, last.stop) == (len(documents) - 1, len(ARTICLE))
     total = sum(len(text) for _, text in documents)
     assert answer.truncated is not None
-    assert abs(total - sum(map(len, texts(answer))) - answer.truncated) < 8  # titles, and blanks at the cuts
+    # titles, and blanks at the cuts
+    assert abs(total - sum(map(len, texts(answer))) - answer.truncated) < 8
 
 
 def test_a_context_without_room_for_an_article_is_refused() -> None:
-    with pytest.raises(UserError, match="the model's context of 50 tokens has no room for a document"):
+    with pytest.raises(
+        UserError, match="the model's context of 50 tokens has no room for a document"
+    ):
         answered("full_article", prompt_of(), long_lm(context=50))
     shaped = ShapeLM(replace(tiny_models.LLAMA, max_context=100))
     with pytest.raises(UserError, match="to cut them needs their text"):
-        methods.make("full_article").answer(shaped, None, prompt_of(), LIMITS)
+        making.make("full_article").answer(shaped, None, prompt_of(), LIMITS)
 
 
 def test_the_oracle_reads_the_gold_stretches_alone() -> None:
@@ -170,8 +203,10 @@ def test_a_document_without_a_sentence_is_refused(name: str) -> None:
 def test_models_that_cannot_ground_are_refused(name: str) -> None:
     lm = long_lm()
     lm.tokenizer = None
-    assert "tokenizer" in (methods.make(name).refusal(lm) or "")
-    assert name == "chunks" or "end-of-text" in (methods.make(name).refusal(tiny_models.tiny_lm()) or "")
+    assert "tokenizer" in (making.make(name).refusal(lm) or "")
+    assert name == "chunks" or "end-of-text" in (
+        making.make(name).refusal(tiny_models.tiny_lm()) or ""
+    )
 
 
 # ---- records
@@ -179,7 +214,8 @@ def test_models_that_cannot_ground_are_refused(name: str) -> None:
 
 def questions(tmp_path: Path) -> list[str]:
     """The options that name two questions on one article, and where what comes of them is written."""
-    data, section = tmp_path / "wiki_long.jsonl", ARTICLE.index("House 9")
+    data = tmp_path / "wiki_long.jsonl"
+    section = ARTICLE.index("House 9")
     lines = [
         {
             "id": f"q{i}",
@@ -192,12 +228,23 @@ def questions(tmp_path: Path) -> list[str]:
         for i in range(2)
     ]
     data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return ["--dataset", "wiki_long", "--data", str(data), "--threads", "1", "--out", str(tmp_path / "x.jsonl")]
+    return [
+        "--dataset",
+        "wiki_long",
+        "--data",
+        str(data),
+        "--threads",
+        "1",
+        "--out",
+        str(tmp_path / "x.jsonl"),
+    ]
 
 
 def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 0) -> list[Record]:
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
-    assert main(["run", "--method", name, *questions(tmp_path), "--model", str(model), *more]) == code
+    assert (
+        main(["run", "--method", name, *questions(tmp_path), "--model", str(model), *more]) == code
+    )
     return records.read(tmp_path / "x.jsonl")
 
 
@@ -211,7 +258,9 @@ def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 
         ("cfic", ["--set", "d=20"]),
     ],
 )
-def test_records_hold_evidence_that_every_metric_reads(name: str, more: list[str], tmp_path: Path) -> None:
+def test_records_hold_evidence_that_every_metric_reads(
+    name: str, more: list[str], tmp_path: Path
+) -> None:
     unplaced, placed = run(tmp_path, name, *more)
     for record in (unplaced, placed):
         assert (record.status, record.reason) == ("ok", None)
@@ -232,14 +281,18 @@ def test_records_hold_evidence_that_every_metric_reads(name: str, more: list[str
 def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
     for record in run(tmp_path, "cfic", "--set", "d=500", "--allow-failed", context=700):
         assert record.status == "failed"
-        assert "the model's context of 700 tokens has no room for a document; lower d" in (record.reason or "")
+        assert "the model's context of 700 tokens has no room for a document; lower d" in (
+            record.reason or ""
+        )
         assert record.evidence is None
 
 
 def test_a_record_of_evidence_that_another_model_found_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finder = write_checkpoint(tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96)
+    finder = write_checkpoint(
+        tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96
+    )
     [alone, _] = run(tmp_path, "cfic", "--set", "d=20")
     assert alone.request.startswith("Below is an article, read the article")
     assert alone.request.endswith(
@@ -263,7 +316,11 @@ def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
         str(write_checkpoint(tmp_path / name, max_position_embeddings=2500, intermediate_size=size))
         for name, size in (("model", 64), ("finder", 96))
     )
-    models = {"alone": {"source": model}, "pair": {"source": model, "finder": "wide"}, "wide": {"source": finder}}
+    models = {
+        "alone": {"source": model},
+        "pair": {"source": model, "finder": "wide"},
+        "wide": {"source": finder},
+    }
     variants = {"naive": {}, "cfic": {"d": 32}}
     config = {"run": "r", "models": models, "datasets": {"wiki_long": {}}, "methods": variants}
     (tmp_path / "c.yaml").write_text(json.dumps(config))
@@ -272,7 +329,10 @@ def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
     flop = {}
     for label in ("alone", "pair"):
         assert main(["time", *questions(tmp_path), *options, *quick, "--model", label]) == 0
-        flop[label] = {row["variant"]: row["flop"] for row in json.loads((tmp_path / "x.jsonl").read_text())["rows"]}
+        flop[label] = {
+            row["variant"]: row["flop"]
+            for row in json.loads((tmp_path / "x.jsonl").read_text())["rows"]
+        }
     assert flop["pair"]["naive"] == flop["alone"]["naive"]
     assert flop["pair"]["cfic"] > flop["alone"]["cfic"]
 
@@ -292,7 +352,9 @@ def test_a_kept_document_serves_the_other_methods_too(tmp_path: Path) -> None:
     for context in (2500, 1100):  # whole, and without its middle
         run(tmp_path, "cfic", "--set", "d=20", "--overwrite", *kept, context=context)
         for name, option in (("cfic", "d=30"), ("free_extraction", "volume=20")):
-            [record, _] = run(tmp_path, name, "--set", option, "--overwrite", *kept, context=context)
+            [record, _] = run(
+                tmp_path, name, "--set", option, "--overwrite", *kept, context=context
+            )
             read = [call for call in record.trace if call["stage"] == "documents"]
             assert read
             assert all(call.get("loading_s") for call in read)

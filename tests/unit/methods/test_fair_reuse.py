@@ -4,22 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import compressors, datasets, methods
-from ragauge.compressors.base import Context
 from ragauge.config.loading import load
 from ragauge.config.schema import Config
-from ragauge.engines import Span
+from ragauge.datasets.base import loader
+from ragauge.engines.spans import Span
 from ragauge.errors import UserError
-from ragauge.items.reuse._family import KNOBS
-from ragauge.methods.base import plain_row
+from ragauge.methods import compressors
+from ragauge.methods.base import making
 from ragauge.methods.base.compression import Press
+from ragauge.methods.base.method import plain_row
+from ragauge.methods.compressors.base import Context
+from ragauge.report.items.reuse._family import KNOBS
 from ragauge.results.runs import defaults as default_options
 from ragauge.testing import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
 
 
 def keys(path: Path, fold: str) -> list[str]:
-    return [example.key for example in datasets.load("nq_open", data=path, fold=fold)]
+    return [example.key for example in loader.load("nq_open", data=path, fold=fold)]
 
 
 def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path: Path) -> None:
@@ -32,18 +34,28 @@ def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["papers/reuse", "reference/reuse"])
-def test_knobs_that_are_compared_are_run_on_both_folds(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_knobs_that_are_compared_are_run_on_both_folds(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     if not Path("../shared/data/nq_open").exists():
         pytest.skip("the official files are not here")
     config = load(Path(f"configs/{name}.yaml"))
-    folds = {label: entry.options.get("fold") for label, entry in config.datasets.items() if "nq_open" in label}
+    folds = {
+        label: entry.options.get("fold")
+        for label, entry in config.datasets.items()
+        if "nq_open" in label
+    }
     assert folds.pop("nq_open_tuning") == "tuning"
     assert set(folds.values()) == {"test"}
     test, tuning = (_knobs(config, dataset) for dataset in ("nq_open", "nq_open_tuning"))
     swept = {curve: values for curve, values in test.items() if len(values) > 1}
-    assert {"superposition", "dense", "epic", "cache_blend", "prophet_kv"} <= {method for method, _ in swept}
-    assert {curve: values for curve, values in swept.items() if not values <= tuning.get(curve, set())} == {}
+    assert {"superposition", "dense", "epic", "cache_blend", "prophet_kv"} <= {
+        method for method, _ in swept
+    }
+    assert {
+        curve: values for curve, values in swept.items() if not values <= tuning.get(curve, set())
+    } == {}
 
 
 def _knobs(config: Config, dataset: str) -> dict[tuple[str, str], set[object]]:
@@ -59,7 +71,8 @@ def _knobs(config: Config, dataset: str) -> dict[tuple[str, str], set[object]]:
 
 
 def test_a_compressor_leaves_a_token_of_the_shortest_document() -> None:
-    lm, ids = tiny_lm(LLAMA), tiny_prompt([2]).documents[0]
+    lm = tiny_lm(LLAMA)
+    ids = tiny_prompt([2]).documents[0]
     cache = lm.new_cache(len(ids))
     lm.extend(cache, [plain_row(ids)], stage="documents")
     knorm = compressors.find("knorm")
@@ -68,8 +81,9 @@ def test_a_compressor_leaves_a_token_of_the_shortest_document() -> None:
 
 
 def test_documents_beyond_the_context_are_one_line() -> None:
-    lm, prompt = tiny_lm(LLAMA), tiny_prompt([LLAMA.max_context + 1, 5])
+    lm = tiny_lm(LLAMA)
+    prompt = tiny_prompt([LLAMA.max_context + 1, 5])
     for name in ("naive_reuse", "epic", "cache_blend", "prophet_kv", "prompt_cache"):
         with pytest.raises(UserError, match="the model's context is") as caught:
-            methods.make(name).prepare(lm, prompt)
+            making.make(name).prepare(lm, prompt)
         assert "\n" not in str(caught.value)

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
-from ragauge import methods
 from ragauge.cost.flop import call_macs
 from ragauge.cost.trace import Trace
-from ragauge.engines import LM, load_lm
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.methods import sentence_pruning
-from ragauge.prompts import Prompt
-from ragauge.rankers.cross_encoder import CrossEncoder
+from ragauge.methods.base import making, method
+from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.testing import write_checkpoint
 from tiny_models import cross_encoder, encoder
 
@@ -38,16 +39,23 @@ def rankers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     }
 
 
-def shown(prompt: Prompt, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[tuple[int, ...], str]:
+def shown(
+    prompt: Prompt, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[tuple[int, ...], str]:
     """The documents that were read, and their text as the prompt has it."""
-    lm, texts = long_lm(), list[str]()
-    own = dict(zip(map(tuple, prompt.documents), prompt.text.documents if prompt.text else (), strict=True))
+    lm = long_lm()
+    texts = list[str]()
+    own = dict(
+        zip(map(tuple, prompt.documents), prompt.text.documents if prompt.text else (), strict=True)
+    )
     monkeypatch.setattr(
         sentence_pruning,
         "read_plain",
-        lambda _e, _p, documents, _l: texts.extend(d if isinstance(d, str) else own[tuple(d)] for d in documents) or [],
+        lambda _e, _p, documents, _l: (
+            texts.extend(d if isinstance(d, str) else own[tuple(d)] for d in documents) or []
+        ),
     )
-    method = methods.make("sentence_pruning", **options)
+    method = making.make("sentence_pruning", **options)
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     return answer.kept, "".join(texts)
 
@@ -58,12 +66,16 @@ def shown(prompt: Prompt, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tu
 def test_a_threshold_of_0_is_the_ranked_prompt(
     name: str, instruction: str, tokenization: Any, rankers: dict[str, dict[str, Any]]
 ) -> None:
-    prompt = prompt_of(*DOCUMENTS, question="Do bees fly?", instruction=instruction, tokenization=tokenization)
+    prompt = prompt_of(
+        *DOCUMENTS, question="Do bees fly?", instruction=instruction, tokenization=tokenization
+    )
     pruned = answered("sentence_pruning", prompt, top_k=2, threshold=0.0, **rankers[name])
     if name == "reranker":
-        scores = CrossEncoder(Path(rankers[name]["reranker"][5:])).scores(prompt.question, prompt.document_texts)
+        scores = CrossEncoder(Path(rankers[name]["reranker"][5:])).scores(
+            prompt.question, prompt.document_texts
+        )
         order = tuple(np.argsort(-scores, kind="stable").tolist()[:2])
-        ids = methods.read_plain(long_lm(), prompt, [prompt.documents[i] for i in order], LIMITS)
+        ids = method.read_plain(long_lm(), prompt, [prompt.documents[i] for i in order], LIMITS)
         assert (pruned.kept, pruned.ids) == (order, ids)
         return
     options = {"idf": "lucene"} if name == "bm25" else {"encoder": rankers[name]["encoder"]}
@@ -95,18 +107,27 @@ def test_a_cross_encoders_probability_decides(
     prompt = prompt_of(("", "Bees fly high. Bees sting. Ants run."), question="Do bees fly?")
     model = CrossEncoder(Path(rankers["reranker"]["reranker"][5:]))
     sentences = ["Bees fly high. ", "Bees sting. ", "Ants run."]
-    probabilities = [1 / (1 + np.exp(-model.scores(prompt.question, [s.strip()])[0])) for s in sentences]
+    probabilities = [
+        1 / (1 + np.exp(-model.scores(prompt.question, [s.strip()])[0])) for s in sentences
+    ]
     least, middle, _ = sorted(probabilities)
-    expected = "".join(s for s, p in zip(sentences, probabilities, strict=True) if p > least).rstrip()
+    expected = "".join(
+        s for s, p in zip(sentences, probabilities, strict=True) if p > least
+    ).rstrip()
     threshold = float(least + middle) / 2
-    assert shown(prompt, monkeypatch, threshold=threshold, **rankers["reranker"]) == ((0,), expected)
+    assert shown(prompt, monkeypatch, threshold=threshold, **rankers["reranker"]) == (
+        (0,),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("name", ["bm25", "dense", "reranker"])
 def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(
     name: str, rankers: dict[str, dict[str, Any]]
 ) -> None:
-    lm, method, prompt = long_lm(), methods.make("sentence_pruning", **rankers[name]), prompt_of(*DOCUMENTS)
+    lm = long_lm()
+    method = making.make("sentence_pruning", **rankers[name])
+    prompt = prompt_of(*DOCUMENTS)
     with lm.tracing() as trace:
         method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     ranks = [(call.offline, bool(call.macs)) for call in trace if call.stage == "rank"]
@@ -119,7 +140,10 @@ def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path: Path) -> None:
     source = cross_encoder(tmp_path / "provence")
     config = json.loads((tmp_path / "provence/config.json").read_text())
     config |= {"model_type": "Provence", "architectures": ["Provence"]}
-    config["auto_map"] = {"AutoConfig": "modeling_provence.ProvenceConfig", "AutoModel": "modeling_provence.Provence"}
+    config["auto_map"] = {
+        "AutoConfig": "modeling_provence.ProvenceConfig",
+        "AutoModel": "modeling_provence.Provence",
+    }
     (tmp_path / "provence/config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"^cross-encoder .*provence: cannot be loaded: ") as caught:
         answered("sentence_pruning", prompt_of(*DOCUMENTS), reranker=f"path:{source}")
@@ -133,7 +157,10 @@ def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path: Path) -> None:
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("models")
     sizes = {"same": {}, "small": {"hidden_size": 16, "intermediate_size": 32}}
-    return {name: f"path:{write_checkpoint(folder / name, **changes)}" for name, changes in sizes.items()}
+    return {
+        name: f"path:{write_checkpoint(folder / name, **changes)}"
+        for name, changes in sizes.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -141,21 +168,35 @@ def reader(sources: dict[str, str]) -> LM:
     return load_lm(sources["same"])
 
 
-def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[methods.Answer, Trace, int]:
+def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[method.Answer, Trace, int]:
     """The answer of long_llmlingua, its trace, and the most bytes of keys and values."""
-    method = methods.make("long_llmlingua", **options)
+    method = making.make("long_llmlingua", **options)
     with lm.tracing() as trace:
-        return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS), trace, lm.peak_cache_bytes
+        return (
+            method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS),
+            trace,
+            lm.peak_cache_bytes,
+        )
 
 
 @pytest.mark.parametrize("tokenization", ["whole", "segments"])
-@pytest.mark.parametrize("options", [{"rate": 1.0}, {"rate": 0.5}, {"rate": 0.5, "reorder": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"rate": 1.0}, {"rate": 0.5}, {"rate": 0.5, "reorder": False}], ids=str
+)
 def test_the_same_model_as_auxiliary_makes_the_same_prompt(
-    options: dict[str, Any], tokenization: Any, reader: LM, sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any],
+    tokenization: Any,
+    reader: LM,
+    sources: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    how, prompts, respond = {"tokenization": tokenization, "tokenizer": reader.tokenizer}, [], reader.respond
+    how = {"tokenization": tokenization, "tokenizer": reader.tokenizer}
+    prompts = []
+    respond = reader.respond
     prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, **how)
-    monkeypatch.setattr(reader, "respond", lambda ids, limits: prompts.append(ids) or respond(ids, limits))
+    monkeypatch.setattr(
+        reader, "respond", lambda ids, limits: prompts.append(ids) or respond(ids, limits)
+    )
     alone, _, own_bytes = compressed(reader, prompt, **options)
     by_other, _, its_bytes = compressed(reader, prompt, auxiliary=sources["same"], **options)
     assert prompts[0] == prompts[1]
@@ -168,8 +209,12 @@ def test_the_same_model_as_auxiliary_makes_the_same_prompt(
 def test_the_auxiliarys_own_cost_counts_online(reader: LM, sources: dict[str, str]) -> None:
     prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, tokenizer=reader.tokenizer)
     shape = load_lm(sources["small"]).shape
-    own, trace = (compressed(reader, prompt, rate=1.0, auxiliary=one)[1] for one in ("", sources["small"]))
+    own, trace = (
+        compressed(reader, prompt, rate=1.0, auxiliary=one)[1] for one in ("", sources["small"])
+    )
     for one, other in zip(own, trace, strict=True):
-        expected = {"stage": "auxiliary", "macs": call_macs(one, shape)} if one.stage == "compress" else {}
+        expected = (
+            {"stage": "auxiliary", "macs": call_macs(one, shape)} if one.stage == "compress" else {}
+        )
         assert replace(other, seconds=None) == replace(one, seconds=None, **expected)
     assert [call.offline for call in trace] == [False] * len(trace)

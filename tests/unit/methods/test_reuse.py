@@ -1,4 +1,6 @@
-"""Methods that reuse keys and values: anchors where one equals another, and dense passes by hand of what each reads."""
+"""Methods that reuse keys and values: anchors where one equals another, and dense passes by hand of
+what each reads.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,22 +16,26 @@ from torch import Tensor
 
 import lm_references
 import tiny_models
-from ragauge import methods
-from ragauge.compressors import base
-from ragauge.compressors.base import Context
-from ragauge.compressors.expected_attention import ExpectedAttention
 from ragauge.cost.flop import call_macs
-from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span, decoder
-from ragauge.engines.protocol import SERVED
+from ragauge.engines import decoder
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import SERVED, Limits
+from ragauge.engines.shape_lm import ShapeLM
+from ragauge.engines.spans import Span
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
-from ragauge.items.reuse import _family as reuse_family
-from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import cache_clip, long_llmlingua
-from ragauge.methods.base import plain_row
+from ragauge.methods.base import making
+from ragauge.methods.base.method import plain_row
+from ragauge.methods.compressors import base
+from ragauge.methods.compressors.base import Context
+from ragauge.methods.compressors.expected_attention import ExpectedAttention
 from ragauge.methods.context_pilot import annotated
 from ragauge.methods.parallel_experts import _divergence
-from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.report.items.reuse import _family as reuse_family
+from ragauge.report.items.reuse import table as reuse_table
 from reuse_anchors import (
     ANCHORS,
     AWARE,
@@ -51,7 +57,9 @@ FAMILIES = {
     "llama": replace(tiny_models.LLAMA, **DEEP),
     "bloom": replace(tiny_models.ALIBI, **DEEP | {"kv_heads": (4, 4, 4)}),
     "mpt": replace(tiny_models.FAMILIES["mpt"], **DEEP),
-    "openelm": replace(tiny_models.FAMILIES["openelm"], **DEEP | {"heads": (4, 6, 4), "kv_heads": (2, 3, 2)}),
+    "openelm": replace(
+        tiny_models.FAMILIES["openelm"], **DEEP | {"heads": (4, 6, 4), "kv_heads": (2, 3, 2)}
+    ),
 }
 
 
@@ -78,7 +86,9 @@ def test_anchors(lm: LM, one: Variant, other: Variant, part: str) -> None:
 
 @pytest.fixture
 def memory_of_nan() -> Iterator[None]:
-    """torch fills memory that nothing was written to with NaN, where else it holds what was there before."""
+    """torch fills memory that nothing was written to with NaN, where else it holds what was there
+    before.
+    """
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -88,7 +98,11 @@ SPANS = [  # kv_link needs tokens of its own
     *(variant(name) for name in reuse_family.STORED if name != "kv_link"),
     *(variant(name) for name in ("naive", "prompt_cache", "superposition", "prefix_tree")),
     *(variant(name, recompute=0.5) for name in ("cache_blend", "prophet_kv", "cache_clip")),
-    *(compressed(inner, ratio=0.5, compressor=c) for inner in INNER[:3] for c in ("kvzip", "attention_matching")),
+    *(
+        compressed(inner, ratio=0.5, compressor=c)
+        for inner in INNER[:3]
+        for c in ("kvzip", "attention_matching")
+    ),
     compressed("naive_reuse", ratio=0.5, compressor="expected_attention"),
     compressed("naive", ratio=0.5, compressor="snapkv"),
 ]
@@ -98,8 +112,12 @@ SPANS = [  # kv_link needs tokens of its own
 def test_what_memory_held_before_is_never_read(
     asked: Variant, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """Masked or not: 0 times what is no number is no number. Long rows are read in chunks, here very short ones."""
-    lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, heads=(4,) * 4, kv_heads=(2,) * 4, ffn=(48,) * 4))
+    """Masked or not: 0 times what is no number is no number. Long rows are read in chunks, here
+    very short ones.
+    """
+    lm = tiny_models.tiny_lm(
+        replace(tiny_models.LLAMA, heads=(4,) * 4, kv_heads=(2,) * 4, ffn=(48,) * 4)
+    )
     monkeypatch.setattr("ragauge.engines.passes.MASK_CHUNK", 7)
     expected = answered(lm, asked, tiny_prompt())
     request.getfixturevalue("memory_of_nan")
@@ -108,7 +126,9 @@ def test_what_memory_held_before_is_never_read(
 
 @pytest.mark.parametrize("asked", SPANS, ids=str)
 def test_answers_do_not_depend_on_stored_documents(asked: Variant, tmp_path: Path) -> None:
-    """What a method is shown while a document is read is not in a store, so that such a pass is made each time."""
+    """What a method is shown while a document is read is not in a store, so that such a pass is
+    made each time.
+    """
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     expected = answered(lm, asked, tiny_prompt())
     lm.documents = DocumentStore(tmp_path, "this decoder", 10**9)
@@ -121,7 +141,8 @@ def test_answers_do_not_depend_on_stored_documents(asked: Variant, tmp_path: Pat
 
 def windows(prompt: Prompt, indent: str, shared_prefix: bool) -> PromptGraph:
     """What parallel windows read, with every window's own copy of what stands before it."""
-    longest, start = max(map(len, prompt.documents)), len(prompt.preamble)
+    longest = max(map(len, prompt.documents))
+    start = len(prompt.preamble)
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, start))])
     for i, ids in enumerate(prompt.documents):
         before = prompt.preamble if shared_prefix else prompt.preamble[:1]
@@ -147,11 +168,15 @@ def hide_begins(graph: PromptGraph) -> Tensor:
 
 @pytest.mark.parametrize("shared_prefix", [False, True])
 @pytest.mark.parametrize("indent", ["left", "right"])
-def test_windows_are_read_alone_and_seen_together(plain_lm: LM, indent: str, shared_prefix: bool) -> None:
+def test_windows_are_read_alone_and_seen_together(
+    plain_lm: LM, indent: str, shared_prefix: bool
+) -> None:
     prompt = tiny_prompt()
     graph = windows(prompt, indent, shared_prefix)
     expected, _ = dense(plain_lm, graph, hide_begins(graph))
-    _, logits = answered(plain_lm, variant("parallel_windows", indent=indent, shared_prefix=shared_prefix), prompt)
+    _, logits = answered(
+        plain_lm, variant("parallel_windows", indent=indent, shared_prefix=shared_prefix), prompt
+    )
     torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
 
 
@@ -159,16 +184,27 @@ def test_windows_are_read_alone_and_seen_together(plain_lm: LM, indent: str, sha
 
 
 def test_ape_merges_two_attentions(lm: LM) -> None:
-    """A layer's output is that of the documents' and that of all other keys' attention, merged by their sums."""
-    prompt, temperature, scale = tiny_prompt(), 0.7, 1.3
-    method = methods.make("ape", temperature=temperature, scale=scale)
+    """A layer's output is that of the documents' and that of all other keys' attention, merged by
+    their sums.
+    """
+    prompt = tiny_prompt()
+    temperature = 0.7
+    scale = 1.3
+    method = making.make("ape", temperature=temperature, scale=scale)
     state = method.prepare(lm, prompt)
-    cache, seen, attend = state.reading.cache, [], decoder.tempered_attention
-    start, stop = state.spans[0].start, state.spans[-1].stop
+    cache = state.reading.cache
+    seen = []
+    attend = decoder.tempered_attention
+    start = state.spans[0].start
+    stop = state.spans[-1].stop
     outputs: list[Tensor] = []
     cache.watch = lambda layer, q, k, bias: seen.append((layer, q[0], k[0], bias))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "tempered_attention", lambda *given: outputs.append(attend(*given)) or outputs[-1])
+        patch.setattr(
+            decoder,
+            "tempered_attention",
+            lambda *given: outputs.append(attend(*given)) or outputs[-1],
+        )
         method.answer(lm, state, prompt, Limits(2, ignore_stop=True))
     for (layer, q, k, bias), mine in zip(seen, outputs, strict=True):
         v = cache.v[layer][:, : k.shape[1]]
@@ -176,8 +212,11 @@ def test_ape_merges_two_attentions(lm: LM) -> None:
         s = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5 + bias[0]
         context = torch.zeros(k.shape[1], dtype=torch.bool)
         context[start:stop] = True
-        inside, outside = s[..., context] / temperature, s[..., ~context]
-        weights = torch.stack([scale * temperature * inside.logsumexp(-1), outside.logsumexp(-1)], -1).softmax(-1)
+        inside = s[..., context] / temperature
+        outside = s[..., ~context]
+        weights = torch.stack(
+            [scale * temperature * inside.logsumexp(-1), outside.logsumexp(-1)], -1
+        ).softmax(-1)
         merged = (
             weights[..., :1] * (inside.softmax(-1) @ v[:, context])
             + weights[..., 1:] * (outside.softmax(-1) @ v[:, ~context])
@@ -190,7 +229,9 @@ def test_ape_merges_two_attentions(lm: LM) -> None:
 
 
 def apart(prompt: Prompt, *before: Sequence[int]) -> PromptGraph:
-    """Preamble and documents in the plain prompt's places, each read alone or behind tokens of its own."""
+    """Preamble and documents in the plain prompt's places, each read alone or behind tokens of its
+    own.
+    """
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
     at = len(prompt.preamble)
     for i, ids in enumerate(prompt.documents):
@@ -202,7 +243,9 @@ def apart(prompt: Prompt, *before: Sequence[int]) -> PromptGraph:
     return graph
 
 
-def read_again(graph: PromptGraph, prompt: Prompt, again: Sequence[int]) -> tuple[PromptGraph, Tensor]:
+def read_again(
+    graph: PromptGraph, prompt: Prompt, again: Sequence[int]
+) -> tuple[PromptGraph, Tensor]:
     """`graph` with the plain prompt's tokens at some places and the question as new tokens.
 
     The bias hides what they replace from them, and the beginnings that a document alone sees.
@@ -210,8 +253,10 @@ def read_again(graph: PromptGraph, prompt: Prompt, again: Sequence[int]) -> tupl
     ids = prompt.plain(prompt.documents)
     places = [*again, *range(len(ids) - len(prompt.ending), len(ids))]
     copies = [s.name[0] == "begin" for s in graph for _ in s.ids]
-    keys, count = [*(p for s in graph for p in s.positions), *places], len(copies)
-    whole, parents = PromptGraph(graph), tuple(s.name for s in graph)
+    keys = [*(p for s in graph for p in s.positions), *places]
+    count = len(copies)
+    whole = PromptGraph(graph)
+    parents = tuple(s.name for s in graph)
     for place in places:
         whole.add(Segment(("again", place), [ids[place]], [float(place)], parents))
         parents = (*parents, ("again", place))
@@ -224,8 +269,13 @@ def read_again(graph: PromptGraph, prompt: Prompt, again: Sequence[int]) -> tupl
 @pytest.mark.parametrize("tokens", [1, 6])
 def test_epic_reads_first_tokens_again(plain_lm: LM, tokens: int, bos: bool) -> None:
     prompt = tiny_prompt()
-    begun = replace(prompt, documents=[[*prompt.preamble[:1], *d] for d in prompt.documents]) if bos else prompt
-    again, at = [], len(prompt.preamble)
+    begun = (
+        replace(prompt, documents=[[*prompt.preamble[:1], *d] for d in prompt.documents])
+        if bos
+        else prompt
+    )
+    again = []
+    at = len(prompt.preamble)
     for ids in begun.documents:
         again += range(at, at + min(tokens, len(ids)))
         at += len(ids)
@@ -245,12 +295,18 @@ def trained(name: str, folder: Path) -> tuple[Any, LM]:
 
 
 def restated(model: Any, ids: list[int], segments: list[int]) -> Tensor:
-    """Logits (vocab,) of the last token by a dense mask: segment 0 sees all before it, another one itself alone."""
+    """Logits (vocab,) of the last token by a dense mask: segment 0 sees all before it, another one
+    itself alone.
+    """
     count = len(ids)
-    seen = [[k <= q and segments[q] in (0, segments[k]) for k in range(count)] for q in range(count)]
+    seen = [
+        [k <= q and segments[q] in (0, segments[k]) for k in range(count)] for q in range(count)
+    ]
     mask = torch.zeros(count, count).masked_fill(~torch.tensor(seen), -torch.inf)[None, None]
     with torch.inference_mode():
-        logits: Tensor = model(torch.tensor([ids]), attention_mask=mask, position_ids=torch.arange(count)[None]).logits
+        logits: Tensor = model(
+            torch.tensor([ids]), attention_mask=mask, position_ids=torch.arange(count)[None]
+        ).logits
     return logits[0, -1]
 
 
@@ -268,7 +324,8 @@ def test_kv_link_is_the_papers_mask_on_a_checkpoint_like_its_own(tmp_path: Path)
     """Llama 3.2's layout: preamble, links and question see all before them, a document sees itself."""
     model, lm = trained("llama3", tmp_path)
     prompt = short_vocabulary(tiny_prompt())
-    ids, segments = [*prompt.preamble, 4], [0] * (len(prompt.preamble) + 1)
+    ids = [*prompt.preamble, 4]
+    segments = [0] * (len(prompt.preamble) + 1)
     for i, document in enumerate(prompt.documents):
         ids += [*document, 86 + 2 * i, 87 + 2 * i]
         segments += [i + 1] * len(document) + [0, 0]
@@ -279,16 +336,24 @@ def test_kv_link_is_the_papers_mask_on_a_checkpoint_like_its_own(tmp_path: Path)
     assert len(found) == LIMITS.max_new_tokens
 
 
-@pytest.mark.parametrize(("layout", "marks"), [("llama3", ()), ("qwen2_tied", (3, 4))], ids=["blocks", "turbo_rag"])
-def test_naive_reuse_is_block_attention_and_turbo_rag(layout: str, marks: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layout", "marks"), [("llama3", ()), ("qwen2_tied", (3, 4))], ids=["blocks", "turbo_rag"]
+)
+def test_naive_reuse_is_block_attention_and_turbo_rag(
+    layout: str, marks: tuple[int, ...], tmp_path: Path
+) -> None:
     """Every block sees itself, the last one all; TurboRAG's documents stand between two marks."""
     model, lm = trained(layout, tmp_path)
-    lm.tokenizer = lambda text, add_special_tokens: {"input_ids": {"": [], "<d>": [3], "</d>": [4]}[text]}
+    lm.tokenizer = lambda text, add_special_tokens: {
+        "input_ids": {"": [], "<d>": [3], "</d>": [4]}[text]
+    }
     prompt = short_vocabulary(tiny_prompt())
     blocks = [[*marks[:1], *document, *marks[1:]] for document in prompt.documents]
     question = [*prompt.query, *prompt.task]
     ids = [token for block in (prompt.preamble, *blocks, question) for token in block]
-    segments = [i for i, block in enumerate([prompt.preamble, *blocks], 1) for _ in block] + [0] * len(question)
+    segments = [i for i, block in enumerate([prompt.preamble, *blocks], 1) for _ in block] + [
+        0
+    ] * len(question)
     options = {"begin": "<d>", "end": "</d>"} if marks else {}
     _, logits = answered(lm, variant("naive_reuse", **options), prompt)
     torch.testing.assert_close(logits, restated(model, ids, segments), **TOLERANCE)
@@ -296,56 +361,75 @@ def test_naive_reuse_is_block_attention_and_turbo_rag(layout: str, marks: tuple[
 
 @pytest.mark.parametrize("options", [{}, {**LINKED, "first_link": 258}, {**LINKED, "begin": 88}])
 def test_links_that_a_model_lacks_are_one_line(llama: LM, options: dict[str, Any]) -> None:
-    method = methods.make("kv_link", **options)
+    method = making.make("kv_link", **options)
     if reason := method.unsupported(llama):
         assert "token ids up to" in reason
         return
-    with pytest.raises(UserError, match=r"kv_link: 4 documents: link tokens up to id \d+ are not free"):
+    with pytest.raises(
+        UserError, match=r"kv_link: 4 documents: link tokens up to id \d+ are not free"
+    ):
         method.prepare(llama, tiny_prompt())
 
 
-def traced(lm: LM, asked: Variant, prompt: Prompt, decode: bool = False) -> tuple[list[Any], list[Any]]:
+def traced(
+    lm: LM, asked: Variant, prompt: Prompt, decode: bool = False
+) -> tuple[list[Any], list[Any]]:
     """The calls of an answer, and the rows of each."""
-    rows, whole = [], lm.extend
+    rows = []
+    whole = lm.extend
 
     def extend(cache: Any, asked_rows: Any, **options: Any) -> Any:
         rows.append(asked_rows)
         return whole(cache, asked_rows, **options)
 
-    method = methods.make(asked[0], **asked[1])
+    method = making.make(asked[0], **asked[1])
     with pytest.MonkeyPatch.context() as patch, lm.tracing() as trace:
         patch.setattr(lm, "extend", extend)
         method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-    return [c for c in trace if c.stage not in ("move", "rank") and (decode or c.stage != "decode")], rows
+    return [
+        c for c in trace if c.stage not in ("move", "rank") and (decode or c.stage != "decode")
+    ], rows
 
 
 @pytest.mark.parametrize("criterion", ["value", "key"])
 def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None:
-    """The tokens of layers 2 on are those whose layer 1 differs the most between the plain prompt and alone."""
+    """The tokens of layers 2 on are those whose layer 1 differs the most between the plain prompt
+    and alone.
+    """
     prompt = tiny_prompt()
-    state = methods.make("naive_reuse").prepare(lm, prompt)
+    state = making.make("naive_reuse").prepare(lm, prompt)
     alone = state.assembled(prompt, LIMITS).cache
     whole = lm.new_cache(alone.length)
-    lm.extend(whole, [plain_row([t for s in (prompt.preamble, *prompt.documents) for t in s])], stage="x")
+    lm.extend(
+        whole, [plain_row([t for s in (prompt.preamble, *prompt.documents) for t in s])], stage="x"
+    )
     mine, theirs = (c.v[1] if criterion == "value" else c.k[1] for c in (alone, whole))
-    mine, theirs = mine[:, : alone.length], theirs[:, : alone.length]
+    mine = mine[:, : alone.length]
+    theirs = theirs[:, : alone.length]
     distance = ((mine - theirs) ** 2).sum((0, 2))[len(prompt.preamble) :]
     count = int(0.3 * len(distance))
     expected = sorted((distance.topk(count).indices + len(prompt.preamble)).tolist())
     calls, rows = traced(lm, variant("cache_blend", recompute=0.3, criterion=criterion), prompt)
     question = list(range(alone.length, alone.length + 10))
     assert list(rows[-1][0].slots) == expected + question
-    assert [(c.stage, c.layers, c.offline) for c in calls[-2:]] == [("check", (0, 2), False), ("prompt", (2, 3), False)]
+    assert [(c.stage, c.layers, c.offline) for c in calls[-2:]] == [
+        ("check", (0, 2), False),
+        ("prompt", (2, 3), False),
+    ]
     assert sum(c.offline for c in calls) == 5
 
 
 def test_parts_are_combined_as_if_each_were_alone(lm: LM) -> None:
-    """CacheBlend over documents behind a begin of text; and the temperature over documents that are all read again."""
-    prompt, whole = tiny_prompt(), {"prefix": True, "recompute": 0.2}
-    apart = methods.make("epic", tokens=0).prepare(lm, prompt)
-    blend = methods.make("cache_blend", criterion="key", recompute=0.2)
+    """CacheBlend over documents behind a begin of text; and the temperature over documents that are
+    all read again.
+    """
+    prompt = tiny_prompt()
+    whole = {"prefix": True, "recompute": 0.2}
+    apart = making.make("epic", tokens=0).prepare(lm, prompt)
+    blend = making.make("cache_blend", criterion="key", recompute=0.2)
     assert answered(lm, parts(**whole), prompt)[0] == blend.answer(lm, apart, prompt, LIMITS).ids
-    cache, context = lm.new_cache(99), prompt.plain(prompt.documents)[: -len(prompt.ending)]
+    cache = lm.new_cache(99)
+    context = prompt.plain(prompt.documents)[: -len(prompt.ending)]
     lm.extend(cache, [plain_row(context)], stage="x")
     cache.temper(Span(len(prompt.preamble), len(context)), 0.6, 1.2)
     row = plain_row(prompt.ending, len(context))
@@ -356,7 +440,10 @@ def test_parts_are_combined_as_if_each_were_alone(lm: LM) -> None:
 
 @pytest.mark.parametrize("name", ["cache_blend", "prefix_scale_recompute"])
 def test_cache_blend_without_weights_makes_the_same_calls(lm: LM, name: str) -> None:
-    traces = [traced(engine, variant(name), tiny_prompt([12] * 3))[0] for engine in (lm, ShapeLM(lm.shape))]
+    traces = [
+        traced(engine, variant(name), tiny_prompt([12] * 3))[0]
+        for engine in (lm, ShapeLM(lm.shape))
+    ]
     assert [replace(c, seconds=None) for c in traces[0]] == traces[1]
 
 
@@ -364,7 +451,8 @@ def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
     prompt = tiny_prompt()
     whole, bias = read_again(apart(prompt), prompt, [])
     _, weights = dense(plain_lm, whole, bias)
-    start, count = len(prompt.preamble), sum(map(len, prompt.documents))
+    start = len(prompt.preamble)
+    count = sum(map(len, prompt.documents))
     context = weights[:, :, start + count :, : start + count]
     attended = (context / context.sum(-1, keepdim=True)).mean((0, 1, 2))[start:]
     expected = sorted((attended.topk(int(0.2 * count)).indices + start).tolist())
@@ -379,17 +467,28 @@ def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
 
 @pytest.mark.parametrize("layers", [1.0, 0.3])
 @pytest.mark.parametrize("own", [False, True])
-def test_cache_clip_reads_windows_that_a_small_model_attends_to(plain_lm: LM, own: bool, layers: float) -> None:
-    """Windows of three tokens, best mean attention of the small model's question first, until a fifth is chosen."""
-    prompt, lm = tiny_prompt(), tiny_models.tiny_lm(plain_lm.shape)
+def test_cache_clip_reads_windows_that_a_small_model_attends_to(
+    plain_lm: LM, own: bool, layers: float
+) -> None:
+    """Windows of three tokens, best mean attention of the small model's question first, until a
+    fifth is chosen.
+    """
+    prompt = tiny_prompt()
+    lm = tiny_models.tiny_lm(plain_lm.shape)
     small = lm if own else tiny_models.tiny_lm(replace(plain_lm.shape, ffn=(24, 24, 24)), seed=3)
     lm.set_finder(None if own else small)
     ids = [t for s in (prompt.preamble, *prompt.documents, prompt.ending) for t in s]
-    start, count, asked = len(prompt.preamble), sum(map(len, prompt.documents)), len(prompt.ending)
+    start = len(prompt.preamble)
+    count = sum(map(len, prompt.documents))
+    asked = len(prompt.ending)
     _, weights = dense(small, PromptGraph([Segment(TASK, ids, unit_steps(0, len(ids)))]))
-    attended = weights[max(1, round(layers * 3)) - 1, :, -asked:, start : start + count].mean((0, 1))
+    attended = weights[max(1, round(layers * 3)) - 1, :, -asked:, start : start + count].mean(
+        (0, 1)
+    )
     windows = sorted(range(count - 2), key=lambda at: -float(attended[at : at + 3].mean()))
-    expected = list(dict.fromkeys(t for at in windows for t in range(at, at + 3)))[: int(0.2 * count)]
+    expected = list(dict.fromkeys(t for at in windows for t in range(at, at + 3)))[
+        : int(0.2 * count)
+    ]
     again = sorted(start + t for t in expected)
     clip = variant("cache_clip", window=3, layers=layers)
     calls, rows = traced(lm, clip, prompt)
@@ -415,12 +514,15 @@ def test_windows_longer_than_the_documents_are_one() -> None:
 def test_an_auxiliary_with_a_sliding_window_is_refused() -> None:
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     lm.set_finder(tiny_models.tiny_lm(replace(FAMILIES["llama"], windows=(4, 0, 0))))
-    assert "sliding window of 4 tokens" in (methods.make("cache_clip").refusal(lm) or "")
+    assert "sliding window of 4 tokens" in (making.make("cache_clip").refusal(lm) or "")
 
 
 def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
-    """With one neighbour, of two documents each has seen the other; all read again is the plain prompt as before."""
-    lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([9, 14])
+    """With one neighbour, of two documents each has seen the other; all read again is the plain
+    prompt as before.
+    """
+    lm = tiny_models.tiny_lm(FAMILIES["llama"])
+    prompt = tiny_prompt([9, 14])
     encoder = f"path:{tiny_models.encoder(tmp_path)}"
     graph = apart(prompt, *reversed(prompt.documents))
     add_question(graph, prompt, 30)
@@ -438,19 +540,27 @@ def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("beta", ["paper", "released", "none"])
 def test_the_surest_expert_names_the_next_token(plain_lm: LM, beta: str) -> None:
-    prompt, gamma = tiny_prompt(), 0.5
-    method = methods.make("parallel_experts", beta=beta, gamma=gamma)
+    prompt = tiny_prompt()
+    gamma = 0.5
+    method = making.make("parallel_experts", beta=beta, gamma=gamma)
     answer = method.answer(plain_lm, method.prepare(plain_lm, prompt), prompt, LIMITS)
     prior = torch.tensor(answer.saliency)
     found: list[int] = []
     for step in range(LIMITS.max_new_tokens):
         tail = [*prompt.query, *prompt.task, *found]
-        logits = torch.stack([alone(plain_lm, [*prompt.preamble, *d, *tail]) for d in [*prompt.documents, []]])
-        p, q = logits[:-1].softmax(-1), logits[-1:].softmax(-1)
+        logits = torch.stack(
+            [alone(plain_lm, [*prompt.preamble, *d, *tail]) for d in [*prompt.documents, []]]
+        )
+        p = logits[:-1].softmax(-1)
+        q = logits[-1:].softmax(-1)
         if step == 0:
             m = (p + q) / 2
             parts = 0.5 * (p * (p / m).log() + q * (q / m).log())
-            weight = {"paper": parts.sum(-1, keepdim=True), "released": parts, "none": torch.zeros(1)}[beta].clamp(0, 1)
+            weight = {
+                "paper": parts.sum(-1, keepdim=True),
+                "released": parts,
+                "none": torch.zeros(1),
+            }[beta].clamp(0, 1)
         scores = (1 + weight) * logits[:-1] - weight * logits[-1:] + gamma * prior.log()[:, None]
         found.append(int(scores.max(0).values.argmax()))
     assert answer.ids == found
@@ -460,21 +570,26 @@ def test_the_surest_expert_names_the_next_token(plain_lm: LM, beta: str) -> None
 
 def test_a_probability_of_zero_adds_nothing_to_the_divergence() -> None:
     """Those below the smallest number of fp32 as well."""
-    logits = torch.tensor([[0.0, -300.0, -200.0], [-300.0, 0.0, -torch.inf], [0.0, -200.0, -torch.inf]])
+    logits = torch.tensor(
+        [[0.0, -300.0, -200.0], [-300.0, 0.0, -torch.inf], [0.0, -200.0, -torch.inf]]
+    )
     torch.testing.assert_close(_divergence(logits, "paper"), torch.tensor([[0.0], [math.log(2)]]))
 
 
 def alone(lm: LM, ids: list[int]) -> Tensor:
     """The logits (vocab,) after a plain prompt."""
-    return lm.extend(lm.new_cache(len(ids)), [plain_row(ids)], stage="x", last_logits=True).last_logits[0]
+    return lm.extend(
+        lm.new_cache(len(ids)), [plain_row(ids)], stage="x", last_logits=True
+    ).last_logits[0]
 
 
 @pytest.mark.parametrize("scores", ["bm25", "dense", "both", "equal"])
 def test_retrieval_scores_are_priors(scores: str, tmp_path: Any) -> None:
-    lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt()
+    lm = tiny_models.tiny_lm(FAMILIES["llama"])
+    prompt = tiny_prompt()
     prompt = replace(prompt, question=prompt.document_texts[1])
     encoder = "minilm" if scores in ("bm25", "equal") else f"path:{tiny_models.encoder(tmp_path)}"
-    method = methods.make("parallel_experts", scores=scores, encoder=encoder)
+    method = making.make("parallel_experts", scores=scores, encoder=encoder)
     assert method.assets() == (() if encoder == "minilm" else (encoder,))
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     assert all(0 < r <= 1 for r in answer.saliency)
@@ -487,22 +602,32 @@ def test_retrieval_scores_are_priors(scores: str, tmp_path: Any) -> None:
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("compressor", [*AWARE, *UNAWARE])
 def test_compressed_keeps_the_share(compressor: str, inner: str) -> None:
-    """What the response attends to is shorter; documents are compressed offline, but not by who knows the question."""
-    lm, prompt = tiny_models.tiny_lm(FAMILIES["bloom"]), tiny_prompt([30, 20, 26])
+    """What the response attends to is shorter; documents are compressed offline, but not by who
+    knows the question.
+    """
+    lm = tiny_models.tiny_lm(FAMILIES["bloom"])
+    prompt = tiny_prompt([30, 20, 26])
     sources = tuple(replace(s, text="a" * 20) for s in prompt.sources)
     prompt = replace(prompt, sources=sources)
-    ratio, trace = 0.875, {}
+    ratio = 0.875
+    trace = {}
     for r in (0.0, ratio):
-        trace[r], _ = traced(lm, compressed(inner, compressor=compressor, ratio=r), prompt, decode=True)
-    if compressor != "kvzip":  # whose heads keep different numbers: the cache is as long as the longest
+        trace[r], _ = traced(
+            lm, compressed(inner, compressor=compressor, ratio=r), prompt, decode=True
+        )
+    # whose heads keep different numbers: the cache is as long as the longest
+    if compressor != "kvzip":
         assert trace[ratio][-1].past[0] < (1 - ratio / 3) * trace[0.0][-1].past[0]
     notes = [c for c in trace[ratio] if c.stage == "compress" and c.macs is not None]
-    assert {c.offline for c in notes} == {compressor in UNAWARE and inner in ("naive_reuse", "superposition")}
+    assert {c.offline for c in notes} == {
+        compressor in UNAWARE and inner in ("naive_reuse", "superposition")
+    }
 
 
 def kept_by(lm: LM, asked: Variant, prompt: Prompt) -> list[list[list[int]]]:
     """The slots that the last compression kept: (layer, kv_head, kept)."""
-    seen, whole = [], KVCache.select_by_head
+    seen = []
+    whole = KVCache.select_by_head
 
     def keep(cache: KVCache, slots: Any, extra: int = 0) -> KVCache:
         seen.append(slots)
@@ -520,7 +645,8 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
     ids = [t for s in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in s]
     _, weights = dense(plain_lm, PromptGraph([Segment(TASK, ids, unit_steps(0, len(ids)))]))
     window = 64 if compressor == "snapkv" else 10
-    before, kept = len(ids) - window, int(len(ids) * 0.2) if compressor == "finch" else 75
+    before = len(ids) - window
+    kept = int(len(ids) * 0.2) if compressor == "finch" else 75
     rows = weights[:, :, before:, :before]
     if compressor == "finch":
         scores = (rows * torch.arange(before + 1, len(ids) + 1)[:, None]).mean(2)
@@ -528,7 +654,9 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
         padded = torch.nn.functional.pad(rows.mean(2), (2, 2))
         scores = sum(padded[..., i : i + before] for i in range(5)) / 5
     scores = scores.unflatten(1, (plain_lm.shape.kv_heads[0], -1)).mean(2)
-    expected = [[sorted(head.topk(kept - window).indices.tolist()) for head in layer] for layer in scores]
+    expected = [
+        [sorted(head.topk(kept - window).indices.tolist()) for head in layer] for layer in scores
+    ]
     ratio = 1 - kept / len(ids) - 1e-9
     found = kept_by(plain_lm, compressed("naive", compressor=compressor, ratio=ratio), prompt)
     assert [[head[:-window] for head in layer] for layer in found] == expected
@@ -536,21 +664,28 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
 
 
 @pytest.mark.parametrize(("inner", "window"), [("naive_reuse", 10), ("superposition", 4)])
-def test_documents_read_apart_leave_snapkv_a_shorter_window(plain_lm: LM, inner: str, window: int) -> None:
+def test_documents_read_apart_leave_snapkv_a_shorter_window(
+    plain_lm: LM, inner: str, window: int
+) -> None:
     """The question, or the task behind its copies, as docs/methods.md states it."""
     prompt = tiny_prompt([30, 20, 26])
     name, options = compressed(inner, compressor="snapkv")
-    around = methods.make(name, **options)
+    around = making.make(name, **options)
     state = around.prepare(plain_lm, prompt)
     around.answer(plain_lm, state, prompt, LIMITS)
     assert {len(q[0]) for q in state[0].compressor.window.queries.values()} == {window}
 
 
 @pytest.mark.parametrize("budget", ["own", "all", "layer", "head"])
-def test_kvzip_keeps_what_repeating_attends_to(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attention over the 4 first tokens, a piece and its repetition; all heads, a layer's or each keep 9 of 30."""
-    monkeypatch.setattr("ragauge.compressors.base.PIECE", 20)
-    lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([30])
+def test_kvzip_keeps_what_repeating_attends_to(
+    budget: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention over the 4 first tokens, a piece and its repetition; all heads, a layer's or each
+    keep 9 of 30.
+    """
+    monkeypatch.setattr("ragauge.methods.compressors.base.PIECE", 20)
+    lm = tiny_models.tiny_lm(FAMILIES["llama"])
+    prompt = tiny_prompt([30])
     ids = prompt.documents[0]
     encode = lambda text: lm.tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     best = torch.zeros(3, 2, 30)
@@ -562,31 +697,47 @@ def test_kvzip_keeps_what_repeating_attends_to(budget: str, monkeypatch: pytest.
         row = Segment(TASK, [*ids, *tail], unit_steps(0, 30 + len(tail)))
         seen = [*sinks, *piece, *range(30, 30 + len(tail))]
         weights = dense(lm, PromptGraph([row]))[1][:, :, 30:, seen]
-        weights = (weights / weights.sum(-1, keepdim=True))[..., len(sinks) : len(sinks) + len(piece)]
+        weights = (weights / weights.sum(-1, keepdim=True))[
+            ..., len(sinks) : len(sinks) + len(piece)
+        ]
         best[..., list(piece)] = weights.amax(2).unflatten(1, (2, -1)).amax(2)
     best[..., :4] = 2.0
     groups = best.reshape({"layer": 3, "head": 6}.get(budget, 1), -1)
-    kept = torch.zeros_like(groups).bool().scatter(1, groups.topk(3 * 2 * 9 // len(groups)).indices, True).view_as(best)
+    kept = (
+        torch.zeros_like(groups)
+        .bool()
+        .scatter(1, groups.topk(3 * 2 * 9 // len(groups)).indices, True)
+        .view_as(best)
+    )
     expected = [[row.nonzero()[:, 0].tolist() for row in layer] for layer in kept]
-    assert kept_by(lm, compressed("naive_reuse", compressor="kvzip", ratio=0.7, budget=budget), prompt) == expected
+    assert (
+        kept_by(lm, compressed("naive_reuse", compressor="kvzip", ratio=0.7, budget=budget), prompt)
+        == expected
+    )
 
 
 def test_expected_attention_is_that_of_a_gaussian() -> None:
     """Scores of one head, by an average over rotations of every future position."""
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     ids = tiny_prompt([30]).documents[0]
-    compressor, cache = ExpectedAttention(0), lm.new_cache(30)
+    compressor = ExpectedAttention(0)
+    cache = lm.new_cache(30)
     cache.watch = compressor.watch()
     lm.extend(cache, [plain_row(ids)], stage="x")
     [scores, *_] = compressor.scores(Context(lm, cache, Span(0, 30), ids, False))
-    layer, weights = lm.decoder.weights.layers[0], lm.decoder.weights
-    q = layer.qkv(layer.attention_norm(weights.embedding[torch.tensor(ids)]))[:, :32].view(30, 4, 8)[4:]
+    layer = lm.decoder.weights.layers[0]
+    weights = lm.decoder.weights
+    q = layer.qkv(layer.attention_norm(weights.embedding[torch.tensor(ids)]))[:, :32].view(
+        30, 4, 8
+    )[4:]
     angle = torch.arange(30.0, 542.0)[:, None] * 10000.0 ** (-torch.arange(4) / 4)
-    cos, sin = angle.cos().mean(0).diag(), angle.sin().mean(0).diag()
+    cos = angle.cos().mean(0).diag()
+    sin = angle.sin().mean(0).diag()
     turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)], 0)
     found = []
     for head in range(4):
-        mean, covariance = turn @ q[:, head].mean(0), turn @ torch.cov(q[:, head].T, correction=0) @ turn.T
+        mean = turn @ q[:, head].mean(0)
+        covariance = turn @ torch.cov(q[:, head].T, correction=0) @ turn.T
         k = cache.k[0][head // 2, 4:30]
         found.append((k @ mean / 8**0.5 + ((k @ covariance) * k).sum(-1) / 16).softmax(0))
     expected = torch.stack(found).unflatten(0, (2, 2)).mean(1) * cache.v[0][:, 4:30].norm(dim=-1)
@@ -598,16 +749,23 @@ def test_expected_attention_is_that_of_a_gaussian() -> None:
     ("options", "message"),
     [
         ({"inner": "epic"}, r"compressed.inner: compresses around naive, .*; got 'epic'"),
-        ({"inner": "superposition", "inner_options": {"path_temperature": 1.0}}, "biased keys cannot be compressed"),
         (
-            {"inner": "superposition", "inner_options": {"path_caching": False}, "compressor": "knorm"},
+            {"inner": "superposition", "inner_options": {"path_temperature": 1.0}},
+            "biased keys cannot be compressed",
+        ),
+        (
+            {
+                "inner": "superposition",
+                "inner_options": {"path_caching": False},
+                "compressor": "knorm",
+            },
             "knorm compresses stored documents",
         ),
     ],
 )
 def test_what_cannot_be_compressed_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        methods.make("compressed", **options)
+        making.make("compressed", **options)
 
 
 # ---- LongLLMLingua
@@ -621,16 +779,22 @@ def llama() -> LM:
 def nll(lm: LM, before: list[int], ids: list[int]) -> Tensor:
     """Negative log-probability of each of `ids` after `before`, by one plain pass."""
     row = plain_row([*before, *ids])
-    return -lm.extend(lm.new_cache(len(row.ids)), [row], stage="x", logp=True).logp[0][len(before) - 1 :]
+    return -lm.extend(lm.new_cache(len(row.ids)), [row], stage="x", logp=True).logp[0][
+        len(before) - 1 :
+    ]
 
 
 def restricted(lm: LM, prompt: Prompt) -> list[int]:
-    return [*prompt.query, *lm.tokenizer(long_llmlingua.RESTRICTION, add_special_tokens=False)["input_ids"]]
+    return [
+        *prompt.query,
+        *lm.tokenizer(long_llmlingua.RESTRICTION, add_special_tokens=False)["input_ids"],
+    ]
 
 
 @pytest.mark.parametrize("reorder", [False, True])
 def test_nothing_compressed_is_the_ranked_prompt(llama: LM, reorder: bool) -> None:
-    prompt, method = tiny_prompt(), methods.make("long_llmlingua", rate=1.0, reorder=reorder)
+    prompt = tiny_prompt()
+    method = making.make("long_llmlingua", rate=1.0, reorder=reorder)
     answer = method.answer(llama, None, prompt, LIMITS)
     surprise = [float(nll(llama, d, restricted(llama, prompt)).mean()) for d in prompt.documents]
     assert [-s for s in answer.saliency] == pytest.approx(surprise, abs=1e-4)
@@ -640,29 +804,45 @@ def test_nothing_compressed_is_the_ranked_prompt(llama: LM, reorder: bool) -> No
     assert answer.ids == answered(llama, variant("naive"), ordered)[0]
 
 
-def test_tokens_that_the_question_makes_likelier_are_kept(llama: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_that_the_question_makes_likelier_are_kept(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(long_llmlingua, "PIECE", 8)
     monkeypatch.setattr(long_llmlingua, "EXTRA", -30)
-    prompt, asked = tiny_prompt([20, 30, 24], seed=2), []
-    monkeypatch.setattr(long_llmlingua, "read_plain", lambda _e, _p, documents, _l: asked.append(list(documents)) or [])
-    answer = methods.make("long_llmlingua", rate=0.6, dynamic=0.2).answer(llama, None, prompt, LIMITS)
-    question, begin = restricted(llama, prompt), prompt.preamble[:1]
+    prompt = tiny_prompt([20, 30, 24], seed=2)
+    asked = []
+    monkeypatch.setattr(
+        long_llmlingua,
+        "read_plain",
+        lambda _e, _p, documents, _l: asked.append(list(documents)) or [],
+    )
+    answer = making.make("long_llmlingua", rate=0.6, dynamic=0.2).answer(
+        llama, None, prompt, LIMITS
+    )
+    question = restricted(llama, prompt)
+    begin = prompt.preamble[:1]
     target = 0.6 * (17 + 74) - 17
-    kept, budget = [], target - 30
+    kept = []
+    budget = target - 30
     for i in sorted(range(3), key=lambda i: -answer.saliency[i]):
         kept.append(i)
         budget -= len(prompt.documents[i])
         if budget < 0:
             break
-    share, text, expected = target / sum(len(prompt.documents[i]) for i in kept), [], []
+    share = target / sum(len(prompt.documents[i]) for i in kept)
+    text = []
+    expected = []
     for rank, i in enumerate(kept):
         keep = min(1, share + (0.2 - 0.4 * rank / (len(kept) - 1) if len(kept) > 1 else 0))
         expected.append([])
         for at in range(0, len(prompt.documents[i]), 8):
             piece = prompt.documents[i][at : at + 8]
             gain = nll(llama, begin + text, piece) - nll(llama, begin + question + text, piece)
-            chosen = [piece[j] for j in sorted(gain.topk(round(keep * len(piece))).indices.tolist())]
-            text, expected[-1] = text + chosen, expected[-1] + chosen
+            chosen = [
+                piece[j] for j in sorted(gain.topk(round(keep * len(piece))).indices.tolist())
+            ]
+            text = text + chosen
+            expected[-1] = expected[-1] + chosen
     assert asked == [expected]
     assert answer.kept == tuple(kept)
 
@@ -675,7 +855,9 @@ def of(prompt: Prompt, *order: int) -> Prompt:
 
 
 def read_online(lm: LM, method: Any, prompt: Prompt) -> list[int]:
-    """The lengths of the documents that are not found in the store; the answer is that of the plain prompt."""
+    """The lengths of the documents that are not found in the store; the answer is that of the plain
+    prompt.
+    """
     state = method.prepare(lm, prompt)
     with lm.tracing() as trace:
         answer = method.answer(lm, state, prompt, LIMITS)
@@ -684,26 +866,39 @@ def read_online(lm: LM, method: Any, prompt: Prompt) -> list[int]:
 
 
 def test_prefixes_are_found_again(lm: LM) -> None:
-    prompt, method = tiny_prompt(), methods.make("prefix_tree")
-    asked = [of(prompt, 0, 1, 2), of(prompt, 0, 1, 3), of(prompt, 1, 0), of(prompt, 0, 1, 2), of(prompt, 0)]
+    prompt = tiny_prompt()
+    method = making.make("prefix_tree")
+    asked = [
+        of(prompt, 0, 1, 2),
+        of(prompt, 0, 1, 3),
+        of(prompt, 1, 0),
+        of(prompt, 0, 1, 2),
+        of(prompt, 0),
+    ]
     assert [read_online(lm, method, p) for p in asked] == [[9, 14, 5], [11], [14, 9], [], []]
-    assert read_online(lm, methods.make("prefix_tree"), asked[0]) == [9, 14, 5]
+    assert read_online(lm, making.make("prefix_tree"), asked[0]) == [9, 14, 5]
 
 
 def test_documents_are_put_where_they_are_found(llama: LM) -> None:
-    prompt, method = tiny_prompt(), methods.make("prefix_tree", reorder=True)
+    prompt = tiny_prompt()
+    method = making.make("prefix_tree", reorder=True)
     asked = [of(prompt, 0, 1), of(prompt, 2, 1), of(prompt, 3, 1, 0), of(prompt, 1, 2)]
     assert [read_online(llama, method, p) for p in asked] == [[9, 14], [5, 14], [11], []]
 
 
 @pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
 def test_on_a_server_the_order_alone_remains(llama: LM, name: str) -> None:
-    prompt, local = tiny_prompt([4] * 6), methods.make(name, reorder=True)
-    served, orders = local.adapted_to(SERVED), list[tuple[int, ...]]()
+    prompt = tiny_prompt([4] * 6)
+    local = making.make(name, reorder=True)
+    served = local.adapted_to(SERVED)
+    orders = list[tuple[int, ...]]()
     assert (local.refusal(llama), served.required()) == (None, frozenset())
     for _, places in zip(range(12), permutations(range(6), 4), strict=False):
         one = of(prompt, *places[::-1])
-        answers = [method.answer(llama, method.prepare(llama, one), one, LIMITS) for method in (local, served)]
+        answers = [
+            method.answer(llama, method.prepare(llama, one), one, LIMITS)
+            for method in (local, served)
+        ]
         assert answers[0].kept == answers[1].kept
         assert answers[0].ids == answers[1].ids
         orders.append(answers[1].kept)
@@ -718,7 +913,7 @@ def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: 
     token.length = 1
     found = set()
     for asked in (0, 1, 3):
-        method = methods.make("prefix_tree", policy=policy, store_gb=25 * token.bytes / 1e9)
+        method = making.make("prefix_tree", policy=policy, store_gb=25 * token.bytes / 1e9)
         for i in (0, 0, 0, 1, 3):
             read_online(llama, method, of(prompt, i))
         found |= set() if read_online(llama, method, of(prompt, asked)) else {asked}
@@ -726,15 +921,18 @@ def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: 
 
 
 def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> None:
-    prompt, token = tiny_prompt([10, 10, 10]), llama.new_cache(1)
+    prompt = tiny_prompt([10, 10, 10])
+    token = llama.new_cache(1)
     token.length = 1
-    method = methods.make("prefix_tree", store_gb=25 * token.bytes / 1e9)
+    method = making.make("prefix_tree", store_gb=25 * token.bytes / 1e9)
     assert [read_online(llama, method, prompt) for _ in range(2)] == [[10, 10, 10], [10]]
 
 
 # ---- the context index
 
-REQUESTS = [  # documents as retrieved, and as the released code (EfficientContext/ContextPilot at 1fa0a14) orders them
+# documents as retrieved, and as the released code (EfficientContext/ContextPilot at 1fa0a14) orders
+# them
+REQUESTS = [
     ("ABC", "ABC"),
     ("DAB", "ABD"),  # splits a leaf
     ("DBE", "BDE"),  # shares documents with ABD, but not its first
@@ -748,14 +946,19 @@ REQUESTS = [  # documents as retrieved, and as the released code (EfficientConte
 
 def test_the_context_index_orders_as_the_released_code_does(llama: LM) -> None:
     """The tokens read anew, and the answers, are those of the prefix tree in that order."""
-    documents, pilot, tree = tiny_prompt([4] * 8), methods.make("context_pilot"), methods.make("prefix_tree")
+    documents = tiny_prompt([4] * 8)
+    pilot = making.make("context_pilot")
+    tree = making.make("prefix_tree")
     for asked, expected in REQUESTS:
-        prompt, order = of(documents, *map("ABCDEFGH".index, asked)), tuple(map(asked.index, expected))
+        prompt = of(documents, *map("ABCDEFGH".index, asked))
+        order = tuple(map(asked.index, expected))
         with llama.tracing() as trace:
             answer = pilot.answer(llama, pilot.prepare(llama, prompt), prompt, LIMITS)
         assert answer.kept == order
         ordered = of(prompt, *order)
-        assert [c.lengths[0] for c in trace if c.stage == "documents"] == read_online(llama, tree, ordered)
+        assert [c.lengths[0] for c in trace if c.stage == "documents"] == read_online(
+            llama, tree, ordered
+        )
         assert answer.ids == answered(llama, variant("naive"), ordered)[0]
 
 
@@ -773,7 +976,9 @@ def test_the_order_given_is_written_before_the_question(llama: LM, stored: bool)
     line = llama.tokenizer.decode(written.query[: len(written.query) - len(prompt.query)])
     assert line.startswith("Read the documents in this importance ranking: 2 > 4 > 1 > 3\n")
     found, _ = answered(llama, variant("context_pilot", annotate=True, stored=stored), prompt)
-    assert found == answered(llama, variant("naive"), annotated(llama.tokenizer, prompt, range(4)))[0]
+    assert (
+        found == answered(llama, variant("naive"), annotated(llama.tokenizer, prompt, range(4)))[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -791,12 +996,14 @@ def test_the_order_given_is_written_before_the_question(llama: LM, stored: bool)
 def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: float) -> None:
     prompt = tiny_prompt()
     trace, _ = traced(llama, asked, prompt)
-    run: Any = SimpleNamespace(shape=llama.shape, traces={"q": trace}, records={"q": {"tokens": prompt.token_counts()}})
+    run: Any = SimpleNamespace(
+        shape=llama.shape, traces={"q": trace}, records={"q": {"tokens": prompt.token_counts()}}
+    )
     assert reuse_table.read_again(run)["q"] == pytest.approx(share)
 
 
 def test_a_wrapper_depends_on_what_it_wraps() -> None:
-    options = methods.options("compressed", inner="superposition")
+    options = making.options("compressed", inner="superposition")
     parts = ("methods.compressed", "methods.superposition", "compressors.snapkv")
-    assert methods.modules("compressed", options) == [f"ragauge.{part}" for part in parts]
-    assert methods.modules("naive", {}) == ["ragauge.methods.naive"]
+    assert making.modules("compressed", options) == [f"ragauge.{part}" for part in parts]
+    assert making.modules("naive", {}) == ["ragauge.methods.naive"]

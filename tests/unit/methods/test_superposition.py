@@ -1,4 +1,6 @@
-"""Methods against dense forward passes: one plain attention over all tokens, under the graph's brute-force mask."""
+"""Methods against dense forward passes: one plain attention over all tokens, under the graph's
+brute-force mask.
+"""
 
 import random
 from collections.abc import Sequence
@@ -12,14 +14,15 @@ import torch
 
 import tiny_models
 from prompt_graphs import chain, generations, mask
-from ragauge import methods, registry
-from ragauge.engines import LM, Limits
+from ragauge import registry
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
-from ragauge.methods import Answer, Method
-from ragauge.methods.base import plain_row
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer, Method, plain_row
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import split_paths
-from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 from reuse_anchors import answered, variant
 from tiny_models import dense, tiny_prompt
 
@@ -49,16 +52,22 @@ def make(name: str, encoder: str = "", **options: Any) -> Method:
         "kv_link": tiny_models.LINKS,
         "free_extraction": {"volume": 9},  # random weights end no evidence before it is that long
     }
-    return methods.make(name, **options, **needed.get(name, {}))
+    return making.make(name, **options, **needed.get(name, {}))
 
 
 def fresh(lm: LM, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:
     return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
 
 
-def greedy(lm: LM, graph: PromptGraph, last: Segment, bias: Any = None) -> tuple[list[int], torch.Tensor]:
-    """(answer ids, logits of the first) with `last` added to the graph, each token by a dense pass over everything."""
-    ids, positions, found = list(last.ids), list(last.positions), []
+def greedy(
+    lm: LM, graph: PromptGraph, last: Segment, bias: Any = None
+) -> tuple[list[int], torch.Tensor]:
+    """(answer ids, logits of the first) with `last` added to the graph, each token by a dense pass
+    over everything.
+    """
+    ids = list(last.ids)
+    positions = list(last.positions)
+    found = []
     first = torch.empty(0)
     for step in range(LIMITS.max_new_tokens):
         whole = PromptGraph(graph)
@@ -66,7 +75,8 @@ def greedy(lm: LM, graph: PromptGraph, last: Segment, bias: Any = None) -> tuple
         logits = dense(lm, whole, bias(whole) if bias else None)[0][-1]
         first = logits if step == 0 else first
         found.append(int(logits.argmax()))
-        ids, positions = [*ids, found[-1]], [*positions, positions[-1] + 1]
+        ids = [*ids, found[-1]]
+        positions = [*positions, positions[-1] + 1]
     return found, first
 
 
@@ -77,13 +87,19 @@ def squeezed(counts: Sequence[int], start: float) -> tuple[list[list[float]], fl
 
 
 def fork_join(prompt: Prompt, only: Sequence[int] | None = None) -> tuple[PromptGraph, Segment]:
-    """Superposition's graph of all or `only` some documents, positions from all; and its task, not yet added."""
+    """Superposition's graph of all or `only` some documents, positions from all; and its task, not
+    yet added.
+    """
     at, stop = squeezed([len(d) for d in prompt.documents], len(prompt.preamble))
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
     kept = range(len(prompt.documents)) if only is None else only
     for i in kept:
         graph.add(Segment(("document", i), prompt.documents[i], at[i], (PREAMBLE,)))
-        graph.add(Segment(("query", i), prompt.query, unit_steps(stop, len(prompt.query)), (("document", i),)))
+        graph.add(
+            Segment(
+                ("query", i), prompt.query, unit_steps(stop, len(prompt.query)), (("document", i),)
+            )
+        )
     start = stop + len(prompt.query)
     parents = tuple(("query", i) for i in kept)
     return graph, Segment(TASK, prompt.task, unit_steps(start, len(prompt.task)), parents)
@@ -98,11 +114,14 @@ def token_range(graph: PromptGraph, name: Name) -> slice:
 
 def mean_logp(graph: PromptGraph, logits: torch.Tensor, name: Name) -> float:
     """Mean log-probability of a segment's tokens after the first."""
-    rows, ids = token_range(graph, name), torch.tensor(graph[name].ids[1:])
+    rows = token_range(graph, name)
+    ids = torch.tensor(graph[name].ids[1:])
     return float(logits[rows][:-1].log_softmax(-1).gather(1, ids[:, None]).mean())
 
 
-def mean_attention(graph: PromptGraph, attention: torch.Tensor, query: Name, document: Name) -> float:
+def mean_attention(
+    graph: PromptGraph, attention: torch.Tensor, query: Name, document: Name
+) -> float:
     return float(attention[:, :, token_range(graph, query), token_range(graph, document)].mean())
 
 
@@ -110,15 +129,22 @@ def mean_attention(graph: PromptGraph, attention: torch.Tensor, query: Name, doc
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
-def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(name: str, llama: LM, encoder: str) -> None:
-    prompt, method = replace(tiny_prompt([12]), gold=(0,)), make(name, encoder)
-    long, short = (fresh(llama, method, prompt, Limits(max_new_tokens=n, ignore_stop=True)) for n in (6, 1))
+def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(
+    name: str, llama: LM, encoder: str
+) -> None:
+    prompt = replace(tiny_prompt([12]), gold=(0,))
+    method = make(name, encoder)
+    long, short = (
+        fresh(llama, method, prompt, Limits(max_new_tokens=n, ignore_stop=True)) for n in (6, 1)
+    )
     assert len(long.ids) == 6
     assert short.ids == long.ids[:1]
 
 
 @pytest.mark.parametrize("name", ["superposition", *RANKERS])
-def test_a_top_k_beyond_the_documents_keeps_all(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
+def test_a_top_k_beyond_the_documents_keeps_all(
+    name: str, llama: LM, encoder: str, prompt: Prompt
+) -> None:
     assert sorted(fresh(llama, make(name, encoder, top_k=9), prompt).kept) == [0, 1, 2, 3]
 
 
@@ -127,9 +153,11 @@ def test_one_state_serves_many_questions(name: str, lm: LM, encoder: str) -> Non
     """Answers from one prepared state are those from fresh states, in any order, again and again."""
     method = make(name, encoder)
     prompts = [tiny_prompt(question_seed=n, query=5 + n) for n in range(2)]
-    state, answers = method.prepare(lm, prompts[0]), [fresh(lm, method, prompt) for prompt in prompts]
+    state = method.prepare(lm, prompts[0])
+    answers = [fresh(lm, method, prompt) for prompt in prompts]
     for i in (0, 1, 1, 0):
-        again, alone = method.answer(lm, state, prompts[i], LIMITS), answers[i]
+        again = method.answer(lm, state, prompts[i], LIMITS)
+        alone = answers[i]
         assert len(alone.ids) == LIMITS.max_new_tokens
         assert set(alone.kept) <= set(range(len(prompts[i].documents)))
         assert len(alone.saliency) in (0, len(prompts[i].documents))
@@ -138,7 +166,9 @@ def test_one_state_serves_many_questions(name: str, lm: LM, encoder: str) -> Non
 
 
 def assert_alike(one: Answer, other: Answer) -> None:
-    np.testing.assert_allclose(np.array(one.saliency, float), np.array(other.saliency, float), atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.array(one.saliency, float), np.array(other.saliency, float), atol=1e-5, rtol=1e-5
+    )
 
 
 # ---- graphs read in spans
@@ -146,28 +176,46 @@ def assert_alike(one: Answer, other: Answer) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
-    """Any graph, any real positions, one generation after another: every logit and every attention weight."""
+    """Any graph, any real positions, one generation after another: every logit and every attention
+    weight.
+    """
     draw = random.Random(seed)
     graph = PromptGraph()
     for number in range(8):
-        count, start = draw.randint(2, 7), draw.uniform(0, 30)
-        parents = tuple(("s", p) for p in draw.sample(range(number), k=draw.randint(0, min(3, number))))
+        count = draw.randint(2, 7)
+        start = draw.uniform(0, 30)
+        parents = tuple(
+            ("s", p) for p in draw.sample(range(number), k=draw.randint(0, min(3, number)))
+        )
         positions = sorted(start + draw.uniform(0, 9) for _ in range(count))
         graph.add(
-            Segment(("s", number), [draw.randrange(4, tiny_models.VOCAB) for _ in range(count)], positions, parents)
+            Segment(
+                ("s", number),
+                [draw.randrange(4, tiny_models.VOCAB) for _ in range(count)],
+                positions,
+                parents,
+            )
         )
     logits, weights = dense(lm, graph)
     reading = Reading(lm, graph, lm.new_cache(4))  # too small: it grows
     for generation in generations(graph):
         parallel = bool(seed % 2)
-        read = reading.read(generation, stage="x", parallel=parallel, logp=True, last_logits=True, attention="all")
+        read = reading.read(
+            generation, stage="x", parallel=parallel, logp=True, last_logits=True, attention="all"
+        )
         for name, logp, attention in zip(generation, read.logp, read.attention, strict=True):
             rows = token_range(graph, name)
             targets = torch.tensor(graph[name].ids[1:])[:, None]
             expected = logits[rows][:-1].log_softmax(-1).gather(1, targets)[:, 0]
             torch.testing.assert_close(logp, expected, **TOLERANCE)
-            keys = [t for n in (*graph.ancestors[name], name) for t in range(*token_range(graph, n).indices(999))]
-            torch.testing.assert_close(attention, weights[:, :, rows, keys].mean((0, 1, 2)), **TOLERANCE)
+            keys = [
+                t
+                for n in (*graph.ancestors[name], name)
+                for t in range(*token_range(graph, n).indices(999))
+            ]
+            torch.testing.assert_close(
+                attention, weights[:, :, rows, keys].mean((0, 1, 2)), **TOLERANCE
+            )
         if seed % 2:
             last = torch.stack([logits[token_range(graph, name).stop - 1] for name in generation])
             torch.testing.assert_close(read.last_logits, last, **TOLERANCE)
@@ -179,7 +227,8 @@ def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
 def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt) -> None:
     names = [("document", i) for i in range(len(prompt.documents))]
     graph = chain([(PREAMBLE, prompt.preamble), *zip(names, prompt.documents, strict=True)])
-    ids, at = [*prompt.query, *prompt.task], len(prompt.preamble) + sum(map(len, prompt.documents))
+    ids = [*prompt.query, *prompt.task]
+    at = len(prompt.preamble) + sum(map(len, prompt.documents))
     expected, logits = greedy(lm, graph, Segment(TASK, ids, unit_steps(at, len(ids)), (names[-1],)))
     found, first = answered(lm, variant("naive"), prompt, LIMITS)
     assert found == expected
@@ -189,7 +238,9 @@ def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt) -> None:
 def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt) -> None:
     graph = chain([(PREAMBLE, prompt.opening)])
     ids = [*prompt.query, *prompt.task]
-    expected, _ = greedy(lm, graph, Segment(TASK, ids, unit_steps(len(prompt.opening), len(ids)), (PREAMBLE,)))
+    expected, _ = greedy(
+        lm, graph, Segment(TASK, ids, unit_steps(len(prompt.opening), len(ids)), (PREAMBLE,))
+    )
     answer = fresh(lm, make("closed_book"), prompt)
     assert (answer.ids, answer.kept) == (expected, ())
 
@@ -217,11 +268,14 @@ def test_superposition_is_the_fork_join(lm: LM, prompt: Prompt) -> None:
 
 @pytest.mark.parametrize("saliency", ["bayesian", "query", "attention"])
 def test_saliency_and_pruning(lm: LM, prompt: Prompt, saliency: str) -> None:
-    """Scores are those of plain log-softmaxes and attention; what is answered is the graph of the kept paths."""
+    """Scores are those of plain log-softmaxes and attention; what is answered is the graph of the
+    kept paths.
+    """
     graph, _ = fork_join(prompt)
     logits, attention = dense(lm, graph)
     for i, score in enumerate(fresh(lm, make("superposition", saliency=saliency), prompt).saliency):
-        query, document = ("query", i), ("document", i)
+        query = ("query", i)
+        document = ("document", i)
         expected = {
             "bayesian": mean_logp(graph, logits, query) + mean_logp(graph, logits, document),
             "query": mean_logp(graph, logits, query),
@@ -246,7 +300,8 @@ def test_saliency_and_pruning(lm: LM, prompt: Prompt, saliency: str) -> None:
     ids=str,
 )
 def test_caching_and_parallelization_are_lossless(lm: LM, options: dict[str, Any]) -> None:
-    prompt, answers = tiny_prompt([9, 14, 5, 11, 14, 8], seed=3), []
+    prompt = tiny_prompt([9, 14, 5, 11, 14, 8], seed=3)
+    answers = []
     for c, p in product([True, False], repeat=2):
         method = make("superposition", top_k=2, path_caching=c, path_parallelization=p, **options)
         answers.append(fresh(lm, method, prompt))
@@ -258,24 +313,41 @@ def test_caching_and_parallelization_are_lossless(lm: LM, options: dict[str, Any
 def test_what_is_offline_and_parallel_is_what_the_options_say(llama: LM, prompt: Prompt) -> None:
     for caching, parallel in product([True, False], repeat=2):
         with llama.tracing() as trace:
-            fresh(llama, make("superposition", path_caching=caching, path_parallelization=parallel), prompt)
-        assert {c.stage for c in trace if c.offline} == ({"preamble", "documents"} if caching else set())
-        assert {c.stage for c in trace if c.parallel} == ({"documents", "query"} if parallel else set())
-        assert sum(c.stage == "documents" for c in trace) == (1 if parallel else len(prompt.documents))
+            fresh(
+                llama,
+                make("superposition", path_caching=caching, path_parallelization=parallel),
+                prompt,
+            )
+        assert {c.stage for c in trace if c.offline} == (
+            {"preamble", "documents"} if caching else set()
+        )
+        assert {c.stage for c in trace if c.parallel} == (
+            {"documents", "query"} if parallel else set()
+        )
+        assert sum(c.stage == "documents" for c in trace) == (
+            1 if parallel else len(prompt.documents)
+        )
 
 
 def test_left_aligned_positions(lm: LM, prompt: Prompt) -> None:
-    graph, start = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))]), 7
+    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
+    start = 7
     for i, document in enumerate(prompt.documents):
         graph.add(Segment(("document", i), document, unit_steps(start, len(document)), (PREAMBLE,)))
-        graph.add(Segment(("query", i), prompt.query, unit_steps(start + 14, 6), (("document", i),)))
-    task = Segment(TASK, prompt.task, unit_steps(start + 20, 4), tuple(("query", i) for i in range(4)))
+        graph.add(
+            Segment(("query", i), prompt.query, unit_steps(start + 14, 6), (("document", i),))
+        )
+    task = Segment(
+        TASK, prompt.task, unit_steps(start + 20, 4), tuple(("query", i) for i in range(4))
+    )
     answer = fresh(lm, make("superposition", positions="left_aligned", saliency="none"), prompt)
     assert answer.ids == greedy(lm, graph, task)[0]
 
 
 def test_paths_of_several_documents(lm: LM, prompt: Prompt) -> None:
-    joined = replace(prompt, documents=[[*a, *b] for a, b in (prompt.documents[:2], prompt.documents[2:])])
+    joined = replace(
+        prompt, documents=[[*a, *b] for a, b in (prompt.documents[:2], prompt.documents[2:])]
+    )
     answer = fresh(lm, make("superposition", factor=2), prompt)
     kept = 0 if answer.kept == (0, 1) else 1
     assert answer.kept == ((0, 1), (2, 3))[kept]
@@ -283,24 +355,39 @@ def test_paths_of_several_documents(lm: LM, prompt: Prompt) -> None:
     assert answer.saliency[0] == answer.saliency[1] != answer.saliency[2] == answer.saliency[3]
 
 
-@pytest.mark.parametrize(("documents", "factor"), [(20, 1), (20, 3), (20, 7), (20, 20), (20, None), (5, 9), (1, 1)])
-def test_paths_hold_adjacent_documents_as_evenly_as_can_be(documents: int, factor: int | None) -> None:
+@pytest.mark.parametrize(
+    ("documents", "factor"), [(20, 1), (20, 3), (20, 7), (20, 20), (20, None), (5, 9), (1, 1)]
+)
+def test_paths_hold_adjacent_documents_as_evenly_as_can_be(
+    documents: int, factor: int | None
+) -> None:
     paths = split_paths(documents, factor)
     assert [i for path in paths for i in path] == list(range(documents))
     assert len(paths) == min(factor or documents, documents)
     assert max(map(len, paths)) - min(map(len, paths)) <= 1
 
 
-def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(lm: LM, prompt: Prompt) -> None:
-    trimmed = replace(prompt, documents=[d[1:] for d in prompt.documents], query=prompt.query[1:], task=prompt.task[1:])
+def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(
+    lm: LM, prompt: Prompt
+) -> None:
+    trimmed = replace(
+        prompt,
+        documents=[d[1:] for d in prompt.documents],
+        query=prompt.query[1:],
+        task=prompt.task[1:],
+    )
     answer = fresh(lm, make("superposition", drop_first_token=True, top_k=2), prompt)
     assert answer == fresh(lm, make("superposition", top_k=2), trimmed)
     assert answer.ids == greedy(lm, *fork_join(trimmed, answer.kept))[0]
 
 
 @pytest.mark.parametrize("temperature", [0.05, 2.0])
-def test_kept_paths_are_biased_by_their_saliency(lm: LM, prompt: Prompt, temperature: float) -> None:
-    """The task and the response add log softmax(score / T), less its maximum, to their attention on a path."""
+def test_kept_paths_are_biased_by_their_saliency(
+    lm: LM, prompt: Prompt, temperature: float
+) -> None:
+    """The task and the response add log softmax(score / T), less its maximum, to their attention on
+    a path.
+    """
     answer = fresh(lm, make("superposition", top_k=3, path_temperature=temperature), prompt)
     scores = torch.tensor([answer.saliency[i] for i in answer.kept]) / temperature
     log_weights = scores.log_softmax(0) - scores.log_softmax(0).max()
@@ -317,7 +404,9 @@ def test_kept_paths_are_biased_by_their_saliency(lm: LM, prompt: Prompt, tempera
 
 @pytest.mark.parametrize("unpruned", [{"saliency": "none"}, {"path_pruning": False}], ids=str)
 def test_paths_without_saliency_cannot_be_biased_by_it(unpruned: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"superposition\.path_temperature: requires path_pruning and a saliency"):
+    with pytest.raises(
+        UserError, match=r"superposition\.path_temperature: requires path_pruning and a saliency"
+    ):
         make("superposition", path_temperature=1.0, **unpruned)
 
 
@@ -369,7 +458,9 @@ def test_only_the_first_round_is_offline(llama: LM, hops: Prompt) -> None:
     ]
 
 
-@pytest.mark.parametrize(("top_k", "iterations", "rounds"), [(4, 1, [4]), (2, 2, [1, 2]), (1, 4, [1] * 5), (1, 1, [1])])
+@pytest.mark.parametrize(
+    ("top_k", "iterations", "rounds"), [(4, 1, [4]), (2, 2, [1, 2]), (1, 4, [1] * 5), (1, 1, [1])]
+)
 def test_with_hops_of_one_the_last_round_alone_selects_top_k(
     llama: LM, hops: Prompt, top_k: int, iterations: int, rounds: list[int]
 ) -> None:
@@ -383,7 +474,8 @@ def test_with_hops_of_one_the_last_round_alone_selects_top_k(
 
 def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: Prompt) -> None:
     answer = fresh(lm, make("superposition", top_k=2, iterations=2), hops)
-    kept, chosen = answer.kept[:2], answer.kept[2:]
+    kept = answer.kept[:2]
+    chosen = answer.kept[2:]
     remaining = [i for i in range(6) if i not in kept]
     at, first_stop = squeezed([len(d) for d in hops.documents], len(hops.preamble))
     graph = PromptGraph([Segment(PREAMBLE, hops.preamble, unit_steps(0, len(hops.preamble)))])
@@ -393,14 +485,23 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: 
     at, stop = squeezed([len(hops.documents[i]) for i in remaining], first_stop)
     for i, positions in zip(remaining, at, strict=True):
         graph.add(Segment(("document", i), hops.documents[i], positions, prefix))
-        graph.add(Segment(("query", i), hops.query, unit_steps(stop, len(hops.query)), (("document", i),)))
+        graph.add(
+            Segment(("query", i), hops.query, unit_steps(stop, len(hops.query)), (("document", i),))
+        )
     logits, _ = dense(lm, graph)
-    scores = {i: mean_logp(graph, logits, ("query", i)) + mean_logp(graph, logits, ("document", i)) for i in remaining}
+    scores = {
+        i: mean_logp(graph, logits, ("query", i)) + mean_logp(graph, logits, ("document", i))
+        for i in remaining
+    }
     assert [answer.saliency[i] for i in remaining] == pytest.approx(list(scores.values()), abs=1e-4)
     assert chosen == tuple(sorted(sorted(scores, key=scores.__getitem__)[-2:]))
-    graph = graph.part([*prefix, *(name for i in chosen for name in (("document", i), ("query", i)))])
+    graph = graph.part(
+        [*prefix, *(name for i in chosen for name in (("document", i), ("query", i)))]
+    )
     start = stop + len(hops.query)
-    task = Segment(TASK, hops.task, unit_steps(start, len(hops.task)), tuple(("query", i) for i in chosen))
+    task = Segment(
+        TASK, hops.task, unit_steps(start, len(hops.task)), tuple(("query", i) for i in chosen)
+    )
     assert answer.ids == greedy(lm, graph, task)[0]
 
 
@@ -423,7 +524,9 @@ def test_prompt_cache_hides_everything_from_its_documents(lm: LM, prompt: Prompt
 
 
 def last_attention(lm: LM, prompt: Prompt, order: Sequence[int]) -> list[float]:
-    """Attention of the last token on each document, summed over its tokens, where they stand in this order."""
+    """Attention of the last token on each document, summed over its tokens, where they stand in
+    this order.
+    """
     names = [("document", i) for i in order]
     documents = [(name, prompt.documents[name[1]]) for name in names]
     graph = chain([(PREAMBLE, prompt.preamble), *documents, (TASK, [*prompt.query, *prompt.task])])
@@ -448,13 +551,18 @@ def test_attention_sort_puts_the_most_attended_last(lm: LM) -> None:
 def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm: LM) -> None:
     prompt = tiny_prompt([9, 14, 5, 11], seed=3)
     answer = fresh(lm, make("attention_sort", rounds=1, observed="query"), prompt)
-    ids, stop = prompt.plain(prompt.documents), len(prompt.preamble) + sum(map(len, prompt.documents))
+    ids = prompt.plain(prompt.documents)
+    stop = len(prompt.preamble) + sum(map(len, prompt.documents))
     weights = np.zeros(len(ids))
     for last in range(stop, stop + len(prompt.query)):
-        read = lm.extend(lm.new_cache(last + 1), [plain_row(ids[: last + 1])], stage="prompt", attention="last")
+        read = lm.extend(
+            lm.new_cache(last + 1), [plain_row(ids[: last + 1])], stage="prompt", attention="last"
+        )
         weights[: last + 1] += read.attention[0].numpy() / len(prompt.query)
     edges = np.cumsum([len(prompt.preamble), *map(len, prompt.documents)])
-    assert list(answer.saliency) == pytest.approx([weights[a:b].sum() for a, b in pairwise(edges)], abs=1e-5)
+    assert list(answer.saliency) == pytest.approx(
+        [weights[a:b].sum() for a, b in pairwise(edges)], abs=1e-5
+    )
     assert answer.ids == fresh(lm, make("naive"), prompt).ids
 
 
@@ -473,7 +581,9 @@ def test_attention_sort_reads_as_often_as_it_says(llama: LM) -> None:
 
 
 @pytest.mark.parametrize("name", ["bm25", "tfidf"])
-def test_a_ranker_may_rank_by_the_question_as_the_prompt_has_it(name: str, llama: LM, prompt: Prompt) -> None:
+def test_a_ranker_may_rank_by_the_question_as_the_prompt_has_it(
+    name: str, llama: LM, prompt: Prompt
+) -> None:
     texts = ("Question: x y", *prompt.document_texts[1:])
     asked = replace(prompt, question="zzz", document_texts=texts)
     assert fresh(llama, make(name), asked).saliency[0] == 0
@@ -493,7 +603,9 @@ def test_a_ranker_reads_the_best_documents_best_first(
 
 
 @pytest.mark.parametrize("name", RANKERS)
-def test_the_first_document_is_read_once_and_offline(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
+def test_the_first_document_is_read_once_and_offline(
+    name: str, llama: LM, encoder: str, prompt: Prompt
+) -> None:
     method = make(name, encoder, top_k=2)
     state = method.prepare(llama, prompt)
     traces = []
@@ -507,7 +619,9 @@ def test_the_first_document_is_read_once_and_offline(name: str, llama: LM, encod
 
 
 @pytest.mark.parametrize("name", RANKERS)
-def test_without_caching_nothing_of_a_ranker_is_offline(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
+def test_without_caching_nothing_of_a_ranker_is_offline(
+    name: str, llama: LM, encoder: str, prompt: Prompt
+) -> None:
     method = make(name, encoder, path_caching=False)
     with llama.tracing() as prepared:
         state = method.prepare(llama, prompt)
@@ -519,8 +633,10 @@ def test_without_caching_nothing_of_a_ranker_is_offline(name: str, llama: LM, en
         assert [c.stage for c in trace].count("rank") == (2 if name == "dense" else 1)
 
 
-def test_dense_scores_are_dot_products_of_embeddings(llama: LM, encoder: str, prompt: Prompt) -> None:
-    from ragauge.rankers.dense import load_encoder
+def test_dense_scores_are_dot_products_of_embeddings(
+    llama: LM, encoder: str, prompt: Prompt
+) -> None:
+    from ragauge.methods.rankers.dense import load_encoder
 
     model = load_encoder(encoder)
     expected = model.encode(prompt.document_texts) @ model.encode([prompt.question])[0]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ragauge import metrics, registry
+from ragauge import registry
 from ragauge.io.jsonl import read_jsonl
+from ragauge.metrics import base as metrics
 
 TEXT = st.text("ab theAN.,'-\u2028é1\n", max_size=20)
 ANSWERS = st.lists(TEXT, min_size=1, max_size=4)
@@ -21,7 +22,9 @@ def record(prediction: str, *answers: str, **more: Any) -> dict[str, Any]:
 def test_best_subspan_em_agrees_with_every_official_record(shared_data: Path) -> None:
     path = shared_data / "metrics" / "nq-open-gold_at_0-predictions-scored.jsonl.gz"
     official = [line for _, line in read_jsonl(path)]
-    scores = [metrics.score("best_subspan_em", record(r["model_answer"], *r["answers"])) for r in official]
+    scores = [
+        metrics.score("best_subspan_em", record(r["model_answer"], *r["answers"])) for r in official
+    ]
     assert len(official) == 2655
     assert scores == [r["metric_best_subspan_em"] for r in official]
 
@@ -32,7 +35,8 @@ def test_best_subspan_em_agrees_with_every_official_record(shared_data: Path) ->
         ("best_subspan_em", "It was the Röntgen-man.", ["röntgenman"], 1.0),
         ("best_subspan_em", "nobody\nRöntgen", ["Röntgen"], 0.0),
         ("best_subspan_em", "\nRöntgen", ["Röntgen"], 0.0),
-        ("best_subspan_em", "Zoe\u0308", ["Zo\u00eb"], 0.0),  # to the letter of the official evaluation
+        # to the letter of the official evaluation
+        ("best_subspan_em", "Zoe\u0308", ["Zo\u00eb"], 0.0),
         ("contains_answer", "Zoe\u0308", ["Zo\u00eb"], 1.0),
         ("contains_answer", "The o\ufb03ce of Holm\u00adberg.", ["office of holmberg"], 1.0),
         ("contains_answer", "nobody\nR\u00f6ntgen", ["R\u00f6ntgen"], 0.0),
@@ -54,16 +58,28 @@ def test_by_hand(name: str, prediction: str, answers: list[str], expected: float
 
 @pytest.mark.parametrize(
     ("gold", "kept", "documents", "expected"),
-    [([3], [3, 1], 20, 1.0), ([3], [1], 20, 0.0), ([3, 5], [5], 20, 0.5), ([3], [], 20, 0.0), ([], [1], 20, None)],
+    [
+        ([3], [3, 1], 20, 1.0),
+        ([3], [1], 20, 0.0),
+        ([3, 5], [5], 20, 0.5),
+        ([3], [], 20, 0.0),
+        ([], [1], 20, None),
+    ],
 )
-def test_kept_gold_recall(gold: list[int], kept: list[int], documents: int, expected: float | None) -> None:
+def test_kept_gold_recall(
+    gold: list[int], kept: list[int], documents: int, expected: float | None
+) -> None:
     asked = record("", "x", gold=gold, kept=kept, documents=documents)
     assert metrics.score("kept_gold_recall", asked) == expected
     assert metrics.score("kept_gold_recall", {**asked, "documents": 0}) is None
 
 
-def grounded(*evidence: tuple[str, int | None], gold: tuple[int, int] | None = None, **more: Any) -> dict[str, Any]:
-    """A record of pieces of evidence (text, first character; None: in no document) and a gold stretch."""
+def grounded(
+    *evidence: tuple[str, int | None], gold: tuple[int, int] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A record of pieces of evidence (text, first character; None: in no document) and a gold
+    stretch.
+    """
     pieces = [
         {
             "document": None if start is None else 0,
@@ -75,7 +91,13 @@ def grounded(*evidence: tuple[str, int | None], gold: tuple[int, int] | None = N
         for text, start in evidence
     ]
     stretches = [] if gold is None else [{"document": 0, "start": gold[0], "stop": gold[1]}]
-    return {"status": "ok", "answers": ["5"], "evidence": pieces, "gold_stretches": stretches, **more}
+    return {
+        "status": "ok",
+        "answers": ["5"],
+        "evidence": pieces,
+        "gold_stretches": stretches,
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -120,7 +142,9 @@ def test_a_failed_question_is_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize(("evidence", "expected"), [(None, None), ([], 0.0)])
-def test_a_failed_question_lacks_evidence_if_its_method_looks_for_any(evidence: Any, expected: float | None) -> None:
+def test_a_failed_question_lacks_evidence_if_its_method_looks_for_any(
+    evidence: Any, expected: float | None
+) -> None:
     answered = {**grounded(gold=(0, 1)), "evidence": evidence}
     failed = {**answered, "status": "failed", "evidence": None, "prediction": None}
     [_, failed] = metrics.with_failed_empty([answered, failed])
@@ -130,7 +154,9 @@ def test_a_failed_question_lacks_evidence_if_its_method_looks_for_any(evidence: 
 @given(TEXT, ANSWERS)
 def test_exact_match_is_the_strictest(prediction: str, answers: list[str]) -> None:
     assume("\n" not in prediction)
-    exact, overlap, subspan = (metrics.score(n, record(prediction, *answers)) for n in ("em", "f1", "best_subspan_em"))
+    exact, overlap, subspan = (
+        metrics.score(n, record(prediction, *answers)) for n in ("em", "f1", "best_subspan_em")
+    )
     assert exact is not None
     assert overlap is not None
     assert subspan is not None
@@ -139,7 +165,9 @@ def test_exact_match_is_the_strictest(prediction: str, answers: list[str]) -> No
 
 
 @given(TEXT, ANSWERS, TEXT)
-def test_an_alias_never_hurts_and_order_never_matters(prediction: str, answers: list[str], alias: str) -> None:
+def test_an_alias_never_hurts_and_order_never_matters(
+    prediction: str, answers: list[str], alias: str
+) -> None:
     for name in ("em", "f1", "best_subspan_em"):
         alone = metrics.score(name, record(prediction, *answers))
         assert alone is not None

@@ -26,7 +26,9 @@ LEVEL = "quantity: difference, row: {method: gain}, level: accuracy"
 SCORES = "model,question,a,b\n" + "".join(
     f"{model},{model} {number},{a},{b}\n"
     for model in ("small", "medium", "large")
-    for number, (a, b) in enumerate(zip([*"111011", ""][: 7 if model == "large" else 2], "0001110", strict=False))
+    for number, (a, b) in enumerate(
+        zip([*"111011", ""][: 7 if model == "large" else 2], "0001110", strict=False)
+    )
 )
 
 
@@ -34,7 +36,9 @@ def direction(folder: Path, claim: str) -> dict[str, object]:
     (folder / "run").mkdir(exist_ok=True)
     (folder / "run/table.csv").write_text(TABLE)
     (folder / "run/scores.csv").write_text(SCORES)
-    claim = claim if "readers" in claim else f"readers: {{small: {{table: run/table.csv}}}}, {claim}"
+    claim = (
+        claim if "readers" in claim else f"readers: {{small: {{table: run/table.csv}}}}, {claim}"
+    )
     (folder / "claims.yaml").write_text(f"claims: {{one: {{states: s, source: t, {claim}}}}}")
     [row] = directions(folder / "claims.yaml", folder)
     return row
@@ -55,21 +59,35 @@ def direction(folder: Path, claim: str) -> dict[str, object]:
         (f"{LEVEL}, better: {{method: weak}}, worse: {{method: weaker}}", "at the floor"),
     ],
 )
-def test_a_verdict_needs_an_interval_on_one_side_a_low_p_and_a_reader(tmp_path: Path, claim: str, verdict: str) -> None:
+def test_a_verdict_needs_an_interval_on_one_side_a_low_p_and_a_reader(
+    tmp_path: Path, claim: str, verdict: str
+) -> None:
     assert direction(tmp_path, claim)["verdict"] == verdict
 
 
 def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
     row = direction(tmp_path, "quantity: accuracy, better: {method: a}, worse: {method: b}")
     # 0.2 - sqrt(0.06^2 + 0.03^2), 0.2 + sqrt(0.08^2 + 0.08^2)
-    assert [row[name] for name in ("value", "low", "high", "n")] == ["0.2", "0.132918", "0.313137", 100]
+    assert [row[name] for name in ("value", "low", "high", "n")] == [
+        "0.2",
+        "0.132918",
+        "0.313137",
+        100,
+    ]
     assert row["rows"] == "a − b"
 
 
 def test_two_rows_of_ratios_are_divided(tmp_path: Path) -> None:
-    row = direction(tmp_path, "quantity: ratio, better: {method: twice}, worse: {method: once}, above: 1")
+    row = direction(
+        tmp_path, "quantity: ratio, better: {method: twice}, worse: {method: once}, above: 1"
+    )
     # 2 * exp(-sqrt(ln(6/5)^2 + ln(4/3)^2)), 2 * exp(sqrt(ln(8/6)^2 + ln(3/2)^2))
-    assert [row[name] for name in ("value", "low", "high", "verdict")] == ["2", "1.4227", "3.28807", "agrees"]
+    assert [row[name] for name in ("value", "low", "high", "verdict")] == [
+        "2",
+        "1.4227",
+        "3.28807",
+        "agrees",
+    ]
     assert row["rows"] == "twice / once"
 
 
@@ -77,8 +95,13 @@ def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
     scores = "{table: run/scores.csv, keys: {model: large}, note: half}"
     claim = f"readers: {{large: {scores}}}, note: whole, quantity: em"
     row = direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: b}}")
-    test = paired_test([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1])  # the seventh question was asked of one
-    assert [row[name] for name in ("value", "low", "n")] == [f"{test['difference']:.6g}", f"{test['low']:.6g}", 6]
+    # the seventh question was asked of one
+    test = paired_test([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1])
+    assert [row[name] for name in ("value", "low", "n")] == [
+        f"{test['difference']:.6g}",
+        f"{test['low']:.6g}",
+        6,
+    ]
     assert (row["reader"], row["interval"], row["note"]) == ("large", "paired", "half")
     assert row["rows"] == "large, a − large, b"
     both = "readers: {all: {table: run/scores.csv, keys: {model: small|medium}}}, quantity: em"
@@ -104,7 +127,10 @@ def test_each_reader_has_a_row(tmp_path: Path) -> None:
     claim = f"states: s, source: t, readers: {{{readers}}}, quantity: difference, row: {row}"
     (tmp_path / "claims.yaml").write_text(f"claims: {{one: {{{claim}}}}}")
     rows = directions(tmp_path / "claims.yaml", tmp_path)
-    assert [(row["reader"], row["verdict"]) for row in rows] == [("small", "agrees"), ("large", "disagrees")]
+    assert [(row["reader"], row["verdict"]) for row in rows] == [
+        ("small", "agrees"),
+        ("large", "disagrees"),
+    ]
     assert [(row["p"], row["p_holm"]) for row in rows] == [("0.01", "0.02"), ("0.02", "0.02")]
 
 
@@ -114,7 +140,10 @@ def test_each_reader_has_a_row(tmp_path: Path) -> None:
         ("quantity: accuracy, row: {method: c}", "has 0 rows with"),
         ("quantity: accuracy, row: {method: none}", "has no value with an interval"),
         ("quantity: accuracy, better: {method: a}", "needs either row, or better and worse"),
-        ("quantity: accuracy, better: {method: a}, worse: {method: fewer}", "with other questions: n is 100 and 20"),
+        (
+            "quantity: accuracy, better: {method: a}, worse: {method: fewer}",
+            "with other questions: n is 100 and 20",
+        ),
         ("quantity: accuracy, rwo: {method: a}", "claims.one.rwo: unknown key"),
     ],
 )

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import methods
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io import records
+from ragauge.methods.base import making
 from ragauge.results.runs import Runs, Variant, known_names
 from synthetic_run import MODEL, write_variant
 
@@ -20,17 +20,33 @@ def the_variant(folder: Path, **config: object) -> Variant:
 
 
 def test_a_model_is_the_papers_by_its_name_in_catalog_or_hub_not_by_a_folders() -> None:
-    assert known_names("hf:mosaicml/mpt-7b-instruct") == known_names("mpt-7b-instruct") == ["mpt-7b-instruct"]
+    assert (
+        known_names("hf:mosaicml/mpt-7b-instruct")
+        == known_names("mpt-7b-instruct")
+        == ["mpt-7b-instruct"]
+    )
     assert known_names("openelm-3b-instruct") == ["openelm-3b-instruct"]
-    for source in ("path:/models/mpt-7b-instruct", "models/mpt-7b-instruct", "hf:somebody/mpt-7b-instruct"):
+    for source in (
+        "path:/models/mpt-7b-instruct",
+        "models/mpt-7b-instruct",
+        "hf:somebody/mpt-7b-instruct",
+    ):
         assert known_names(source) == []
 
 
 def test_options_precision_and_data_set_come_from_the_specification(tmp_path: Path) -> None:
     write_variant(tmp_path, "x", "superposition", [True], params={"top_k": 4}, dataset="musique")
     variant = the_variant(tmp_path)
-    assert (variant.method, variant.param("top_k"), variant.param("saliency")) == ("superposition", 4, "bayesian")
-    assert (str(variant.precision), variant.device, variant.is_multi_hop) == ("bfloat16", "cpu", True)
+    assert (variant.method, variant.param("top_k"), variant.param("saliency")) == (
+        "superposition",
+        4,
+        "bayesian",
+    )
+    assert (str(variant.precision), variant.device, variant.is_multi_hop) == (
+        "bfloat16",
+        "cpu",
+        True,
+    )
     assert variant.is_superposition()
     assert not variant.is_superposition(positions="left_aligned")
 
@@ -39,21 +55,32 @@ def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path: 
     path = write_variant(tmp_path, "mine", "superposition", [True])
     records.meta_path(path).unlink()
     variant = the_variant(tmp_path, methods={"mine": {"method": "bm25", "top_k": 2}})
-    assert (variant.method, variant.param("top_k"), variant.param("path_caching")) == ("bm25", 2, True)
+    assert (variant.method, variant.param("top_k"), variant.param("path_caching")) == (
+        "bm25",
+        2,
+        True,
+    )
     assert len(variant.records) == 1
 
 
 def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path: Path) -> None:
-    config = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"cfic": {}}}, "t")
+    config = parse(
+        {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"cfic": {}}},
+        "t",
+    )
     (variant,) = Runs(tmp_path, config).variants
     assert variant.missing == "no records"
-    assert variant.options == vars(methods.make("cfic"))
+    assert variant.options == vars(making.make("cfic"))
 
 
-def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(tmp_path: Path) -> None:
+def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(
+    tmp_path: Path,
+) -> None:
     path = records.meta_path(write_variant(tmp_path, "x", "naive", [True]))
     valid = json.loads(path.read_bytes())
-    reasons = {"holds no valid specification: Field required": {"specification": {"method": "naive"}}}
+    reasons = {
+        "holds no valid specification: Field required": {"specification": {"method": "naive"}}
+    }
     reasons[": records of version 99; this ragauge reads version 1"] = {**valid, "version": 99}
     for why, meta in reasons.items():
         path.write_text(json.dumps(meta))
@@ -66,7 +93,9 @@ def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path: Path) -> 
     write_variant(tmp_path, "x", "naive", [True], dataset="nq_oben")
     runs = Runs(tmp_path)
     assert not runs.run
-    assert str(runs.variants[0].missing).startswith("unknown data set 'nq_oben'; did you mean 'nq_open'? known: ")
+    assert str(runs.variants[0].missing).startswith(
+        "unknown data set 'nq_oben'; did you mean 'nq_open'? known: "
+    )
     with pytest.raises(UserError, match="data set nq_oben: unknown data set 'nq_oben'"):
         runs.metrics("nq_oben")
     assert runs.metrics("nq_open")[0] == "best_subspan_em"

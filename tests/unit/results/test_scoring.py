@@ -20,11 +20,22 @@ def write(path: Path, *lines: dict[str, Any]) -> Path:
 
 def records_file(path: Path, predictions: dict[str, str | None], question: str = "who") -> Path:
     """A finished file: key -> prediction, None where the question failed; "me" is right."""
-    common = {"question": question, "answers": ["me"], "gold": [0], "documents": 2, "kept": [0], "prompt_sha256": "0"}
+    common = {
+        "question": question,
+        "answers": ["me"],
+        "gold": [0],
+        "documents": 2,
+        "kept": [0],
+        "prompt_sha256": "0",
+    }
     with RecordWriter(path, {}, list(predictions)) as writer:
         for key, text in predictions.items():
             status = "ok" if text is not None else "failed"
-            writer.append(Record.model_validate({"key": key, "status": status, "prediction": text or "", **common}))
+            writer.append(
+                Record.model_validate(
+                    {"key": key, "status": status, "prediction": text or "", **common}
+                )
+            )
         writer.finish({})
     return path
 
@@ -56,7 +67,9 @@ def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path: Path) -
 def test_a_failed_record_is_wrong_without_a_prediction_and_whatever_normalisation_empties(
     golds: list[str], tmp_path: Path
 ) -> None:
-    result = score_file(write(tmp_path / "x.jsonl", {"status": "failed", "golds": golds}), "em", answers_key="golds")
+    result = score_file(
+        write(tmp_path / "x.jsonl", {"status": "failed", "golds": golds}), "em", answers_key="golds"
+    )
     assert (result["mean"], result["n"]) == (0.0, 1)
 
 
@@ -89,14 +102,18 @@ EMPTIED = [
 def test_answers_that_normalisation_empties_are_told(
     dataset: str | None, metric: str, mean: float, said: str, tmp_path: Path
 ) -> None:
-    lines = [{"id": str(at), "output": text, "golds": [gold]} for at, (text, gold) in enumerate(EMPTIED)]
+    lines = [
+        {"id": str(at), "output": text, "golds": [gold]} for at, (text, gold) in enumerate(EMPTIED)
+    ]
     path = write(tmp_path / "x.jsonl", *lines)
     if dataset:
         write(tmp_path / "x.meta.json", {"specification": {"dataset": dataset}})
     result = score_file(path, metric, prediction_key="output", answers_key="golds")
     assert result["mean"] == pytest.approx(mean)
     assert re.search(said, result["remark"])
-    assert "remark" not in score_file(write(path, lines[3]), metric, prediction_key="output", answers_key="golds")
+    assert "remark" not in score_file(
+        write(path, lines[3]), metric, prediction_key="output", answers_key="golds"
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +127,9 @@ def test_answers_that_normalisation_empties_are_told(
         ({"prediction": "x", "answers": ["x"]}, "kept_gold_recall", "no field 'gold'"),
     ],
 )
-def test_lines_that_do_not_fit(tmp_path: Path, line: dict[str, Any], metric: str, said: str) -> None:
+def test_lines_that_do_not_fit(
+    tmp_path: Path, line: dict[str, Any], metric: str, said: str
+) -> None:
     fine = {"prediction": "x", "answers": ["x"], "gold": [0], "kept": [0]}
     path = write(tmp_path / "x.jsonl", fine, line)
     with pytest.raises(UserError) as error:
@@ -128,14 +147,22 @@ def test_files_that_cannot_be_scored(tmp_path: Path) -> None:
 
 def test_comparison_on_shared_questions(tmp_path: Path) -> None:
     a = records_file(tmp_path / "a.jsonl", {"1": "me", "2": "me", "3": "you", "4": None, "5": "me"})
-    b = records_file(tmp_path / "b.jsonl", {"3": "you", "2": "you", "1": "me", "4": "me", "6": "me"})
+    b = records_file(
+        tmp_path / "b.jsonl", {"3": "you", "2": "you", "1": "me", "4": "me", "6": "me"}
+    )
     result = compare_files(a, b)
     assert (result["questions"], result["only_a"], result["only_b"]) == (4, 1, 1)
     assert (result["failed_a"], result["failed_b"]) == (1, 0)
     em = result["metrics"]["em"]
     assert (em["a"], em["b"], em["difference"], em["n"]) == (0.5, 0.5, 0.0, 4)
     assert em["low"] <= em["difference"] <= em["high"]
-    assert set(result["metrics"]) == {"best_subspan_em", "contains_answer", "em", "f1", "kept_gold_recall"}
+    assert set(result["metrics"]) == {
+        "best_subspan_em",
+        "contains_answer",
+        "em",
+        "f1",
+        "kept_gold_recall",
+    }
     assert set(compare_files(a, b, ["em"])["metrics"]) == {"em"}
 
 

@@ -1,4 +1,6 @@
-"""A served model in tables, figures and the page: its numbers, and the mark that its times are another stack's."""
+"""A served model in tables, figures and the page: its numbers, and the mark that its times are
+another stack's.
+"""
 
 import json
 from pathlib import Path
@@ -7,14 +9,14 @@ from typing import Any
 import pytest
 
 from ragauge.config.loading import parse
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.items import frontier
-from ragauge.rendering.footer import footer
-from ragauge.report import numbers
-from ragauge.report.problems import problems
+from ragauge.report.figures.footer import footer
+from ragauge.report.items import frontier
+from ragauge.report.page import numbers
+from ragauge.report.page.problems import problems
 from ragauge.results.runs import ELSEWHERE, Runs
 from synthetic_run import MODEL, write_variant
 
@@ -38,7 +40,13 @@ def config(**served: Any) -> Config:
         "there": {"source": "openai:m", "methods": ["naive", "bm25"], "served": served},
     }
     variants: dict[str, Any] = {"naive": {}, "bm25": {}, "superposition": {}}
-    data = {"run": "r", "models": models, "datasets": {"nq_open": {}}, "methods": variants, "items": ["frontier"]}
+    data = {
+        "run": "r",
+        "models": models,
+        "datasets": {"nq_open": {}},
+        "methods": variants,
+        "items": ["frontier"],
+    }
     return parse(data, "x.yaml")
 
 
@@ -47,7 +55,9 @@ def runs(tmp_path: Path) -> Runs:
     response = records.ServedResponse(**SERVED)
     for name in ("naive", "bm25"):
         write_variant(tmp_path, name, name, [True, False, True])
-        path = write_variant(tmp_path, name, name, [True, True, False], model="there", served=response)
+        path = write_variant(
+            tmp_path, name, name, [True, True, False], model="there", served=response
+        )
         meta = json.loads(records.meta_path(path).read_text())
         meta["specification"]["engine"] = {"name": "openai", "served": {}}
         records.meta_path(path).write_text(json.dumps(meta))
@@ -68,11 +78,17 @@ def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(run
     assert not here["quantity"].str.startswith("served").any()
 
 
-def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counted_and_paid(runs: Runs) -> None:
+def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counted_and_paid(
+    runs: Runs,
+) -> None:
     path = next(v.path for v in runs.variants if (v.model, v.name) == ("there", "naive"))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line, answer_s in zip(lines, (0.6, 0.8, None), strict=True):
-        line["served"] |= {"first_answer_s": answer_s, "thought_tokens": 6, "thought_tokens_source": "pieces"}
+        line["served"] |= {
+            "first_answer_s": answer_s,
+            "thought_tokens": 6,
+            "thought_tokens_source": "pieces",
+        }
         line["served"]["remarks"] = ["without stream_options"]
     lines[0] |= {
         "status": "failed",
@@ -92,13 +108,18 @@ def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counte
     assert "counted by pieces" in cells["note"]["thought_tokens"]
     assert "without stream_options" in cells["note"]["served_first_token_s"]
     assert cells["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
-    assert any("the first: unfinished: all 10 new tokens" in problem.why for problem in problems(again))
+    assert any(
+        "the first: unfinished: all 10 new tokens" in problem.why for problem in problems(again)
+    )
 
 
-def test_a_model_that_never_answers_has_quality_0_and_the_times_of_its_responses(runs: Runs) -> None:
+def test_a_model_that_never_answers_has_quality_0_and_the_times_of_its_responses(
+    runs: Runs,
+) -> None:
     response = records.ServedResponse(**SERVED)
     write_variant(runs.folder, "naive", "naive", [None] * 3, model="there", served=response)
-    write_variant(runs.folder, "bm25", "bm25", [None] * 3, model="there")  # the server refused every prompt
+    # the server refused every prompt
+    write_variant(runs.folder, "bm25", "bm25", [None] * 3, model="there")
     table = frontier.table(Runs(runs.folder, config()))
     there = table[table["model"] == "there"].set_index(["variant", "quantity"])
     assert there["measured"]["naive", "quality"] == 0.0
@@ -127,19 +148,27 @@ def test_small_print_and_page_name_the_stack(runs: Runs) -> None:
     assert "a server (llama.cpp), requests from" in small
     by_model = {group["model"]: group for group in numbers.groups(runs)}
     assert by_model["there"]["stack"] == "llama.cpp"
-    assert (by_model["there"]["cached"], by_model[MODEL]["cached"]) == ("40% (bm25) to 40% (naive)", None)
+    assert (by_model["there"]["cached"], by_model[MODEL]["cached"]) == (
+        "40% (bm25) to 40% (naive)",
+        None,
+    )
     assert "another stack (llama.cpp)" in by_model["there"]["untimed"]
     assert by_model[MODEL]["stack"] is None
 
 
 def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price() -> None:
     class Labels:
-        dataset, model, variant = "nq_open", "there", "naive"
+        dataset = "nq_open"
+        model = "there"
+        variant = "naive"
 
-    plain, priced = Plan(config()), Plan(config(price=PRICE, environment="OTHER", concurrency=4))
+    plain = Plan(config())
+    priced = Plan(config(price=PRICE, environment="OTHER", concurrency=4))
     assert plain.answers.models(Labels) == []
     assert plain.answers.specification(Labels) == priced.answers.specification(Labels)
-    assert plain.answers.specification(Labels) != Plan(config(body={"seed": 1})).answers.specification(Labels)
+    assert plain.answers.specification(Labels) != Plan(
+        config(body={"seed": 1})
+    ).answers.specification(Labels)
     counted = Plan(config(tokenizer="smollm2-135m-instruct"))
     assert counted.answers.models(Labels) == ["resources/assets/smollm2-135m-instruct.json"]
 
@@ -147,22 +176,53 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"source": "openai:m", "dtype": "bfloat16"}, r"models\.x\.dtype: 'bfloat16': a served model runs as its"),
-        ({"source": "openai:m", "engine": "torch"}, r"models\.x\.engine: 'torch' does not run 'openai:m'"),
-        ({"source": "smollm2-135m-instruct", "engine": "openai"}, r"models\.x\.engine: 'openai' does not run 'smollm2"),
-        ({"source": "smollm2-135m-instruct", "served": {}}, r"models\.x\.served: only valid for models behind a serv"),
+        (
+            {"source": "openai:m", "dtype": "bfloat16"},
+            r"models\.x\.dtype: 'bfloat16': a served model runs as its",
+        ),
+        (
+            {"source": "openai:m", "engine": "torch"},
+            r"models\.x\.engine: 'torch' does not run 'openai:m'",
+        ),
+        (
+            {"source": "smollm2-135m-instruct", "engine": "openai"},
+            r"models\.x\.engine: 'openai' does not run 'smollm2",
+        ),
+        (
+            {"source": "smollm2-135m-instruct", "served": {}},
+            r"models\.x\.served: only valid for models behind a serv",
+        ),
         ({"source": "openai:"}, r"models\.x\.source: openai: must be followed by the model's name"),
-        ({"source": "openai:m", "served": {"environment": "open ai"}}, r"models\.x\.served\.environment: "),
-        ({"source": "openai:m", "served": {"tokenizer": "nobody"}}, r"models\.x\.served\.tokenizer: unknown model"),
+        (
+            {"source": "openai:m", "served": {"environment": "open ai"}},
+            r"models\.x\.served\.environment: ",
+        ),
+        (
+            {"source": "openai:m", "served": {"tokenizer": "nobody"}},
+            r"models\.x\.served\.tokenizer: unknown model",
+        ),
     ],
 )
 def test_what_a_served_model_cannot_have_is_named(model: dict[str, Any], message: str) -> None:
-    data = {"run": "r", "models": {"x": model}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
+    data = {
+        "run": "r",
+        "models": {"x": model},
+        "datasets": {"nq_open": {}},
+        "methods": {"naive": {}},
+    }
     with pytest.raises(UserError, match=message):
         parse(data, "x.yaml")
 
 
 def test_a_method_that_needs_caches_is_refused_on_a_served_model() -> None:
-    data = {"run": "r", "models": {"x": {"source": "openai:m"}}, "datasets": {"nq_open": {}}, "methods": {"ape": {}}}
-    with pytest.raises(UserError, match=r"methods\.ape on models\.x: requires .*; it needs the local engine, 'torch'$"):
+    data = {
+        "run": "r",
+        "models": {"x": {"source": "openai:m"}},
+        "datasets": {"nq_open": {}},
+        "methods": {"ape": {}},
+    }
+    with pytest.raises(
+        UserError,
+        match=r"methods\.ape on models\.x: requires .*; it needs the local engine, 'torch'$",
+    ):
         parse(data, "x.yaml")

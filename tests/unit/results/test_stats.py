@@ -18,7 +18,8 @@ from ragauge.results.stats import (
 )
 
 
-@pytest.mark.parametrize("questions", [120, 900])  # 10,000 resamples of 900 questions are drawn in portions
+# 10,000 resamples of 900 questions are drawn in portions
+@pytest.mark.parametrize("questions", [120, 900])
 def test_the_interval_is_scipys(questions: int) -> None:
     scipy_stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(1).beta(0.5, 0.7, questions)
@@ -39,7 +40,9 @@ def exact_p(differences: np.ndarray) -> float:
     return float((np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean())
 
 
-@pytest.mark.parametrize("a", [[1, 1, 1, 1, 1, 1, 0, 0], [0.9, 0.2, 0.4, 0.4, 0.1, 0.7, 0.3, 0.8], [0] * 8])
+@pytest.mark.parametrize(
+    "a", [[1, 1, 1, 1, 1, 1, 0, 0], [0.9, 0.2, 0.4, 0.4, 0.1, 0.7, 0.3, 0.8], [0] * 8]
+)
 def test_p_is_that_of_all_sign_flips(a: list[float]) -> None:
     b = [0.1, 0.0, 0.5, 0.2, 0.0, 0.1, 0.0, 0.4]
     assert paired_test(a, b)["p"] == pytest.approx(exact_p(np.array(a) - np.array(b)), abs=0.015)
@@ -48,7 +51,13 @@ def test_p_is_that_of_all_sign_flips(a: list[float]) -> None:
 def test_what_does_not_vary_has_no_width() -> None:
     assert bootstrap_interval([0.5]) == (0.5, 0.5)
     assert bootstrap_interval([1, 1, 1]) == (1.0, 1.0)
-    assert paired_test([0, 1, 1], [0, 1, 1]) == {"difference": 0, "low": 0, "high": 0, "p": 1, "n": 3}
+    assert paired_test([0, 1, 1], [0, 1, 1]) == {
+        "difference": 0,
+        "low": 0,
+        "high": 0,
+        "p": 1,
+        "n": 3,
+    }
 
 
 def test_methods_of_other_questions_are_not_paired() -> None:
@@ -57,15 +66,23 @@ def test_methods_of_other_questions_are_not_paired() -> None:
 
 
 def test_frontier_of_clear_cases() -> None:
-    good, bad = np.ones(20), np.zeros(20)
+    good = np.ones(20)
+    bad = np.zeros(20)
     np.testing.assert_array_equal(frontier_probability([1, 2, 3], [bad, good, bad]), [1, 1, 0])
     np.testing.assert_array_equal(frontier_probability([1, 2, 3], [good, good, good]), [1, 0, 0])
 
 
-@pytest.mark.parametrize(("costs", "chances"), [([1, 2], [1, 1 - 0.9**10]), ([1, 1 + 1e-15], [0.9**10, 1])])
-def test_frontier_probability_is_that_of_the_binomial(costs: list[float], chances: list[float]) -> None:
-    """A dearer method is on the frontier where it wins on one more of the resampled questions; at one cost they tie."""
-    worse, better = np.zeros(10), np.array([1.0] + [0.0] * 9)
+@pytest.mark.parametrize(
+    ("costs", "chances"), [([1, 2], [1, 1 - 0.9**10]), ([1, 1 + 1e-15], [0.9**10, 1])]
+)
+def test_frontier_probability_is_that_of_the_binomial(
+    costs: list[float], chances: list[float]
+) -> None:
+    """A dearer method is on the frontier where it wins on one more of the resampled questions; at
+    one cost they tie.
+    """
+    worse = np.zeros(10)
+    better = np.array([1.0] + [0.0] * 9)
     np.testing.assert_allclose(frontier_probability(costs, [worse, better]), chances, atol=0.02)
 
 
@@ -81,7 +98,9 @@ def test_frontier_probability_is_that_of_the_binomial(costs: list[float], chance
         ([0.001], [0.5], 0.5),
     ],
 )
-def test_hypervolume_of_clear_cases(costs: list[float], qualities: list[float], expected: float) -> None:
+def test_hypervolume_of_clear_cases(
+    costs: list[float], qualities: list[float], expected: float
+) -> None:
     assert hypervolume(costs, [[q] for q in qualities], (1, 100)) == pytest.approx([expected] * 3)
 
 
@@ -92,20 +111,28 @@ def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean() -> None:
 
 
 def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not() -> None:
-    a, b = [2.0, 4.0, 8.0], [1.0, 2.0, 4.0]
+    a = [2.0, 4.0, 8.0]
+    b = [1.0, 2.0, 4.0]
     assert mean_ratio_interval(a, b) == (2.0, 2.0)  # every question's ratio is 2
     low, high = median_ratio_interval(a, b)
     assert low < 2.0 < high
 
 
 def test_a_pooled_mean_counts_tokens_and_equal_counts_change_nothing() -> None:
-    """By hand: (2.0 * 10 + 5.0 * 30) / 40 = 4.25; terms 4.25 + (2 - 4.25) / 2 and 4.25 + (5 - 4.25) * 1.5."""
+    """By hand: (2.0 * 10 + 5.0 * 30) / 40 = 4.25; terms 4.25 + (2 - 4.25) / 2 and 4.25 + (5 - 4.25)
+    * 1.5.
+    """
     assert pooled([2.0, 5.0], [10, 30]) == pytest.approx([3.125, 5.375])
     assert pooled([2.0, 5.0], [7, 7]) == pytest.approx([2.0, 5.0])
 
 
 def test_holms_p_are_those_of_closed_bonferroni_tests() -> None:
     p = [0.01, 0.04, 0.03, 0.005, 0.9]
-    families = [f for size in range(1, len(p) + 1) for f in itertools.combinations(range(len(p)), size)]
-    closed = [max(min(1, len(f) * min(p[j] for j in f)) for f in families if i in f) for i in range(len(p))]
+    families = [
+        f for size in range(1, len(p) + 1) for f in itertools.combinations(range(len(p)), size)
+    ]
+    closed = [
+        max(min(1, len(f) * min(p[j] for j in f)) for f in families if i in f)
+        for i in range(len(p))
+    ]
     assert holm(p) == pytest.approx(closed)

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from ragauge.cli import main
 from ragauge.cli._deadline import Deadline
+from ragauge.cli._main import main
 from ragauge.cli._parser import command_parser
 from ragauge.config import loading
 from ragauge.errors import UserError
@@ -52,8 +52,18 @@ def fit(tmp_path: Path, available: float) -> tuple[str, ...]:
         (600, ["timed trials: 1 of 5", "questions: the first 50 of 100"]),
         (142, ["timed trials: 1 of 5", "questions: the first 12 of 100"]),
         (132, ["the latency protocol: costs are compute cycles", "questions: the first 12 of 100"]),
-        (108, ["the latency protocol", "the first 12 of", "methods: context_pilot, superposition_k2"]),
-        (12, ["the latency protocol", "the first 4 of", "methods: context_pilot, superposition_k2, top_k2, top_k3"]),
+        (
+            108,
+            ["the latency protocol", "the first 12 of", "methods: context_pilot, superposition_k2"],
+        ),
+        (
+            12,
+            [
+                "the latency protocol",
+                "the first 4 of",
+                "methods: context_pilot, superposition_k2, top_k2, top_k3",
+            ],
+        ),
     ],
 )
 def test_cuts_come_in_their_order(tmp_path: Path, available: float, cuts: list[str]) -> None:
@@ -64,7 +74,8 @@ def test_cuts_come_in_their_order(tmp_path: Path, available: float, cuts: list[s
 
 def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match="even 4 questions x 3 methods, without times, take about 12 s, and 11 s are left"
+        UserError,
+        match="even 4 questions x 3 methods, without times, take about 12 s, and 11 s are left",
     ):
         fit(tmp_path, 11)
 
@@ -73,7 +84,19 @@ def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
     ("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200), ("0.5s", 0.5)]
 )
 def test_a_budget_is_a_time(text: str, expected: float) -> None:
-    asked = ["study", "--documents", "d", "--questions", "q.csv", "--model", "m", "--out", "o", "--budget", text]
+    asked = [
+        "study",
+        "--documents",
+        "d",
+        "--questions",
+        "q.csv",
+        "--model",
+        "m",
+        "--out",
+        "o",
+        "--budget",
+        text,
+    ]
     assert command_parser(asked).parse_args(asked).budget == expected
 
 
@@ -89,7 +112,10 @@ def test_other_texts_are_no_times(text: str, capsys: pytest.CaptureFixture[str])
 def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     """A shell has what it starts in the background ignore interrupts."""
     deadline = Deadline(2.0)
-    assert deadline.run(["/bin/sh", "-c", "sleep 60 & echo $!; wait"], tmp_path / "log", reserve_s=1.0) is None
+    assert (
+        deadline.run(["/bin/sh", "-c", "sleep 60 & echo $!; wait"], tmp_path / "log", reserve_s=1.0)
+        is None
+    )
     assert deadline.spent_s < 12  # on a busy machine
     child = int((tmp_path / "log").read_text())
     wait_for(lambda: has_ended(child))
@@ -121,6 +147,9 @@ def stubborn() -> None:
 
 def test_work_beyond_the_budget_is_ended_in_one_line() -> None:
     deadline = Deadline(0.2)
-    with pytest.raises(UserError, match="--budget: 0 s were over while it slept"), deadline.guarding("it slept"):
+    with (
+        pytest.raises(UserError, match="--budget: 0 s were over while it slept"),
+        deadline.guarding("it slept"),
+    ):
         stubborn()
     assert deadline.spent_s < 10

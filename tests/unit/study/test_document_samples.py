@@ -30,7 +30,10 @@ def test_a_document_is_read_as_it_looks(tmp_path: Path, name: str) -> None:
 HEADS = [[f"{'Amsel' if n % 2 == 0 else 'Gazette'} {n}", "abcdef"[n - 2]] for n in range(2, 8)]
 LINES = {
     "left and right pages": (HEADS, [{0}] * 6),
-    "numbers that do not count pages": ([["a", "Sum: 4"], ["b", "Sum: 9"], ["c", "Sum: 7"]], [set()] * 3),
+    "numbers that do not count pages": (
+        [["a", "Sum: 4"], ["b", "Sum: 9"], ["c", "Sum: 7"]],
+        [set()] * 3,
+    ),
     "numbers on some pages": (
         [["a"], ["b"], ["c"], ["d", "4"], ["e", "5"], ["f", "6"], ["g"], ["h"], ["i"]],
         [set()] * 3 + [{1}] * 3 + [set()] * 3,
@@ -70,9 +73,16 @@ INSERTED = {
 @pytest.mark.parametrize("around", ["", "main", "div"])
 @pytest.mark.parametrize("inserted", INSERTED)
 def test_no_words_of_a_page_are_lost_or_glued(inserted: str, around: str) -> None:
-    """Alone on a page, and in prose of which trafilatura takes the content, with or without an element for that."""
-    prose = [f"{text} It was in the {n}th year of the town. " * 5 for n, text in enumerate((PROSE, LEFT_TEXT), 4)]
-    page = f"<{around}><p>{prose[0]}</p>{inserted}<p>{prose[1]}</p></{around}>" if around else inserted
+    """Alone on a page, and in prose of which trafilatura takes the content, with or without an
+    element for that.
+    """
+    prose = [
+        f"{text} It was in the {n}th year of the town. " * 5
+        for n, text in enumerate((PROSE, LEFT_TEXT), 4)
+    ]
+    page = (
+        f"<{around}><p>{prose[0]}</p>{inserted}<p>{prose[1]}</p></{around}>" if around else inserted
+    )
     made = formats.html(f"<html><body>{page}</body></html>".encode())
     assert INSERTED[inserted] in made.text
     assert made.left_out < 0.01
@@ -82,14 +92,17 @@ def pypdf_text(mode: str) -> Callable[[bytes], str]:
     import pypdf
 
     return lambda content: "\n".join(
-        page.extract_text(extraction_mode=mode) for page in pypdf.PdfReader(io.BytesIO(content)).pages
+        page.extract_text(extraction_mode=mode)
+        for page in pypdf.PdfReader(io.BytesIO(content)).pages
     )
 
 
 def trafilatura_text(output: str) -> Callable[[bytes], str]:
     import trafilatura
 
-    return lambda content: trafilatura.extract(content, include_comments=False, output_format=output) or ""
+    return lambda content: (
+        trafilatura.extract(content, include_comments=False, output_format=output) or ""
+    )
 
 
 def mammoth_text(way: str) -> Callable[[bytes], str]:
@@ -109,15 +122,23 @@ OTHERS = {
 
 
 def agreement(sample: Sample, text: str) -> tuple[int, int]:
-    """How many of a sample's expectations hold of a text, white space aside, and how many there are."""
+    """How many of a sample's expectations hold of a text, white space aside, and how many there
+    are.
+    """
     flat = " ".join(text.split())
-    expected = [" ".join(one.split()) in flat for one in sample.holds] + [one not in flat for one in sample.lacks]
+    expected = [" ".join(one.split()) in flat for one in sample.holds] + [
+        one not in flat for one in sample.lacks
+    ]
     return sum(expected), len(expected)
 
 
 def test_the_page_compares_the_readers(root: Path) -> None:
     """Its table has, for each way of reading, the expectations of these samples that hold."""
-    rows = dict(re.findall(r"^\| ([\w, ]+) \| (\d+ of \d+) \|$", (root / "docs/study.md").read_text(), re.MULTILINE))
+    rows = dict(
+        re.findall(
+            r"^\| ([\w, ]+) \| (\d+ of \d+) \|$", (root / "docs/study.md").read_text(), re.MULTILINE
+        )
+    )
     made = {}
     for name, (suffix, reader) in OTHERS.items():
         samples = [sample for file, sample in SAMPLES.items() if file.endswith(suffix)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.datasets import Document
+from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
-from ragauge.retrieval.near_duplicates import originals
+from ragauge.pipelines.database.near_duplicates import originals
 from ragauge.study import documents, formats, passages
 from ragauge.study.documents import SourceDocuments
 from ragauge.study.questions import StudyQuestion
@@ -26,12 +26,16 @@ PROSE = "It grows on hills, in shade and rain, and is picked by hand from spring
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
     pytest.importorskip("trafilatura", reason=STUDY)
-    assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
+    assert (
+        "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
+    )
 
 
 def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
     pytest.importorskip("pypdf", reason=STUDY)
-    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."])).text
+    read = formats.pdf(
+        pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."])
+    ).text
     assert read == "Tea is grown in Assam and in Darjeeling- Himalaya.\n\nPage two."
 
 
@@ -58,7 +62,9 @@ def test_a_pdf_that_only_restricts_printing_is_read() -> None:
     assert formats.pdf(encrypted("")).text == "Secret tea."
 
 
-LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'lol'>" + "".join(f"<!ENTITY a{i} '{f'&a{i - 1};' * 10}'>" for i in range(1, 10))
+LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'lol'>" + "".join(
+    f"<!ENTITY a{i} '{f'&a{i - 1};' * 10}'>" for i in range(1, 10)
+)
 
 
 def unreadable() -> dict[str, tuple[bytes, str]]:
@@ -73,13 +79,24 @@ def unreadable() -> dict[str, tuple[bytes, str]]:
         "script.html": (b"<script>draw()</script>", "holds no text"),
         "latin.txt": ("Café".encode("latin-1"), "not UTF-8 text (byte 3)"),
         "cut.docx": (docx(paragraph("Tea."))[:200], "not a Word document, or damaged"),
-        "locked.docx": (b"\xd0\xcf\x11\xe0 and so on", "encrypted, or in the format of Word before 2007"),
-        "bomb.docx": (docx(paragraph("a" * (40 << 20))), "unpacks to 40 MB of text; read are up to 32 MB"),
-        "laughs.docx": (docx(paragraph("x").replace(">x<", ">&a9;<"), declared=f"{LAUGHS}]>"), "not a Word document"),
+        "locked.docx": (
+            b"\xd0\xcf\x11\xe0 and so on",
+            "encrypted, or in the format of Word before 2007",
+        ),
+        "bomb.docx": (
+            docx(paragraph("a" * (40 << 20))),
+            "unpacks to 40 MB of text; read are up to 32 MB",
+        ),
+        "laughs.docx": (
+            docx(paragraph("x").replace(">x<", ">&a9;<"), declared=f"{LAUGHS}]>"),
+            "not a Word document",
+        ),
     }
 
 
-def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_cannot_be_read_are_skipped_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for library in ("trafilatura", "mammoth", "pypdf"):
         pytest.importorskip(library, reason=STUDY)
     cases = unreadable()
@@ -97,17 +114,23 @@ def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path: Path, caplog:
     assert caplog.messages[-1] == "skipped 2 more files, which retrieval.json of the study names"
 
 
-def test_pages_of_a_pdf_without_text_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pages_of_a_pdf_without_text_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("pypdf", reason=STUDY)
     (tmp_path / "partly.pdf").write_bytes(pdf(["Tea."], [], ["More tea."], []))
     found = documents.read(tmp_path)
     assert found.documents == (Document("partly", "Tea.\n\nMore tea."),)
     assert found.read_in_part == {"partly.pdf": "2 of 4 pages hold no text, the first is page 2"}
-    assert caplog.messages == [f"read in part: {tmp_path / 'partly.pdf'}: {found.read_in_part['partly.pdf']}"]
+    assert caplog.messages == [
+        f"read in part: {tmp_path / 'partly.pdf'}: {found.read_in_part['partly.pdf']}"
+    ]
 
 
 def test_a_pdf_whose_font_names_no_letters_is_warned_of() -> None:
-    """Such as a subset of a font without its table of characters, read as private and control characters."""
+    """Such as a subset of a font without its table of characters, read as private and control
+    characters.
+    """
     pytest.importorskip("pypdf", reason=STUDY)
     read = formats.pdf(pdf(["Tea."], [r"\001\002\003\004\005\006 a"]))
     assert read.warning == "1 of 2 pages hold garbled text, the first is page 2"
@@ -123,8 +146,16 @@ def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "module", "message"),
     [
-        ("a.pdf", "pypdf", "PDF documents are read with pypdf, which is not installed: pip install 'ragauge[study]'"),
-        ("a.html", "trafilatura", "HTML documents are read with trafilatura, which is not installed"),
+        (
+            "a.pdf",
+            "pypdf",
+            "PDF documents are read with pypdf, which is not installed: pip install 'ragauge[study]'",
+        ),
+        (
+            "a.html",
+            "trafilatura",
+            "HTML documents are read with trafilatura, which is not installed",
+        ),
         ("a.docx", "mammoth", "DOCX documents are read with mammoth"),
     ],
 )
@@ -155,7 +186,12 @@ def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(
         (tmp_path / name).write_text("Here.", encoding="utf-8")
     (tmp_path / "more.jsonl").write_text('{"title": "More", "text": "There."}\n', encoding="utf-8")
     found = documents.read(tmp_path)
-    assert [d.title for d in found.documents] == ["guide/start.md", "guide/start.txt", "More", "other"]
+    assert [d.title for d in found.documents] == [
+        "guide/start.md",
+        "guide/start.txt",
+        "More",
+        "other",
+    ]
     assert found.not_read == {".txt.gz": 1, ".xlsx": 1}
     assert caplog.messages == ["not read, being of other kinds: 1 .txt.gz, 1 .xlsx"]
 
@@ -177,12 +213,22 @@ def test_documents_are_titled_as_they_title_themselves(tmp_path: Path) -> None:
     """A title of several is followed by the path, by which questions may name any document."""
     for name, (text, _) in TITLES.items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-    expected = {name: title for name, (_, title) in TITLES.items()} | {"heading.md": "White tea (heading)"}
+    expected = {name: title for name, (_, title) in TITLES.items()} | {
+        "heading.md": "White tea (heading)"
+    }
     made = documents.read(tmp_path)
-    assert [document.title for document in made.documents] == [expected[name] for name in sorted(TITLES)]
-    assert made.names == expected | {name.rpartition(".")[0]: title for name, title in expected.items()}
+    assert [document.title for document in made.documents] == [
+        expected[name] for name in sorted(TITLES)
+    ]
+    assert made.names == expected | {
+        name.rpartition(".")[0]: title for name, title in expected.items()
+    }
     texts = {document.title: document.text.strip() for document in made.documents}
-    assert [texts[title] for title in ("Green tea", "Black tea", "Mate")] == ["# Other", "Text.", "Text."]
+    assert [texts[title] for title in ("Green tea", "Black tea", "Mate")] == [
+        "# Other",
+        "Text.",
+        "Text.",
+    ]
     assert "A rule" in texts["line"]
     corpus = passages.build(made, tokenizer(), 4096, 0)
     assert {"Green tea", "front", "front.md"} <= corpus.originals.keys()
@@ -192,25 +238,33 @@ def test_documents_are_titled_as_they_title_themselves(tmp_path: Path) -> None:
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="absent: no such folder or file"):
         documents.read(tmp_path / "absent")
-    with pytest.raises(UserError, match=r"holds no file that ends with \.md, .*\.pdf, \.docx, \.jsonl"):
+    with pytest.raises(
+        UserError, match=r"holds no file that ends with \.md, .*\.pdf, \.docx, \.jsonl"
+    ):
         documents.read(tmp_path)
     (tmp_path / "table.xlsx").write_bytes(b"PK")
     with pytest.raises(UserError, match=r"table\.xlsx ends with none of \.md, "):
         documents.read(tmp_path / "table.xlsx")
 
 
-def test_a_single_file_is_read_and_lines_without_a_title_are_named_by_their_place(tmp_path: Path) -> None:
+def test_a_single_file_is_read_and_lines_without_a_title_are_named_by_their_place(
+    tmp_path: Path,
+) -> None:
     """As in the official files of C4, which have `text`, `timestamp` and `url`."""
     (tmp_path / "tea.md").write_text("Tea.", encoding="utf-8")
     lines = [{"text": "There.", "url": "https://example.org"}, {"title": "Own", "text": "Here."}]
-    (tmp_path / "c4.jsonl.gz").write_bytes(gzip.compress("\n\n".join(map(json.dumps, lines)).encode()))
+    (tmp_path / "c4.jsonl.gz").write_bytes(
+        gzip.compress("\n\n".join(map(json.dumps, lines)).encode())
+    )
     expected = (Document("c4/1", "There."), Document("Own", "Here."))
     assert documents.read(tmp_path / "c4.jsonl.gz").documents == expected
     assert documents.read(tmp_path / "tea.md").documents == (Document("tea", "Tea."),)
     assert documents.read(tmp_path).documents == (*expected, Document("tea", "Tea."))
 
 
-def test_empty_titles_and_texts_of_json_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_titles_and_texts_of_json_lines_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """As in corpora of BEIR."""
     rows = [
         ("d1", "", "Tea is green."),
@@ -219,17 +273,24 @@ def test_empty_titles_and_texts_of_json_lines_are_counted(tmp_path: Path, caplog
         ("d4", None, "Oats."),
         ("d5", "T", " "),
     ]
-    lines = [json.dumps({"_id": one, "title": title, "text": text, "metadata": {}}) for one, title, text in rows]
+    lines = [
+        json.dumps({"_id": one, "title": title, "text": text, "metadata": {}})
+        for one, title, text in rows
+    ]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "none.jsonl").write_text('{"title": "T", "text": ""}\n', encoding="utf-8")
     found = documents.read(tmp_path)
     titled = [("corpus/1", "Tea is green."), ("Bakery", "Rye."), ("corpus/4", "Oats.")]
     assert found.documents == tuple(Document(*one) for one in titled)
-    assert found.read_in_part == {"corpus.jsonl": "lines with an empty title: 3, lines with an empty text: 2"}
+    assert found.read_in_part == {
+        "corpus.jsonl": "lines with an empty title: 3, lines with an empty text: 2"
+    }
     assert found.skipped == {"none.jsonl": "lines with an empty text: 1"}
     assert found.read_in_part["corpus.jsonl"] in caplog.text
     (tmp_path / "none.jsonl").write_text('{"title": "T", "txt": "Tea."}\n', encoding="utf-8")
-    with pytest.raises(UserError, match=r"none\.jsonl:1: no field 'text'; did you mean 'txt'\? the record has"):
+    with pytest.raises(
+        UserError, match=r"none\.jsonl:1: no field 'text'; did you mean 'txt'\? the record has"
+    ):
         documents.read(tmp_path)
 
 
@@ -261,12 +322,21 @@ LONG = " ".join(f"word{i}" for i in range(200))
 
 def test_originals_are_the_first_of_their_kind() -> None:
     other = " ".join(f"other{i}" for i in range(200))
-    assert originals([LONG, other, LONG + " end", other, "short", "Short"]).tolist() == [0, 1, 0, 1, 4, 4]
+    assert originals([LONG, other, LONG + " end", other, "short", "Short"]).tolist() == [
+        0,
+        1,
+        0,
+        1,
+        4,
+        4,
+    ]
     assert originals([]).tolist() == []
 
 
 def test_near_duplicates_are_marked_or_dropped() -> None:
-    found = SourceDocuments((Document("first", f"{LONG}."), Document("copy", f"{LONG}!"), Document("third", "Tea.")))
+    found = SourceDocuments(
+        (Document("first", f"{LONG}."), Document("copy", f"{LONG}!"), Document("third", "Tea."))
+    )
     marked = passages.build(found, tokenizer(), 4096, 0)
     assert [(p.document, p.near_duplicate) for p in marked.passages] == [
         ("first", False),
@@ -274,7 +344,10 @@ def test_near_duplicates_are_marked_or_dropped() -> None:
         ("third", False),
     ]
     assert marked.originals == {"first": "first", "copy": "first", "third": "third"}
-    assert str(marked) == "3 documents, 3 passages; 1 duplicate documents, 1 duplicate passages (marked)"
+    assert (
+        str(marked)
+        == "3 documents, 3 passages; 1 duplicate documents, 1 duplicate passages (marked)"
+    )
     dropped = passages.build(found, tokenizer(), 4096, 0, drop=True)
     assert [p.document for p in dropped.passages] == ["first", "third"]
     assert dropped.counts["dropped_passages"] == 1
@@ -282,7 +355,9 @@ def test_near_duplicates_are_marked_or_dropped() -> None:
 
 def test_a_dropped_passage_of_the_gold_document_is_gold_where_it_stands_first() -> None:
     more = LONG.replace("word", "leaf")
-    found = SourceDocuments((Document("first", f"{LONG}."), Document("gold", f"{LONG}. {more} in Assam.")))
+    found = SourceDocuments(
+        (Document("first", f"{LONG}."), Document("gold", f"{LONG}. {more} in Assam."))
+    )
     made = passages.build(found, tokenizer(), len(LONG) + 20, 0, drop=True)
     assert [p.document for p in made.passages] == ["first", "gold"]
     questions = [StudyQuestion("?", (answer,), "gold") for answer in ("word7", "Assam")]

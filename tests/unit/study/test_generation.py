@@ -1,4 +1,6 @@
-"""Questions that a model writes: what is asked about, what is left out and why, and a run that was stopped."""
+"""Questions that a model writes: what is asked about, what is left out and why, and a run that was
+stopped.
+"""
 
 import json
 from collections.abc import Callable
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Chat, RecordedChat
+from ragauge.methods.evidence.chat import Chat, RecordedChat
 from ragauge.study import generation
 from ragauge.study.generation import generate
 from ragauge.study.passages import Passage
@@ -20,7 +22,10 @@ PLACES = ["Assam", "Kerala", "Nilgiri", "Sikkim", "Munnar", "Darjeeling", "Kangr
 
 def corpus() -> list[Passage]:
     return [
-        Passage(f"leaf {i}", f"The finest leaf number {i}{i} of the whole region comes from {place} in early spring.")
+        Passage(
+            f"leaf {i}",
+            f"The finest leaf number {i}{i} of the whole region comes from {place} in early spring.",
+        )
         for i, place in enumerate(PLACES)
     ]
 
@@ -41,17 +46,25 @@ def reads(request: str) -> str:
     return request.partition("[Document]")[2].partition("Question:")[0] or "I do not know."
 
 
-def made(writer: Chat, reader: Chat, wanted: int = 3, most: int = 30, **more: float) -> generation.Generated:
+def made(
+    writer: Chat, reader: Chat, wanted: int = 3, most: int = 30, **more: float
+) -> generation.Generated:
     return generate(wanted, corpus(), writer, reader, most=most, **more)  # type: ignore[arg-type]
 
 
-def test_questions_are_about_answers_that_stand_in_their_passages_and_make_a_file(tmp_path: Path) -> None:
+def test_questions_are_about_answers_that_stand_in_their_passages_and_make_a_file(
+    tmp_path: Path,
+) -> None:
     found = made(Scripted(asks), Scripted(reads))
     assert len(found.questions) == 3
     assert found.ended_by == "questions"
     for written in found.questions:
         line = written.to_json()
-        assert line["passage"][line["start"] : line["stop"]] == line["answers"][0] == written.question.answers[0]
+        assert (
+            line["passage"][line["start"] : line["stop"]]
+            == line["answers"][0]
+            == written.question.answers[0]
+        )
         assert written.question.gold == written.spot.passage.document
         assert line["answers"][0] not in line["question"]
     path = tmp_path / "generated.jsonl"
@@ -68,7 +81,11 @@ def test_the_seed_fixes_what_is_asked_about() -> None:
 def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_allows_it() -> None:
     texts = {"19 May 1921": "When", "1921": "When", "77 people": "How many", "Ada Byron": ""}
     for answer_, begin in texts.items():
-        passages = [Passage("t", f"the finest leaf of the whole region is that of {answer_} in early spring.")]
+        passages = [
+            Passage(
+                "t", f"the finest leaf of the whole region is that of {answer_} in early spring."
+            )
+        ]
         goes_on = "is the best plant of this region picked?"
         whole = f"{begin} {goes_on}".strip()
         opened = Scripted(lambda _, said=goes_on: said, opens=True)
@@ -88,19 +105,34 @@ def test_near_duplicates_are_not_asked_about() -> None:
     [
         (lambda r: None, reads, "malformed", "no reply"),
         (lambda r: asks(r)[:-1], reads, "malformed", "no question mark"),
-        (lambda r: asks(r).replace("in spring", "in the passage"), reads, "malformed", "speaks of the text"),
+        (
+            lambda r: asks(r).replace("in spring", "in the passage"),
+            reads,
+            "malformed",
+            "speaks of the text",
+        ),
         (lambda r: f"{answer(r)}: {asks(r)}", reads, "malformed", "holds its answer"),
         (lambda r: asks(r + "x" if answer(r).isdigit() else r + "\nAnswer: 7"), reads, *KIND),
         (lambda r: asks("Text: leaf: \nAnswer: " + answer(r)), reads, "duplicate", ""),
-        (asks, lambda r: "It is " + ", ".join(PLACES) + " 00 11 22 33 44 55 66 77", "without_documents", ""),
+        (
+            asks,
+            lambda r: "It is " + ", ".join(PLACES) + " 00 11 22 33 44 55 66 77",
+            "without_documents",
+            "",
+        ),
         (asks, lambda r: "I do not know.", "not_answered", ""),
         (asks, lambda r: reads(r) if "Document" in r else None, "not_answered", ""),
     ],
 )
 def test_what_is_left_out_is_counted_with_its_reason(
-    says_: Callable[[str], str | None], reads_: Callable[[str], str | None], reason: str, detail: str
+    says_: Callable[[str], str | None],
+    reads_: Callable[[str], str | None],
+    reason: str,
+    detail: str,
 ) -> None:
-    """Of eight passages; the question of the first is a good one, as a run that keeps none ends with an error."""
+    """Of eight passages; the question of the first is a good one, as a run that keeps none ends
+    with an error.
+    """
     writer = Scripted(lambda request: asks(request) if "leaf 0" in request else says_(request))
     reader = Scripted(lambda request: reads(request) if "leaf 0" in request else reads_(request))
     found = made(writer, reader, wanted=50, most=8)
@@ -115,7 +147,11 @@ def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> Non
     passages = [Passage("leaf", own), Passage("copy", f"A longer text. {own}", near_duplicate=True)]
     [written] = generate(1, passages, Scripted(asks), Scripted(reads), most=1).questions
     assert written.spot.answer == "Assam"
-    other = Passage("rain", "Rain falls in Assam, and the finest leaf of the region is wet.", near_duplicate=True)
+    other = Passage(
+        "rain",
+        "Rain falls in Assam, and the finest leaf of the region is wet.",
+        near_duplicate=True,
+    )
     with pytest.raises(UserError, match="rejected: 1 another passage holds the answer"):
         generate(1, [*passages, other], Scripted(asks), Scripted(reads), most=1)
 
@@ -124,7 +160,9 @@ def test_fewer_than_asked_for_are_said_and_none_is_an_error() -> None:
     found = made(Scripted(asks), Scripted(reads), wanted=50, most=8)
     assert found.ended_by == "attempts"
     assert " questions from 8 attempts (the maximum), fewer than the 50" in str(found)
-    with pytest.raises(UserError, match=r"--generate-questions: 0 questions from 16 attempts.*16 malformed") as error:
+    with pytest.raises(
+        UserError, match=r"--generate-questions: 0 questions from 16 attempts.*16 malformed"
+    ) as error:
         made(Scripted(lambda r: "No."), Scripted(reads))
     assert "\n" not in str(error.value)
 
@@ -142,7 +180,8 @@ def test_no_batch_is_begun_when_time_is_up() -> None:
 
 
 def test_a_stopped_run_asks_nothing_twice(tmp_path: Path) -> None:
-    path, whole = tmp_path / "replies.jsonl", made(Scripted(asks), Scripted(reads), wanted=12)
+    path = tmp_path / "replies.jsonl"
+    whole = made(Scripted(asks), Scripted(reads), wanted=12)
 
     def dies(request: str) -> str:
         if len(first.requests) > 8:
@@ -154,7 +193,9 @@ def test_a_stopped_run_asks_nothing_twice(tmp_path: Path) -> None:
         made(RecordedChat(first, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
     path.write_bytes(path.read_bytes() + b'\n["torn')
     again = Scripted(asks)
-    found = made(RecordedChat(again, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
+    found = made(
+        RecordedChat(again, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12
+    )
     assert [w.text for w in found.questions] == [w.text for w in whole.questions]
     assert not set(again.requests) & set(first.requests[:8])
     third = Scripted(asks)

@@ -1,4 +1,6 @@
-"""A study's questions as people write and export them: the same questions from every file, or one line that refuses."""
+"""A study's questions as people write and export them: the same questions from every file, or one
+line that refuses.
+"""
 
 import io
 import json
@@ -51,9 +53,13 @@ def test_quotes_line_ends_and_commas_inside_cells_are_read(tmp_path: Path) -> No
     assert read(tmp_path, FULL.replace(",", ";").replace("; of", ", of")) == [HOLM, RYE]
     line = {"question": RYE.question, "answers": list(RYE.answers), "gold": RYE.gold}
     assert read(tmp_path, json.dumps(line), "q.jsonl") == [RYE]
-    [asked] = read(tmp_path, 'question,answers\n"Who lit the ""lighthouse""\nfirst?",Greta Holm\n\n,\n')
+    [asked] = read(
+        tmp_path, 'question,answers\n"Who lit the ""lighthouse""\nfirst?",Greta Holm\n\n,\n'
+    )
     assert asked == StudyQuestion('Who lit the "lighthouse"\nfirst?', ("Greta Holm",))
-    assert read(tmp_path, "question\nname of the keeper\n") == [StudyQuestion("name of the keeper", ())]
+    assert read(tmp_path, "question\nname of the keeper\n") == [
+        StudyQuestion("name of the keeper", ())
+    ]
     assert read(tmp_path, "question,gold\nWho?,a\n") == [StudyQuestion("Who?", (), "a")]
     assert read(tmp_path, '{"question": "Who?"}\n', "q.jsonl") == [StudyQuestion("Who?", ())]
 
@@ -64,30 +70,68 @@ CUT = "a cell that holds a comma or a line end needs quotes"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f"{PLAIN}When was it lit, and by whom?,1874|Greta Holm\n", f"q.csv:3: 3 cells in 2 columns.*{CUT}"),
-        (f"{PLAIN}When was it lit, and by whom?\n", f"q.csv:3: 2 cells in 2 columns.*'When was it lit'; {CUT}"),
-        ("question, answers\nWhen was it lit, and by whom?\n", f"q.csv:2: 2 cells in 2 columns.*{CUT}"),
+        (
+            f"{PLAIN}When was it lit, and by whom?,1874|Greta Holm\n",
+            f"q.csv:3: 3 cells in 2 columns.*{CUT}",
+        ),
+        (
+            f"{PLAIN}When was it lit, and by whom?\n",
+            f"q.csv:3: 2 cells in 2 columns.*'When was it lit'; {CUT}",
+        ),
+        (
+            "question, answers\nWhen was it lit, and by whom?\n",
+            f"q.csv:2: 2 cells in 2 columns.*{CUT}",
+        ),
         ("question\nWhen was it lit, and by whom?\n", f"q.csv:2: 2 cells in 1 columns.*{CUT}"),
         ("question,answers,\nWhen was it lit, and by whom?,1874\n", CUT),
         ("question,answers\nWho lit\nit?,Greta Holm\n", f"q.csv:2: 1 cells in 2 columns.*{CUT}"),
-        ("question;answers\nWho;What?;Holm\n", "q.csv:2: 3 cells in 2 columns, cut at every semicolon"),
-        ('question,answers\n"Who said "hi, there"?",Holm\n', "q.csv:2: .*a quote inside quotes is written twice"),
+        (
+            "question;answers\nWho;What?;Holm\n",
+            "q.csv:2: 3 cells in 2 columns, cut at every semicolon",
+        ),
+        (
+            'question,answers\n"Who said "hi, there"?",Holm\n',
+            "q.csv:2: .*a quote inside quotes is written twice",
+        ),
         ('question,answers\nWho?,Holm\n"Where, then?,Amsel\n', "q.csv:3: unexpected end of data"),
         ('question,answers\n"Who said \\"hi\\"?",Holm\n', "q.csv: a backslash before a quote"),
-        ("question,answers\nWho?,\"['Holm', 'Greta']\"\n", r"q.csv:2: answers .*write '\|' between answers, no list"),
-        ("frage;antwort\nWer?;Holm\n", "q.csv:1: no column 'question'; the first line, cut at every semicolon, has"),
-        ("Who?,Holm\nWhere?,Amsel\n", "q.csv:1: no column 'question'; .* cut at every comma, has 'Who\\?', 'Holm'"),
-        ("Questions,answers\nWho?,Holm\n", "q.csv:1: unknown column 'Questions'; did you mean 'question'?"),
-        ("question,answers,Gold title\nWho?,Holm,town\n", "unknown column 'Gold title'; did you mean 'gold'?"),
+        (
+            "question,answers\nWho?,\"['Holm', 'Greta']\"\n",
+            r"q.csv:2: answers .*write '\|' between answers, no list",
+        ),
+        (
+            "frage;antwort\nWer?;Holm\n",
+            "q.csv:1: no column 'question'; the first line, cut at every semicolon, has",
+        ),
+        (
+            "Who?,Holm\nWhere?,Amsel\n",
+            "q.csv:1: no column 'question'; .* cut at every comma, has 'Who\\?', 'Holm'",
+        ),
+        (
+            "Questions,answers\nWho?,Holm\n",
+            "q.csv:1: unknown column 'Questions'; did you mean 'question'?",
+        ),
+        (
+            "question,answers,Gold title\nWho?,Holm,town\n",
+            "unknown column 'Gold title'; did you mean 'gold'?",
+        ),
         ("question,answer,Answers\nWho?,a,b\n", "q.csv:1: the column 'answers' is there twice"),
-        (PLAIN.replace("Holm", "Hölm").encode("cp1252"), "q.csv: neither UTF-8 nor UTF-16 .* iconv -f WINDOWS-1252"),
-        (PLAIN.encode("utf-16-le"), "q.csv: neither UTF-8 nor UTF-16 with a byte order mark; save it as CSV UTF-8"),
+        (
+            PLAIN.replace("Holm", "Hölm").encode("cp1252"),
+            "q.csv: neither UTF-8 nor UTF-16 .* iconv -f WINDOWS-1252",
+        ),
+        (
+            PLAIN.encode("utf-16-le"),
+            "q.csv: neither UTF-8 nor UTF-16 with a byte order mark; save it as CSV UTF-8",
+        ),
         ("question,answers\nWho?,a\nWho?,b\n", "q.csv:3: .*twice"),
         ("question,answers\n,a\n", "q.csv:2: field 'question' is empty"),
         ("", "q.csv: no questions"),
     ],
 )
-def test_what_may_be_misread_is_refused_with_its_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_what_may_be_misread_is_refused_with_its_line(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
     with pytest.raises(UserError, match=message) as refused:
         read(tmp_path, content)
     assert "\n" not in str(refused.value)
@@ -96,10 +140,26 @@ def test_what_may_be_misread_is_refused_with_its_line(tmp_path: Path, content: s
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("q.xlsx", b"PK\x03\x04", r"questions are read from files that end with \.csv, \.tsv, \.jsonl"),
-        ("q.jsonl", b'{"question": "Who?", "answres": ["Holm"]}', "q.jsonl:1: unknown column 'answres'; did you mean"),
-        ("q.jsonl", b'{"text": "Who?", "answers": ["Holm"]}', "q.jsonl:1: no field 'question'; the record has 'text'"),
-        ("q.jsonl", '{"question": "Who?"}\n'.encode("utf-16"), "q.jsonl:1: .*convert it to UTF-8, as with iconv"),
+        (
+            "q.xlsx",
+            b"PK\x03\x04",
+            r"questions are read from files that end with \.csv, \.tsv, \.jsonl",
+        ),
+        (
+            "q.jsonl",
+            b'{"question": "Who?", "answres": ["Holm"]}',
+            "q.jsonl:1: unknown column 'answres'; did you mean",
+        ),
+        (
+            "q.jsonl",
+            b'{"text": "Who?", "answers": ["Holm"]}',
+            "q.jsonl:1: no field 'question'; the record has 'text'",
+        ),
+        (
+            "q.jsonl",
+            '{"question": "Who?"}\n'.encode("utf-16"),
+            "q.jsonl:1: .*convert it to UTF-8, as with iconv",
+        ),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -139,7 +199,11 @@ class Dialect:
         rows = [self.header, *((one.question, "|".join(one.answers)) for one in questions)]
         for number, row in enumerate(rows):
             cells = [*map(self.cell, row if self.is_first else reversed(row))]
-            cells = [*(["" if number == 0 else str(number)] * self.index), *cells, *[""] * self.left_at_the_end]
+            cells = [
+                *(["" if number == 0 else str(number)] * self.index),
+                *cells,
+                *[""] * self.left_at_the_end,
+            ]
             out.write(f"{self.separator}{self.blank}".join(cells) + self.line_end)
             out.write(f"{self.separator}{self.line_end}{self.line_end}" * self.blank_rows)
         return out.getvalue().encode(self.encoding)
@@ -148,7 +212,9 @@ class Dialect:
 LETTERS = st.sampled_from([*"abé漢 ,;\t\"'.?!", ", ", "\n"])
 TEXTS = st.lists(LETTERS, min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
 ANSWERS = st.lists(TEXTS.filter(lambda text: not text.endswith("?")), max_size=2).map(tuple)
-QUESTIONS = st.lists(st.builds(StudyQuestion, TEXTS, ANSWERS), min_size=1, max_size=3, unique_by=lambda q: q.question)
+QUESTIONS = st.lists(
+    st.builds(StudyQuestion, TEXTS, ANSWERS), min_size=1, max_size=3, unique_by=lambda q: q.question
+)
 DIALECTS = st.builds(
     Dialect,
     separator=st.sampled_from(",;\t"),
@@ -157,7 +223,9 @@ DIALECTS = st.builds(
     line_end=st.sampled_from(["\n", "\r\n", "\r"]),
     encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]),
     blank=st.sampled_from(["", " "]),
-    header=st.sampled_from([("question", "answers"), ("Question ", "ANSWER"), ("QUESTION", "Answers")]),
+    header=st.sampled_from(
+        [("question", "answers"), ("Question ", "ANSWER"), ("QUESTION", "Answers")]
+    ),
     blank_rows=st.booleans(),
     index=st.booleans(),
     is_first=st.booleans(),
@@ -172,7 +240,9 @@ def test_any_dialect_gives_the_same_questions_or_is_refused(
     tmp_path_factory: pytest.TempPathFactory, questions: list[StudyQuestion], dialect: Dialect
 ) -> None:
     texts = [text for one in questions for text in (one.question, *one.answers)]
-    if dialect.quotes == "never" and any(re.search(r'\n|(^|[,;\t]) *"|^[,;\t ]*$', text) for text in texts):
+    if dialect.quotes == "never" and any(
+        re.search(r'\n|(^|[,;\t]) *"|^[,;\t ]*$', text) for text in texts
+    ):
         return  # such a file says something else, to any reader
     try:
         content = dialect.write(questions)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import yaml
 
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config import loading
-from ragauge.config.plan import Plan
+from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
-from ragauge.items import study_retrieval
-from ragauge.rankers.cross_encoder import CrossEncoder
-from ragauge.rankers.dense import Encoder
+from ragauge.methods.rankers.cross_encoder import CrossEncoder
+from ragauge.methods.rankers.dense import Encoder
+from ragauge.report.items import study_retrieval
 from ragauge.results.runs import Runs
 from ragauge.study import retrieval
 from ragauge.study.passages import Passage
@@ -24,10 +24,18 @@ from ragauge.study.retrieval import Retrieval, gold_passages
 from ragauge.testing import write_checkpoint
 from tiny_models import cross_encoder, encoder
 
-TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state.", "Nothing of that kind."]
+TEXTS = [
+    "Tea is grown in Assam.",
+    "Coffee grows in Kenya.",
+    "Assam is a state.",
+    "Nothing of that kind.",
+]
 PASSAGES = [Passage(title, text) for title, text in zip("abcd", TEXTS, strict=True)]
 SAME = {title: title for title in "abcd"}
-ASKED = [StudyQuestion("Where is tea grown?", ("Assam",)), StudyQuestion("Where does coffee grow?", ("Kenya",), "b")]
+ASKED = [
+    StudyQuestion("Where is tea grown?", ("Assam",)),
+    StudyQuestion("Where does coffee grow?", ("Kenya",), "b"),
+]
 
 
 def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
@@ -58,23 +66,30 @@ def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
 def test_embeddings_are_made_once_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(0)
     texts = [" ".join(str(number) for number in draw.integers(0, 10_000, 12)) for _ in range(60)]
-    source, queries = str(encoder(tmp_path / "encoder")), ["Which numbers?", "long long"]
-    model, folder = Encoder(Path(source)), tmp_path / "embeddings"
+    source = str(encoder(tmp_path / "encoder"))
+    queries = ["Which numbers?", "long long"]
+    model = Encoder(Path(source))
+    folder = tmp_path / "embeddings"
     monkeypatch.setattr(retrieval, "SHARD", 25)
-    expected = np.argsort(-(model.encode(queries, query=True) @ model.encode(texts).T), axis=1, kind="stable")
+    expected = np.argsort(
+        -(model.encode(queries, query=True) @ model.encode(texts).T), axis=1, kind="stable"
+    )
     made = retrieval.dense(queries, texts, 10, source, folder)
     assert made == expected[:, :10].tolist()
     assert len(list(folder.iterdir())) == 3
     encoded = Encoder.encode
     monkeypatch.setattr(
-        Encoder, "encode", lambda self, texts, query=False: encoded(self, texts, query=query) if query else None
+        Encoder,
+        "encode",
+        lambda self, texts, query=False: encoded(self, texts, query=query) if query else None,
     )
     assert retrieval.dense(queries, texts, 10, source, folder) == made
     assert len(retrieval.dense(queries, texts[:25], 10, source, folder)[0]) == 10
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("bm25", ["bm25"]), ("dense", ["dense"]), ("fused", ["bm25", "dense", "fused"])]
+    ("kind", "expected"),
+    [("bm25", ["bm25"]), ("dense", ["dense"]), ("fused", ["bm25", "dense", "fused"])],
 )
 def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: list[str]) -> None:
     how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
@@ -88,10 +103,13 @@ def test_a_question_that_shares_no_word_with_any_passage_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its passages stay in the order of the corpus, which fusion leaves out."""
-    asked, how = [StudyQuestion("Wohin?", ()), *ASKED], Retrieval("fused", str(encoder(tmp_path / "encoder")))
+    asked = [StudyQuestion("Wohin?", ()), *ASKED]
+    how = Retrieval("fused", str(encoder(tmp_path / "encoder")))
     made = retrieval.rankings(how, asked, PASSAGES, 2, tmp_path)
     text = "BM25: 1 of 3 questions share no word with any passage, so passages stay in their order: Wohin?"
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [text]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        text
+    ]
     assert made["bm25"][0] == [0, 1, 2, 3]
     assert made["fused"][0] == made["dense"][0]
 
@@ -110,7 +128,9 @@ def test_gold_are_passages_that_hold_the_words_in_any_unicode_form(answer: str, 
     assert gold_of(StudyQuestion("?", (answer,)), [Passage("a", text), PASSAGES[1]]) == [0]
 
 
-def gold_of(question: StudyQuestion, passages: list[Passage] = PASSAGES, **repeats: str) -> list[int]:
+def gold_of(
+    question: StudyQuestion, passages: list[Passage] = PASSAGES, **repeats: str
+) -> list[int]:
     [gold] = gold_passages([question], passages, {**SAME, **repeats})
     return gold
 
@@ -121,8 +141,11 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
     assert gold_of(StudyQuestion("?", ("in other words",), "c")) == [2]  # the document is trusted
     assert gold_of(StudyQuestion("?", ("in other words",))) == []
     assert gold_of(StudyQuestion("?", ("the",))) == []  # nothing is left of it
-    assert gold_of(StudyQuestion("?", ("12",)), [Passage("a", "Built in 2012."), Passage("b", "By 12 men.")]) == [1]
-    assert gold_of(StudyQuestion("?", ("京都",)), [Passage("a", "私は京都に住む。")]) == [0]  # no blanks between words
+    assert gold_of(
+        StudyQuestion("?", ("12",)), [Passage("a", "Built in 2012."), Passage("b", "By 12 men.")]
+    ) == [1]
+    # no blanks between words
+    assert gold_of(StudyQuestion("?", ("京都",)), [Passage("a", "私は京都に住む。")]) == [0]
     with pytest.raises(UserError, match="gold 'z' is not a document of the corpus"):
         gold_of(StudyQuestion("?", ("Assam",), "z"))
 
@@ -139,7 +162,10 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
 )
 def test_a_gold_document_that_is_none_may_mean_another(gold: str, meant: str) -> None:
     titles = ["intro", "api/start", "guides/start.md", "guides/getting-started"]
-    with pytest.raises(UserError, match=rf"gold {gold!r} .*of the corpus; did you mean {meant!r}\?".replace("\\", ".")):
+    with pytest.raises(
+        UserError,
+        match=rf"gold {gold!r} .*of the corpus; did you mean {meant!r}\?".replace("\\", "."),
+    ):
         list(gold_passages([StudyQuestion("?", (), gold)], [], {title: title for title in titles}))
 
 
@@ -149,28 +175,57 @@ def test_a_document_that_repeats_the_gold_one_is_gold_too() -> None:
 
 
 def test_measures_are_those_of_the_books() -> None:
-    found, gold = [2, 5], 3
+    found = [2, 5]
+    gold = 3
     assert study_retrieval.recall(found, gold, 1) == 0
     assert study_retrieval.recall(found, gold, 5) == pytest.approx(2 / 3)
     assert [study_retrieval.success(found, gold, k) for k in (1, 2)] == [0.0, 1.0]
     assert [study_retrieval.reciprocal_rank(found, gold, k) for k in (1, 2)] == [0.0, 0.5]
     assert study_retrieval.reciprocal_rank([], gold, 5) == 0
     ideal = 1 + 1 / math.log2(3) + 1 / 2
-    assert study_retrieval.ndcg(found, gold, 5) == pytest.approx((1 / math.log2(3) + 1 / math.log2(6)) / ideal)
+    assert study_retrieval.ndcg(found, gold, 5) == pytest.approx(
+        (1 / math.log2(3) + 1 / math.log2(6)) / ideal
+    )
     assert study_retrieval.ndcg([1, 2], 2, 10) == 1
 
 
 def found(**changes: Any) -> dict[str, Any]:
     """A retrieval.json of two questions with gold, of which BM25 finds one, and one without."""
     asked = [
-        {"id": "1", "known_by": "document", "gold": 1, "ranks": {"bm25": [1], "dense": [2], "fused": [1]}},
-        {"id": "2", "known_by": "answer", "gold": 2, "ranks": {"bm25": [], "dense": [1, 3], "fused": [1, 4]}},
-        {"id": "3", "known_by": "answer", "gold": 0, "ranks": {"bm25": [], "dense": [], "fused": []}},
+        {
+            "id": "1",
+            "known_by": "document",
+            "gold": 1,
+            "ranks": {"bm25": [1], "dense": [2], "fused": [1]},
+        },
+        {
+            "id": "2",
+            "known_by": "answer",
+            "gold": 2,
+            "ranks": {"bm25": [], "dense": [1, 3], "fused": [1, 4]},
+        },
+        {
+            "id": "3",
+            "known_by": "answer",
+            "gold": 0,
+            "ranks": {"bm25": [], "dense": [], "fused": []},
+        },
     ]
     how = {"chosen": "fused", "encoder": "minilm", "reranker": None, "top": 3, "depth": 20}
-    counts = {"documents": 9, "passages": 30, "near_duplicate_documents": 1, "near_duplicate_passages": 4}
+    counts = {
+        "documents": 9,
+        "passages": 30,
+        "near_duplicate_documents": 1,
+        "near_duplicate_passages": 4,
+    }
     counts["dropped_passages"] = 4
-    return {"corpus": counts, "skipped": {"a.pdf": "empty"}, "retrieval": how, "questions": asked, **changes}
+    return {
+        "corpus": counts,
+        "skipped": {"a.pdf": "empty"},
+        "retrieval": how,
+        "questions": asked,
+        **changes,
+    }
 
 
 def runs(folder: Path, content: dict[str, Any]) -> Runs:
@@ -196,7 +251,9 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:
     assert lines["fused", "mrr", 10]["measured"] == 1
     cell = lines["dense", "mrr", 10]
     assert (cell["measured"], cell["low"], cell["high"], cell["n"]) == (0.75, 0.5, 1.0, 2)
-    expected = "gold document stated for 1 of 2; 1 of 3 questions not counted: no passage answers them"
+    expected = (
+        "gold document stated for 1 of 2; 1 of 3 questions not counted: no passage answers them"
+    )
     assert cell["note"] == expected
     assert lines["fused", "mrr", 10]["note"].startswith("gave the questions their passages")
     assert lines["bm25", "ndcg_difference", 10]["note"] == "less fused"
@@ -208,10 +265,22 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:
     )
 
 
-def test_the_small_print_says_who_wrote_the_questions_and_what_a_budget_left_out(tmp_path: Path) -> None:
+def test_the_small_print_says_who_wrote_the_questions_and_what_a_budget_left_out(
+    tmp_path: Path,
+) -> None:
     left = {"malformed": 7, "duplicate": 0, "without_documents": 2}
-    written = {"wanted": 5, "kept": 3, "attempts": 12, "left_out": left, "writer": "w", "reader": "r"}
-    made = runs(tmp_path, found(generation=written, budget={"seconds": 600, "left_out": ["timed trials: 1 of 5"]}))
+    written = {
+        "wanted": 5,
+        "kept": 3,
+        "attempts": 12,
+        "left_out": left,
+        "writer": "w",
+        "reader": "r",
+    }
+    made = runs(
+        tmp_path,
+        found(generation=written, budget={"seconds": 600, "left_out": ["timed trials: 1 of 5"]}),
+    )
     text = study_retrieval.footer(made, study_retrieval.table(made))
     assert (
         "Questions written by w in 12 attempts: 3 kept of 5 asked for; left out: 7 malformed, 2 without documents"
@@ -231,7 +300,9 @@ def test_without_gold_the_item_says_so(tmp_path: Path) -> None:
 def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
     config = runs(tmp_path, found()).config
     assert config is not None
-    assert Plan(config, 1).items.inputs("study_retrieval") == {"retrieval": [str(tmp_path / "retrieval.json")]}
+    assert Plan(config, 1).items.inputs("study_retrieval") == {
+        "retrieval": [str(tmp_path / "retrieval.json")]
+    }
     every = config.model_copy(update={"items": "all"})
     assert "study_retrieval" in every.item_names()
     assert "study_retrieval" not in every.model_copy(update={"datasets": {}}).item_names()
@@ -240,17 +311,38 @@ def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "items"), [("Assam", ["study_retrieval"]), ("Ceylon", [])])
 def test_a_study_retrieves_as_it_is_told(tmp_path: Path, answer: str, items: list[str]) -> None:
     (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "tea.md").write_text("Tea is grown in Assam. Coffee is not.", encoding="utf-8")
+    (tmp_path / "texts" / "tea.md").write_text(
+        "Tea is grown in Assam. Coffee is not.", encoding="utf-8"
+    )
     (tmp_path / "texts" / "bad.txt").write_bytes(b"\xff\xfe\xff")
-    (tmp_path / "q.csv").write_text(f"question,answers\nWhere is tea grown?,{answer}\n", encoding="utf-8")
-    command = ["study", "--documents", str(tmp_path / "texts"), "--questions", str(tmp_path / "q.csv"), "--no-run"]
-    command += ["--model", str(write_checkpoint(tmp_path / "model")), "--out", str(tmp_path / "out")]
-    assert main([*command, "--retrieval", "fused", "--encoder", str(encoder(tmp_path / "encoder"))]) == 0
+    (tmp_path / "q.csv").write_text(
+        f"question,answers\nWhere is tea grown?,{answer}\n", encoding="utf-8"
+    )
+    command = [
+        "study",
+        "--documents",
+        str(tmp_path / "texts"),
+        "--questions",
+        str(tmp_path / "q.csv"),
+        "--no-run",
+    ]
+    command += [
+        "--model",
+        str(write_checkpoint(tmp_path / "model")),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert (
+        main([*command, "--retrieval", "fused", "--encoder", str(encoder(tmp_path / "encoder"))])
+        == 0
+    )
     made = json.loads((tmp_path / "out" / "retrieval.json").read_text(encoding="utf-8"))
     assert made["skipped"] == {"bad.txt": "not UTF-8 text (byte 0)"}
     assert made["retrieval"]["chosen"] == "fused"
     assert made["questions"][0]["gold"] == (answer == "Assam")
-    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))["items"] == [
+    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))[
+        "items"
+    ] == [
         "frontier",
         "study_answers",
         *items,

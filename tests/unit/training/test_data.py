@@ -1,4 +1,6 @@
-"""CFIC's fine-tuning data: spans are whole sentences, questions are filtered, evaluation text stays out."""
+"""CFIC's fine-tuning data: spans are whole sentences, questions are filtered, evaluation text stays
+out.
+"""
 
 import json
 from dataclasses import replace
@@ -10,23 +12,28 @@ import pytest
 
 import tiny_models
 from endpoints import Reply, says, served
-from ragauge.cli import main
-from ragauge.datasets import Document as Passage
-from ragauge.datasets import Example, write_examples
-from ragauge.engines import Limits, Row
+from ragauge.cli._main import main
+from ragauge.datasets.base.dataset import Document as Passage
+from ragauge.datasets.base.dataset import Example
+from ragauge.datasets.base.examples import write_examples
+from ragauge.engines.protocol import Limits
+from ragauge.engines.spans import Row
 from ragauge.errors import UserError
-from ragauge.evidence import sft
-from ragauge.evidence.chat import Endpoint, EndpointChat, EndpointError, LocalChat
-from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC
-from ragauge.prompts import build_prompt, unit_steps
-from ragauge.prompts.templates import token_ids, wrapper
+from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.chat import Endpoint, EndpointChat, EndpointError, LocalChat
+from ragauge.methods.evidence.request import REQUESTS
+from ragauge.methods.evidence.sft import SpanQuestion, TrainingDocument
+from ragauge.methods.prompts import build_prompt, unit_steps
+from ragauge.methods.prompts.templates import token_ids, wrapper
 from ragauge.training import data
 from ragauge.training.data import near_duplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings, write_corpus
 
-TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)
+TEXT = (
+    "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n"
+    + article(1)
+)
 
 
 # ---- documents and spans
@@ -38,14 +45,17 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
     assert all(len(d.text) <= 300 for d in documents)
     assert len(TEXT) - sum(len(d.text) for d in documents) < 150
-    assert [int(d.key.removeprefix("a#")) for d in documents] == [TEXT.index(d.text) for d in documents]
+    assert [int(d.key.removeprefix("a#")) for d in documents] == [
+        TEXT.index(d.text) for d in documents
+    ]
 
 
 def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    assert [d.text for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300, "sentencex")] == [
-        "One sentence."
-    ]
+    assert [
+        d.text
+        for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300, "sentencex")
+    ] == ["One sentence."]
     assert list(sft.cut(TrainingDocument("a", "", " \n "), tokenizer, 300, "sentencex")) == []
 
 
@@ -71,7 +81,11 @@ def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None
 @pytest.mark.parametrize("template", ["chat", "alpaca", "vicuna"])
 def test_training_reads_what_the_method_reads(template: str) -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
-    wording: Any = {"instruction": "{context}\n{input}", "template": template, "tokenizer": lm.tokenizer}
+    wording: Any = {
+        "instruction": "{context}\n{input}",
+        "template": template,
+        "tokenizer": lm.tokenizer,
+    }
     prompt = build_prompt("Who lit the lamp?", [("Lighthouse", TEXT)], **wording)
     read: list[list[int]] = []
     extend = lm.extend
@@ -81,7 +95,8 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     document = [token for row in read for token in row]
     read.clear()
     method.find(lm, state, prompt)
-    start, text = TEXT.index("It burned"), state[0].text
+    start = TEXT.index("It burned")
+    text = state[0].text
     span = SpanQuestion(start, TEXT.index("- a list"), "Who lit the lamp?")
     training = TrainingDocument("a#0", "Lighthouse", TEXT, (span,))
     encoded = sft.encode(training, lm.tokenizer, template, REQUESTS["paper"], 1, 4096, "sentencex")
@@ -97,7 +112,13 @@ def test_a_request_that_is_too_long_is_left_out() -> None:
     spans = SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90)
     document = TrainingDocument("a#0", "", TEXT, spans)
     encoded = sft.encode(
-        document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400, "sentencex"
+        document,
+        tiny_models.byte_tokenizer(),
+        "chat",
+        REQUESTS["paper"],
+        1,
+        len(TEXT) + 400,
+        "sentencex",
     )
     assert len(encoded.requests) == 1
 
@@ -131,21 +152,27 @@ def test_the_question_in_a_reply() -> None:
 
 def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue() -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, eos=(1,)))
-    title, span = "Beta", "The lamp was lit in 1821."
+    title = "Beta"
+    span = "The lamp was lit in 1821."
     [question] = sft.write_questions(LocalChat(lm, "chat"), [(title, span)])
     opening, task = (token_ids(lm.tokenizer, text) for text in wrapper("chat", lm.tokenizer))
     text = sft.REQUEST.format(title=title, text=span)
     ids = [*opening, *token_ids(lm.tokenizer, text), *task, *token_ids(lm.tokenizer, sft.CUE)]
     cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)
     read = lm.extend(cache, [Row(ids, unit_steps(0, len(ids)))], stage="prompt", last_logits=True)
-    alone = lm.generate(cache, read.last_logits[0], len(ids), Limits(max_new_tokens=sft.QUESTION_TOKENS))
+    alone = lm.generate(
+        cache, read.last_logits[0], len(ids), Limits(max_new_tokens=sft.QUESTION_TOKENS)
+    )
     assert lm.tokenizer.decode(alone, skip_special_tokens=True) == question
 
 
 def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
     with served([says("Who lit the lamp?"), Reply(b"", 503)]) as server:
         chat = EndpointChat(Endpoint(server.url, model="m", attempts=1))
-        assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
+        assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == [
+            "Who lit the lamp?",
+            None,
+        ]
         with pytest.raises(EndpointError, match="HTTP 503"):
             sft.write_questions(chat, [("A", "down")])
 
@@ -166,14 +193,18 @@ def test_near_duplicates_are_met_wherever_they_stand() -> None:
 
 def evaluation_file(path: Path, *texts: str) -> Path:
     documents = [Passage("", text) for text in texts]
-    write_examples(path, [Example(f"q{i}", "Who?", (d,), ("A",), (0,)) for i, d in enumerate(documents)])
+    write_examples(
+        path, [Example(f"q{i}", "Who?", (d,), ("A",), (0,)) for i, d in enumerate(documents)]
+    )
     return path
 
 
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
-    with pytest.raises(UserError, match=r"documents found, 1000 requested; the corpora hold 8 articles") as error:
+    with pytest.raises(
+        UserError, match=r"documents found, 1000 requested; the corpora hold 8 articles"
+    ) as error:
         data.build(settings(tmp_path, documents=1000).data(), {file: 2}, tmp_path / "lacking")
     assert not (tmp_path / "lacking/train.jsonl").exists()
     found = int(str(error.value).split()[2])
@@ -184,7 +215,11 @@ def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.Mo
     trained = {d.title for d in data.read(tmp_path / "data/train.jsonl")}
     assert trained == {f"Town {i}" for i in (0, 1, 2, 5, 6, 7, 8, 9)}
     counts = manifest["counts"]
-    assert (counts["long_articles"], counts["train_articles"], counts["evaluation_documents"]) == (10, 8, 2)
+    assert (counts["long_articles"], counts["train_articles"], counts["evaluation_documents"]) == (
+        10,
+        8,
+        2,
+    )
     assert counts["asked"] == counts["kept"] + sum(manifest["questions_left_out"].values())
     assert counts["kept"] >= counts["train_questions"] + counts["held_out_questions"] > 0
 
@@ -199,13 +234,20 @@ def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path: Pa
     assert drawn[:6].count("many.jsonl") == drawn[:6].count("few.jsonl") == 3
     assert drawn[6:] == ["many.jsonl"] * 7
     few = data.long_articles(given.model_copy(update={"corpus_articles": 2}))
-    assert sorted(a.key for a in few) == ["few.jsonl/0", "few.jsonl/1", "many.jsonl/0", "many.jsonl/1"]
+    assert sorted(a.key for a in few) == [
+        "few.jsonl/0",
+        "few.jsonl/1",
+        "many.jsonl/0",
+        "many.jsonl/1",
+    ]
 
 
 # ---- a run that is cut off
 
 
-def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_off_run_goes_on_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = settings(tmp_path, documents=12).data()
     whole = Parrot()
     monkeypatch.setattr(data.Questions, "model", lambda self: whole)
@@ -234,11 +276,24 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: py
     assert again == whole.calls - 1  # no question was asked twice
 
 
-def test_no_usable_question_is_told_with_its_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = settings(tmp_path, documents=1, held_out_documents=1, spans=1).data().model_dump(exclude={"writer"})
-    arguments = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+def test_no_usable_question_is_told_with_its_reasons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = (
+        settings(tmp_path, documents=1, held_out_documents=1, spans=1)
+        .data()
+        .model_dump(exclude={"writer"})
+    )
+    arguments = [
+        part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")
+    ]
     model = str(tmp_path / "model")
-    assert main(["sft", "data", *arguments, "--set", f"writer={model}", "--out", str(tmp_path / "data")]) == 2
+    assert (
+        main(
+            ["sft", "data", *arguments, "--set", f"writer={model}", "--out", str(tmp_path / "data")]
+        )
+        == 2
+    )
     assert "can be trained on: {" in capsys.readouterr().err
 
 

@@ -1,4 +1,6 @@
-"""Fine-tuning: one pass for all requests of a document, DeepSpeed as plain torch, killed runs, what comes out."""
+"""Fine-tuning: one pass for all requests of a document, DeepSpeed as plain torch, killed runs, what
+comes out.
+"""
 
 import csv
 import json
@@ -14,24 +16,39 @@ import pytest
 import torch
 
 from preloaded import Preloaded
-from ragauge.cli import main
-from ragauge.engines import Row, load_lm
+from ragauge.cli._main import main
+from ragauge.engines.loading import load_lm
+from ragauge.engines.spans import Row
 from ragauge.errors import UserError
-from ragauge.evidence.sft import Encoded
-from ragauge.prompts import unit_steps
+from ragauge.methods.evidence.sft import Encoded
+from ragauge.methods.prompts import unit_steps
 from ragauge.testing import write_checkpoint
 from ragauge.training import finetuning
 from ragauge.training.finetuning import FineTuning, pack, response_loss, separate
 from sft_material import built, settings
 
 LIBRARIES = (
-    *("deepspeed", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_fast"),
+    *(
+        "deepspeed",
+        "transformers.models.llama.modeling_llama",
+        "transformers.tokenization_utils_fast",
+    ),
     *("datasets", "pandas", "transformers.trainer", "torch.distributed.run"),
     "deepspeed.runtime.zero.muon.muon_optimizer",  # which imports torch's compiler
 )
 CURVE = [  # of these settings by the plain loop that transformers' Trainer replaced
-    *((0, "held_out", 5.573948), (1, "train", 5.571928), (2, "train", 5.539303), (3, "train", 5.474232)),
-    *((3, "held_out", 5.420562), (4, "train", 5.416176), (5, "train", 5.356095), (6, "train", 5.305939)),
+    *(
+        (0, "held_out", 5.573948),
+        (1, "train", 5.571928),
+        (2, "train", 5.539303),
+        (3, "train", 5.474232),
+    ),
+    *(
+        (3, "held_out", 5.420562),
+        (4, "train", 5.416176),
+        (5, "train", 5.356095),
+        (6, "train", 5.305939),
+    ),
     (6, "held_out", 5.267863),
 ]
 ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17, 18, 19], [20])))
@@ -53,7 +70,9 @@ def folder(tmp_path: Path, material: Path) -> Path:
 
 def trained(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
     folders = folder / "data", folder / f"{out}-steps", folder / out
-    assert finetuning.train(settings(folder, **changes), *folders, threads=1) == folder / f"{out}.json"
+    assert (
+        finetuning.train(settings(folder, **changes), *folders, threads=1) == folder / f"{out}.json"
+    )
     return account_of(folder, out)
 
 
@@ -104,42 +123,56 @@ def engine_loss(model: Path, one: Encoded, max_context: int | None = None) -> to
     [(request, response)] = one.requests
     ids = [*one.document, *request, *response]
     lm = load_lm(str(model), threads=1, max_context=max_context)
-    read = lm.extend(lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True)
+    read = lm.extend(
+        lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True
+    )
     return -read.logp[0][-len(response) :].mean()
 
 
 def test_the_loss_is_that_of_the_decoder_that_will_be_asked(folder: Path) -> None:
-    one, model = separate(ENCODED)[0], finetuning.Material(settings(folder), folder / "data").model()
+    one = separate(ENCODED)[0]
+    model = finetuning.Material(settings(folder), folder / "data").model()
     expected = engine_loss(folder / "model", one)
-    torch.testing.assert_close(response_loss(model, pack(one)).detach(), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        response_loss(model, pack(one)).detach(), expected, atol=1e-5, rtol=1e-5
+    )
 
 
-def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_linear_scaling(folder: Path) -> None:
+def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_linear_scaling(
+    folder: Path,
+) -> None:
     """As LongAlpaca is: `max_position_embeddings` says less than its scaled positions reach."""
     scaled = {"rope_type": "linear", "factor": 16.0, "rope_theta": 10000.0}
     write_checkpoint(folder / "model", max_position_embeddings=64, rope_parameters=scaled)
     material = finetuning.Material(settings(folder), folder / "data")
     one = separate(max(material.train, key=lambda e: len(e.document)))[0]
     assert len(one.document) > 5 * 64
-    loss, expected = response_loss(material.model(), pack(one)).detach(), engine_loss(folder / "model", one, 4096)
+    loss = response_loss(material.model(), pack(one)).detach()
+    expected = engine_loss(folder / "model", one, 4096)
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_scaled_positions_are_those_of_transformers_and_stay_with_the_trained_model(folder: Path) -> None:
+def test_scaled_positions_are_those_of_transformers_and_stay_with_the_trained_model(
+    folder: Path,
+) -> None:
     from transformers import AutoModelForCausalLM, LlamaConfig
 
     scaled = finetuning.Material(settings(folder, rope_scale=8), folder / "data")
     plain = finetuning.Material(settings(folder), folder / "data")
     assert scaled.digest != plain.digest
     linear = {"rope_type": "linear", "factor": 8.0}
-    config = LlamaConfig.from_pretrained(folder / "model", rope_parameters=linear | {"rope_theta": 10000.0})
+    config = LlamaConfig.from_pretrained(
+        folder / "model", rope_parameters=linear | {"rope_theta": 10000.0}
+    )
     reference = AutoModelForCausalLM.from_pretrained(folder / "model", config=config)
     ids = torch.arange(3, 63)[None]
-    logits, unscaled = scaled.model()(ids).logits, plain.model()(ids).logits
+    logits = scaled.model()(ids).logits
+    unscaled = plain.model()(ids).logits
     torch.testing.assert_close(logits, reference(ids).logits)
     assert (logits - unscaled).abs().max() > 1e-3
     trained(folder, "m", rope_scale=8, steps=1)
-    lm, saved = load_lm(str(folder / "m"), threads=1), AutoModelForCausalLM.from_pretrained(folder / "m")
+    lm = load_lm(str(folder / "m"), threads=1)
+    saved = AutoModelForCausalLM.from_pretrained(folder / "m")
     assert (lm.shape.rope_scale, lm.shape.rope_theta) == (8.0, 10000.0)
     assert saved.config.rope_parameters.items() >= linear.items()
     one = separate(plain.held_out[0])[0]
@@ -151,12 +184,16 @@ def test_positions_that_are_scaled_in_another_way_are_not_scaled_again(folder: P
     llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     llama3 |= {"original_max_position_embeddings": 64, "rope_theta": 500.0}
     write_checkpoint(folder / "model", rope_parameters=llama3)
-    with pytest.raises(UserError, match=r"rope_scale 8: .*/model: only rotary positions without Llama 3's scaling"):
+    with pytest.raises(
+        UserError, match=r"rope_scale 8: .*/model: only rotary positions without Llama 3's scaling"
+    ):
         finetuning.Material(settings(folder, rope_scale=8), folder / "data")
 
 
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -> None:
-    assert {len(e.requests) for e in finetuning.Material(settings(folder), folder / "data").train} == {2}
+    assert {
+        len(e.requests) for e in finetuning.Material(settings(folder), folder / "data").train
+    } == {2}
     material = finetuning.Material(settings(folder), folder / "data")
     material.shape = replace(material.shape, position="alibi")
     assert {len(e.requests) for e in material.train} == {1}
@@ -181,7 +218,9 @@ def test_the_curve_is_that_of_the_plain_loop(done: Path) -> None:
     assert rates == pytest.approx([0.0005, *[0.001] * 5])  # it rises and stays
 
 
-def test_time_ends_a_training_which_is_not_done_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_ends_a_training_which_is_not_done_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     account = trained(folder, "m", steps=10**6, minutes=0.005)
     assert 0 < account["steps"] < 10**4
     assert account["steps"] == max(step for step, _, _ in losses(account))
@@ -207,7 +246,8 @@ def test_the_written_checkpoint_is_the_model(done: Path) -> None:
     encoded = finetuning.Material(settings(done), done / "data").held_out
     after = [float(response_loss(reference, pack(e)).detach()) for e in encoded]
     assert sum(after) / len(after) == pytest.approx(losses(account)[-1][2], rel=1e-4)
-    before, now = load_lm(str(done / "model")), load_lm(f"path:{done / 'plain'}")
+    before = load_lm(str(done / "model"))
+    now = load_lm(f"path:{done / 'plain'}")
     assert now.shape == before.shape
     assert now.tokenizer.chat_template == before.tokenizer.chat_template
     assert account["sha256"]["train.jsonl"]
@@ -259,7 +299,8 @@ def test_more_steps_continue_and_other_settings_start_over_beside_files_of_other
         other = trained(folder, "m", steps=1, lr=0.01)
     assert "resuming" not in caplog.text
     assert other["steps"] == 1
-    assert [path.name for path in checkpoints(folder)] == ["checkpoint-1"]  # those of the other settings are gone
+    # those of the other settings are gone
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-1"]
     (folder / "other").mkdir()
     (folder / "other/text").write_text("a year of work")
     with pytest.raises(UserError, match="other: holds files that ragauge did not make"):
@@ -273,7 +314,9 @@ def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
     for name in ("model.safetensors", "optimizer.pt"):
         whole = (checkpoint / name).read_bytes()
         (checkpoint / name).write_bytes(whole[:1000])
-        with pytest.raises(UserError, match=r"checkpoint-1: damaged .*; remove .* to train from") as raised:
+        with pytest.raises(
+            UserError, match=r"checkpoint-1: damaged .*; remove .* to train from"
+        ) as raised:
             trained(folder, "m", steps=4)
         assert "\n" not in str(raised.value)
         (checkpoint / name).write_bytes(whole)
@@ -290,7 +333,9 @@ def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
         ({"max_length": 64}, "no document is shorter than max_length"),
     ],
 )
-def test_what_cannot_be_trained_is_told(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_trained_is_told(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         trained(folder, "m", **changes)
 
@@ -304,11 +349,24 @@ def test_what_cannot_be_trained_is_told(folder: Path, changes: dict[str, Any], m
     ],
 )
 def test_the_command_line_names_mistakes(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
     given = [str(root / part) if part.startswith("configs/") else part for part in arguments]
-    folders = ["--data", str(tmp_path), "--checkpoints", str(tmp_path), "--out", str(tmp_path / "m")]
-    model = [] if "--config" in arguments else ["--set", f"model={write_checkpoint(tmp_path / 'base')}"]
+    folders = [
+        "--data",
+        str(tmp_path),
+        "--checkpoints",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "m"),
+    ]
+    model = (
+        [] if "--config" in arguments else ["--set", f"model={write_checkpoint(tmp_path / 'base')}"]
+    )
     assert main(["sft", "train", *model, *given, *folders]) == 2
     assert message in capsys.readouterr().err
 
@@ -318,7 +376,9 @@ def test_the_command_line_names_mistakes(
 
 @pytest.fixture(scope="module")
 def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
-    """Commands that need not import DeepSpeed again, and a lock that a killed build of its kernel left behind."""
+    """Commands that need not import DeepSpeed again, and a lock that a killed build of its kernel
+    left behind.
+    """
     pytest.importorskip("deepspeed", reason="needs deepspeed (pip install 'ragauge[training]')")
     folder = tmp_path_factory.mktemp("deepspeed")
     (folder / "extensions/deepspeed_shm_comm").mkdir(parents=True)
@@ -328,9 +388,13 @@ def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
 
 
 def command(deepspeed: Preloaded, folder: Path, out: str, **changes: Any) -> dict[str, Any]:
-    """The account of a training by the command line, in processes of its own, which compile nothing."""
+    """The account of a training by the command line, in processes of its own, which compile
+    nothing.
+    """
     keys = settings(folder, engine="deepspeed", **changes).model_dump(exclude_none=True)
-    pairs = [part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    pairs = [
+        part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")
+    ]
     folders = ["--data", str(folder / "data"), "--checkpoints", str(folder / f"{out}-steps")]
     arguments = [*pairs, *folders, "--threads", "1", "--out", str(folder / out)]
     extensions = deepspeed.folder / "extensions"
@@ -341,7 +405,9 @@ def command(deepspeed: Preloaded, folder: Path, out: str, **changes: Any) -> dic
 
 def check_same(account: dict[str, Any], folder: Path, out: str) -> None:
     """The training had the losses and weights of the one by plain torch."""
-    for (*place, loss), (*there, expected) in zip(losses(account), losses(account_of(folder)), strict=True):
+    for (*place, loss), (*there, expected) in zip(
+        losses(account), losses(account_of(folder)), strict=True
+    ):
         assert place == there
         assert loss == pytest.approx(expected, rel=1e-5)
     mine, theirs = (tensors(folder / name) for name in (out, "plain"))
@@ -351,14 +417,18 @@ def check_same(account: dict[str, Any], folder: Path, out: str) -> None:
 
 @pytest.fixture(scope="module")
 def started(done: Path, deepspeed: Preloaded) -> Path:
-    """The folder with the training by plain torch, and the checkpoints of two by DeepSpeed after four of its steps."""
+    """The folder with the training by plain torch, and the checkpoints of two by DeepSpeed after
+    four of its steps.
+    """
     command(deepspeed, done, "zero", steps=4)
     shutil.copytree(done / "zero-steps", done / "hostile-steps")
     return done
 
 
 @pytest.mark.slow
-def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(started: Path, deepspeed: Preloaded) -> None:
+def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(
+    started: Path, deepspeed: Preloaded
+) -> None:
     account = command(deepspeed, started, "zero", steps=6)
     account["curve"] = [p for p in account["curve"] if (p["step"], p["split"]) != (4, "held_out")]
     check_same(account, started, "zero")
@@ -392,17 +462,22 @@ def test_two_processes_share_what_one_accumulates(done: Path, deepspeed: Preload
 @pytest.mark.slow
 def test_bfloat16_passes_update_float32_weights(done: Path, deepspeed: Preloaded) -> None:
     account = command(deepspeed, done, "half", dtype="bfloat16", lr=1e-5, steps=3)
-    at_first = [loss for _, _, loss in losses(account_of(done))[:2]]  # as weights move by less than its precision
+    # as weights move by less than its precision
+    at_first = [loss for _, _, loss in losses(account_of(done))[:2]]
     assert [loss for _, _, loss in losses(account)[:2]] == pytest.approx(at_first, rel=0.01)
-    after, before = tensors(done / "half"), tensors(done / "model")
+    after = tensors(done / "half")
+    before = tensors(done / "model")
     for name, tensor in after.items():
         assert tensor.dtype == torch.float32
-        moved = (tensor - before[name].bfloat16().float()).abs().max()  # the masters begin with what the passes see
+        # the masters begin with what the passes see
+        moved = (tensor - before[name].bfloat16().float()).abs().max()
         assert 0 < moved < 4e-5, name  # less than bfloat16 can tell of a weight near 1
 
 
 def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python -m ragauge.cli`, as a job of several threads runs, has a file as its name that nothing can execute."""
+    """`python -m ragauge.cli`, as a job of several threads runs, has a file as its name that
+    nothing can execute.
+    """
     from ragauge.cli import sft
 
     started = list[str]()
@@ -411,7 +486,14 @@ def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPa
         started.extend(command)
         raise SystemExit(0)  # this process is that command from then on
 
-    given = ["--set", "model=smollm2-135m-instruct", "--set", "engine=deepspeed", "--set", "processes=2"]
+    given = [
+        "--set",
+        "model=smollm2-135m-instruct",
+        "--set",
+        "engine=deepspeed",
+        "--set",
+        "processes=2",
+    ]
     command = ["sft", "train", *given, "--data", "d", "--checkpoints", "c", "--out", "model"]
     monkeypatch.setattr(sft.os, "execv", execute)
     monkeypatch.setattr(sys, "argv", ["/nowhere/ragauge/cli.py", *command])

@@ -24,10 +24,14 @@ def experiment(**changes: Any) -> dict[str, Any]:
 def test_its_source_is_what_the_training_leaves() -> None:
     parsed = loading.parse(experiment(), "x")
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
-    assert parsed.models["tuned"].template == "chat"  # as the catalog says of the model that it is made of
-    assert [job for job in parsed.answers() if job.model == "tuned"] == [("wiki_long", "tuned", "cfic")]
+    # as the catalog says of the model that it is made of
+    assert parsed.models["tuned"].template == "chat"
+    assert [job for job in parsed.answers() if job.model == "tuned"] == [
+        ("wiki_long", "tuned", "cfic")
+    ]
     assert list(parsed.measured("latency")) == [("wiki_single", "smollm2-135m-instruct")]
-    assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed  # as the workflow hands it on
+    # as the workflow hands it on
+    assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed
 
 
 def test_what_it_is_asked_is_kept_out_of_training() -> None:
@@ -51,13 +55,19 @@ def test_it_is_timed_where_the_protocol_names_it() -> None:
 FOUND = {
     "smollm2-135m-instruct": {},
     "tuned": {"training": "cfic", "methods": []},
-    "found": {"source": "smollm2-135m-instruct", "finder": "tuned", "datasets": ["wiki_long"], "methods": ["cfic"]},
+    "found": {
+        "source": "smollm2-135m-instruct",
+        "finder": "tuned",
+        "datasets": ["wiki_long"],
+        "methods": ["cfic"],
+    },
 }
 
 
 def test_it_can_find_the_evidence_for_another_model() -> None:
     parsed = loading.parse(experiment(models=FOUND), "x")
-    assert parsed.evaluation("cfic") == {"wiki_long": 3}  # kept out of training, as if it were asked itself
+    # kept out of training, as if it were asked itself
+    assert parsed.evaluation("cfic") == {"wiki_long": 3}
     assert parsed.trainings("found") == ["cfic"]
     assert [job for job in parsed.answers() if job.model == "tuned"] == []
     assert list(parsed.measured("latency")) == [("wiki_single", "smollm2-135m-instruct")]
@@ -65,7 +75,9 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
 
 
 @pytest.mark.parametrize(("methods", "timed"), [(["naive"], True), (["naive", "cfic"], False)])
-def test_a_model_with_a_finder_is_timed_with_methods_that_do_not_need_it(methods: list[str], timed: bool) -> None:
+def test_a_model_with_a_finder_is_timed_with_methods_that_do_not_need_it(
+    methods: list[str], timed: bool
+) -> None:
     protocol = {"methods": methods, "dataset": "wiki_long"}
     pairs = loading.parse(experiment(models=FOUND, latency=protocol), "x").measured("latency")
     assert (("wiki_long", "found") in pairs) == timed
@@ -83,17 +95,41 @@ def test_a_model_with_a_finder_is_timed_with_methods_that_do_not_need_it(methods
             "latency.models: 'tuned' does not answer 'wiki_single'",
         ),
         (
-            {"models": FOUND, "stream": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["found"]}},
+            {
+                "models": FOUND,
+                "stream": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["found"]},
+            },
             "stream.models: 'found' has a finder; only `latency` times such a pair",
         ),
-        ({"models": FOUND | {"a": {"source": "x", "finder": "tunde"}}}, "models.a.finder: unknown model 'tunde'; did"),
-        ({"models": FOUND | {"a": {"source": "x", "finder": "found"}}}, "models.a.finder: found has a finder itself"),
-        ({"models": {"tuned": {"training": "cfc"}}}, "models.tuned.training: unknown training 'cfc'; did you mean"),
-        ({"models": {"tuned": {"training": "cfic", "source": "x"}}}, "models.tuned: has a training, whose result"),
-        ({"models": {"tuned": {"training": "cfic", "methods": ["cfik"]}}}, "models.tuned.methods: unknown variant"),
+        (
+            {"models": FOUND | {"a": {"source": "x", "finder": "tunde"}}},
+            "models.a.finder: unknown model 'tunde'; did",
+        ),
+        (
+            {"models": FOUND | {"a": {"source": "x", "finder": "found"}}},
+            "models.a.finder: found has a finder itself",
+        ),
+        (
+            {"models": {"tuned": {"training": "cfc"}}},
+            "models.tuned.training: unknown training 'cfc'; did you mean",
+        ),
+        (
+            {"models": {"tuned": {"training": "cfic", "source": "x"}}},
+            "models.tuned: has a training, whose result",
+        ),
+        (
+            {"models": {"tuned": {"training": "cfic", "methods": ["cfik"]}}},
+            "models.tuned.methods: unknown variant",
+        ),
         ({"training": {"cfic": {}}}, "training.cfic.model: is missing"),
-        ({"training": {"cfic": {"model": "llama-2-7b", "writer": "w"}}}, "training.cfic.writer: unknown model 'w'"),
-        ({"training": {"cfic": {"model": "llama-2-7b", "corpora": ["x"]}}}, "training.cfic.corpora: unknown corpus"),
+        (
+            {"training": {"cfic": {"model": "llama-2-7b", "writer": "w"}}},
+            "training.cfic.writer: unknown model 'w'",
+        ),
+        (
+            {"training": {"cfic": {"model": "llama-2-7b", "corpora": ["x"]}}},
+            "training.cfic.corpora: unknown corpus",
+        ),
     ],
 )
 def test_mistakes_are_named_with_their_place(changes: dict[str, Any], message: str) -> None:
@@ -110,6 +146,8 @@ def test_numbers_without_a_point_are_numbers() -> None:
 
 
 def test_the_data_rest_on_their_own_settings_alone() -> None:
-    one, other = (loading.parse_training({"model": "llama-2-7b", "lr": lr}, "x") for lr in (0.1, 0.2))
+    one, other = (
+        loading.parse_training({"model": "llama-2-7b", "lr": lr}, "x") for lr in (0.1, 0.2)
+    )
     assert one != other
     assert one.data() == other.data()

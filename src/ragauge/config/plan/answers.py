@@ -6,10 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge import datasets, methods, registry
+from ragauge import datasets, registry
 from ragauge.config.plan.part import Labels, PlanPart, any_of, code_of, manifest
 from ragauge.config.schema import Answers
-from ragauge.methods import Method
+from ragauge.datasets.base.dataset import Dataset
+from ragauge.methods.base import making
+from ragauge.methods.base.method import Method
 from ragauge.training.settings import ENDPOINT
 
 
@@ -19,11 +21,13 @@ class DataPlan(PlanPart):
     def sources(self) -> Iterator[str]:
         yield from (asset for label in self.config.datasets for asset in self.kind(label).assets)
 
-    def kind(self, dataset: str) -> type[datasets.Dataset]:
-        return registry.component("dataset", self.config.datasets[dataset].dataset, datasets.Dataset)
+    def kind(self, dataset: str) -> type[Dataset]:
+        return registry.component("dataset", self.config.datasets[dataset].dataset, Dataset)
 
     def file(self, labels: Labels) -> str | list[str]:
-        """The official file that the configuration names; for a data set made from assets the package's questions."""
+        """The official file that the configuration names; for a data set made from assets the
+        package's questions.
+        """
         shipped = Path(os.path.relpath(datasets.__file__)).parent / "questions"
         made = sorted(map(str, shipped.glob("*.json*"))) if self.assets(labels) else []
         return self.config.datasets[labels.dataset].data or made
@@ -35,12 +39,14 @@ class DataPlan(PlanPart):
 
     def settings(self, labels: Labels) -> dict[str, Any]:
         entry = self.config.datasets[labels.dataset]
-        keys = entry.model_dump(include={"dataset", "data", "options", "skip", "revision", "sha256"}, exclude_none=True)
+        keys = entry.model_dump(
+            include={"dataset", "data", "options", "skip", "revision", "sha256"}, exclude_none=True
+        )
         return {**keys, "seed": self.config.dataset_seed(labels.dataset)}
 
     def code(self, labels: Labels) -> str:
         dataset = registry.module_name("dataset", self.config.datasets[labels.dataset].dataset)
-        return code_of("datasets._examples", components=[dataset])
+        return code_of("datasets.base.examples", components=[dataset])
 
 
 class AnswerPlan(PlanPart):
@@ -49,22 +55,33 @@ class AnswerPlan(PlanPart):
     def sources(self) -> Iterator[str]:
         models = self.config.models.values()
         yield from (model.source for model in models if not (model.training or model.served))
-        yield from (model.served.tokenizer for model in models if model.served and model.served.tokenizer)
+        yield from (
+            model.served.tokenizer for model in models if model.served and model.served.tokenizer
+        )
         yield from (asset for method in self.methods.values() for asset in method.assets())
 
     def models(self, labels: Labels) -> list[str]:
         """The manifests of a model and of the one that finds evidence for it."""
         finder = self.config.models[labels.model].finder
-        return [path for model in (labels.model, finder) if model for path in self.model_manifests(model)]
+        return [
+            path
+            for model in (labels.model, finder)
+            if model
+            for path in self.model_manifests(model)
+        ]
 
     def files(self) -> list[str]:
-        return [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in self.config.answers()]
+        return [
+            f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in self.config.answers()
+        ]
 
     def parts(self, labels: Labels) -> list[str]:
         """The records of the jobs that a variant's questions are dealt to."""
         jobs = self.config.datasets[labels.dataset].jobs
         place = {name: getattr(labels, name) for name in Answers._fields}
-        return [f"{self.paths.part}.jsonl".format(**place, part=part, jobs=jobs) for part in range(jobs)]
+        return [
+            f"{self.paths.part}.jsonl".format(**place, part=part, jobs=jobs) for part in range(jobs)
+        ]
 
     def part_option(self, labels: Labels) -> list[str]:
         """The option that names a part; empty if one job answers everything."""
@@ -72,15 +89,23 @@ class AnswerPlan(PlanPart):
         return [] if part is None else [f"--part={part}/{labels.jobs}"]
 
     def labels_of_datasets(self, *, several_jobs: bool) -> str:
-        """The data sets whose questions are dealt to several jobs, or to one, as a wildcard's pattern."""
-        return any_of(label for label, entry in self.config.datasets.items() if (entry.jobs > 1) == several_jobs)
+        """The data sets whose questions are dealt to several jobs, or to one, as a wildcard's
+        pattern.
+        """
+        return any_of(
+            label
+            for label, entry in self.config.datasets.items()
+            if (entry.jobs > 1) == several_jobs
+        )
 
     def specification(self, labels: Labels) -> str:
         return self.config.specification(labels).digest
 
     def code(self, labels: Labels) -> str:
         engine = registry.module_name("engine", self.config.models[labels.model].engine)
-        return code_of("measure.inputs", "measure.runner", components=[*self.modules([labels.variant]), engine])
+        return code_of(
+            "measure.inputs", "measure.runner", components=[*self.modules([labels.variant]), engine]
+        )
 
     @cached_property
     def methods(self) -> dict[str, Method]:
@@ -92,12 +117,16 @@ class AnswerPlan(PlanPart):
 
     def assets(self, variants: Iterable[str]) -> list[str]:
         """The manifests of what the methods of variants read besides the model."""
-        return sorted({manifest(asset) for name in variants for asset in self.methods[name].assets()})
+        return sorted(
+            {manifest(asset) for name in variants for asset in self.methods[name].assets()}
+        )
 
     def modules(self, variants: Iterable[str]) -> list[str]:
         """The full names of the modules of the methods of variants."""
         entries = (self.config.methods[name] for name in variants)
-        return [module for entry in entries for module in methods.modules(entry.method, entry.options)]
+        return [
+            module for entry in entries for module in making.modules(entry.method, entry.options)
+        ]
 
 
 class JudgementPlan(PlanPart):
@@ -112,16 +141,28 @@ class JudgementPlan(PlanPart):
         return list(map(manifest, self.sources()))
 
     def examples(self, labels: Labels) -> list[str]:
-        """The questions with their passages, where answers or the faithfulness of evidence are judged by them."""
+        """The questions with their passages, where answers or the faithfulness of evidence are
+        judged by them.
+        """
         assert self.config.judge is not None
-        return [self.paths.data.format(dataset=labels.dataset)] if self.config.judge.of != "evidence" else []
+        return (
+            [self.paths.data.format(dataset=labels.dataset)]
+            if self.config.judge.of != "evidence"
+            else []
+        )
 
     def options(self, labels: Labels) -> list[str]:
-        """What is judged, of how many questions, by which judge here; the environment describes an endpoint."""
+        """What is judged, of how many questions, by which judge here; the environment describes an
+        endpoint.
+        """
         judge = self.config.judge
         assert judge is not None  # without it there is no such job
         limit = [f"--limit={judge.limit}"] if judge.limit else []
-        examples = [option for path in self.examples(labels) for option in (f"--of={judge.of}", f"--examples={path}")]
+        examples = [
+            option
+            for path in self.examples(labels)
+            for option in (f"--of={judge.of}", f"--examples={path}")
+        ]
         here = [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]
         return limit + examples + (here if judge.model != ENDPOINT else [])
 

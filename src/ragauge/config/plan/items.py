@@ -5,14 +5,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge import methods, registry
+from ragauge import registry
 from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.part import PlanPart, code_of
 from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, kind_of, of_kind
 from ragauge.config.schema import Answers, Protocol
+from ragauge.methods.base import making
 
-FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
-ITEMS = "ragauge.items"  # the package whose folders are papers
+FILES = {
+    "table": "csv",
+    "figure": "svg",
+    "pdf": "pdf",
+    "png": "png",
+    "latex": "tex",
+    "markdown": "md",
+}
+ITEMS = "ragauge.report.items"  # the package whose folders are papers
 
 
 class ItemPlan(PlanPart):
@@ -29,7 +37,9 @@ class ItemPlan(PlanPart):
         return [path for item in self.config.item_names() for path in self.files(item).values()]
 
     def papers(self) -> dict[str, list[str]]:
-        """The files of the experiment's items by the folder of their paper, which is the name of a target."""
+        """The files of the experiment's items by the folder of their paper, which is the name of a
+        target.
+        """
         files: dict[str, list[str]] = {}
         for item in self.config.item_names():
             folder, _, paper = registry.module_name("item", item).rpartition(".")[0].rpartition(".")
@@ -40,9 +50,15 @@ class ItemPlan(PlanPart):
     def inputs(self, item: str) -> dict[str, list[str]]:
         """The files that an item is rendered from, by what they are: what it says that it reads."""
         reads: Reads = registry.module("item", item).READS
-        chosen = [Answers(one.dataset, one.model, one.variant) for one in reads.select(self._variant_jobs)]
+        chosen = [
+            Answers(one.dataset, one.model, one.variant) for one in reads.select(self._variant_jobs)
+        ]
         judged = set(self.config.judged()) if reads.judgements else set()
-        pipelines = [label for label, entry in self.config.pipelines.items() if entry.schedule in reads.pipelines]
+        pipelines = [
+            label
+            for label, entry in self.config.pipelines.items()
+            if entry.schedule in reads.pipelines
+        ]
         trainings = self.config.training if reads.training_data else ()
         staleness = self.config.staleness if reads.staleness else ()
         studies = self.config.retrievals().values() if reads.retrieval else ()
@@ -51,11 +67,20 @@ class ItemPlan(PlanPart):
             "latency": self._measured(self.paths.latency, "latency", reads.latency),
             "load": self._measured(self.paths.load, "load", reads.load),
             "stream": self._measured(self.paths.stream, "stream", reads.stream),
-            "judgements": [self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged],
-            "human_judgements": [people] if reads.judgements and (people := self.config.human_judgements) else [],
-            "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
+            "judgements": [
+                self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged
+            ],
+            "human_judgements": [people]
+            if reads.judgements and (people := self.config.human_judgements)
+            else [],
+            "training": [
+                f"{self.paths.training}/data/train.jsonl".format(training=label)
+                for label in trainings
+            ],
             "predictions": [self.paths.predictions] if reads.predictions else [],
-            "pipelines": [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines],
+            "pipelines": [
+                f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines
+            ],
             "staleness": [self.paths.staleness.format(staleness=label) for label in staleness],
             "retrieval": [str(path) for path in studies if path.exists()],
         }
@@ -69,7 +94,10 @@ class ItemPlan(PlanPart):
 
     def code(self, item: str) -> str:
         """The digest of the code that renders an item."""
-        return code_of("rendering.writing", components=[registry.module_name("item", item), *self.metrics()])
+        return code_of(
+            "report.figures.writing",
+            components=[registry.module_name("item", item), *self.metrics()],
+        )
 
     def metrics(self) -> list[str]:
         """The modules of metrics: they are loaded by name, so no import shows them."""
@@ -91,12 +119,19 @@ class ItemPlan(PlanPart):
     @cached_property
     def _variant_jobs(self) -> list[VariantJob]:
         """Every answer job as an item chooses from it."""
-        options, changed = dict[str, dict[str, Any]](), dict[str, list[str]]()
+        options = dict[str, dict[str, Any]]()
+        changed = dict[str, list[str]]()
         for name, variant in self.config.methods.items():
-            options[name], defaults = variant.options, methods.options(variant.method)
-            changed[name] = [option for option, value in options[name].items() if value != defaults[option]]
+            options[name], defaults = variant.options, making.options(variant.method)
+            changed[name] = [
+                option for option, value in options[name].items() if value != defaults[option]
+            ]
         kinds = {label: self._kind(label) for label in self.config.datasets}
-        timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}
+        timed = {
+            (protocol.dataset, name)
+            for protocol in self.config.protocols
+            for name in protocol.methods
+        }
         models = set(self.config.measured("latency"))
         return [
             VariantJob(
@@ -105,7 +140,8 @@ class ItemPlan(PlanPart):
                 options=options[job.variant],
                 changed=changed[job.variant],
                 kind=kinds[job.dataset],
-                trained=bool(self.config.trainings(job.model)) and (job.dataset, job.model) not in models,
+                trained=bool(self.config.trainings(job.model))
+                and (job.dataset, job.model) not in models,
                 timed=(job.dataset, job.variant) in timed,
             )
             for job in self.config.answers()

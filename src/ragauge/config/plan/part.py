@@ -1,4 +1,6 @@
-"""What the parts of a plan have in common, and the paths of a run's files, with labels in braces: rules' wildcards."""
+"""What the parts of a plan have in common, and the paths of a run's files, with labels in braces:
+rules' wildcards.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +12,8 @@ from ragauge.io import digest
 
 Labels = Any  # Snakemake's wildcards: each label of a job is an attribute
 ASSET = "resources/assets/{asset}.json"  # a manifest: what the asset is, hash by hash
-ALONE = "--exclusive"  # Slurm's option for a whole node; a run on one machine keeps other jobs away by its cores
+# Slurm's option for a whole node; a run on one machine keeps other jobs away by its cores
+ALONE = "--exclusive"
 
 
 class Paths:
@@ -29,8 +32,10 @@ class Paths:
 
         self.data = f"{results}/data/{{dataset}}.jsonl"
         self.documents = f"{results}/documents"  # stored keys and values
-        self.answers = f"{results}/answers/{{dataset}}/{{model}}/{{variant}}"  # records and .meta.json
-        self.part = f"{results}/parts/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}"  # counted from 0
+        # records and .meta.json
+        self.answers = f"{results}/answers/{{dataset}}/{{model}}/{{variant}}"
+        # counted from 0
+        self.part = f"{results}/parts/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}"
         self.latency = f"{results}/latency/{{dataset}}/{{model}}.json"
         self.load = f"{results}/load/{{dataset}}/{{model}}.json"
         self.stream = f"{results}/stream/{{dataset}}/{{model}}.json"
@@ -58,10 +63,13 @@ class Paths:
         self.export = f"{results}/onnx/{{export}}"
         self.pipeline = f"{results}/pipelines/{{pipeline}}"  # records and .meta.json
         # Where a server is a job of its own: who asks it, where, and what it and they wait for.
-        self.served = f"{results}/served/{{pipeline}}"  # records and .meta.json, until the server has ended
+        # records and .meta.json, until the server has ended
+        self.served = f"{results}/served/{{pipeline}}"
         self.server = f"{results}/servers/{{database}}/{{index}}"
-        self.server_needs = f"{self.server}/needs"  # stands once all is made that its pipelines read
-        self.server_clients = f"{self.server}/clients"  # the files that it is needed for, one a line
+        # stands once all is made that its pipelines read
+        self.server_needs = f"{self.server}/needs"
+        # the files that it is needed for, one a line
+        self.server_clients = f"{self.server}/clients"
         self.server_address = f"{self.server}/address"
         self.server_ended = f"{self.server}/ended"
 
@@ -71,14 +79,17 @@ class PlanPart:
 
     def __init__(self, config: Config, cores: int) -> None:
         self.config = config
-        self.cores = cores  # of the run; on a cluster, where the run has none, of the node that the job is on
+        # of the run; on a cluster, where the run has none, of the node that the job is on
+        self.cores = cores
         self.paths = Paths(config.run)
 
     def sources(self) -> Iterable[str]:
         return ()
 
     def value(self, path: str, labels: Labels) -> Any:
-        """What stands in the configuration under keys and labels, as in `databases/{database}/encoder`."""
+        """What stands in the configuration under keys and labels, as in
+        `databases/{database}/encoder`.
+        """
         value: Any = self.config
         names = {name: getattr(labels, name) for _, name, *_ in Formatter().parse(path) if name}
         for key in path.format(**names).split("/"):
@@ -86,7 +97,9 @@ class PlanPart:
         return value
 
     def entry(self, path: str, **chosen: set[str]) -> Callable[[Labels], dict[str, Any]]:
-        """The settings of a job's entry, for a parameter. `chosen`: `include` or `exclude`, keys of the entry."""
+        """The settings of a job's entry, for a parameter. `chosen`: `include` or `exclude`, keys of
+        the entry.
+        """
         return lambda labels: dict(self.value(path, labels).model_dump(**chosen))
 
     def asset(self, path: str) -> Callable[[Labels], str]:
@@ -94,19 +107,29 @@ class PlanPart:
         return lambda labels: manifest(self.value(path, labels))
 
     def of_index(self, pattern: str) -> Callable[[Labels], str]:
-        """A file or folder of the index that a pipeline, or a comparison of stale queries, is over, by its pattern."""
+        """A file or folder of the index that a pipeline, or a comparison of stale queries, is over,
+        by its pattern.
+        """
 
         def path(labels: Labels) -> str:
             label = getattr(labels, "pipeline", None)
-            entry = self.config.pipelines[label] if label else self.config.staleness[labels.staleness]
-            return pattern.format(database=entry.database or next(iter(self.config.databases)), index=entry.index)
+            entry = (
+                self.config.pipelines[label] if label else self.config.staleness[labels.staleness]
+            )
+            return pattern.format(
+                database=entry.database or next(iter(self.config.databases)), index=entry.index
+            )
 
         return path
 
     def model_of(self, labels: Labels) -> str:
         """The label of a job's model: its own, or its pipeline's."""
         pipeline = getattr(labels, "pipeline", None)
-        return self.config.pipeline_model(self.config.pipelines[pipeline]) if pipeline else str(labels.model)
+        return (
+            self.config.pipeline_model(self.config.pipelines[pipeline])
+            if pipeline
+            else str(labels.model)
+        )
 
     def gpus(self, labels: Labels) -> int:
         return self.config.gpus(self.model_of(labels))
@@ -125,7 +148,9 @@ class PlanPart:
         return made if entry.training else manifest(entry.source)
 
     def model_manifests(self, model: str) -> list[str]:
-        """Of the files that a model (a label) is read from: none of a served one but its tokenizer's, if it has any."""
+        """Of the files that a model (a label) is read from: none of a served one but its
+        tokenizer's, if it has any.
+        """
         served = self.config.models[model].served
         if served is None:
             return [self.model_manifest(model)]
@@ -133,8 +158,9 @@ class PlanPart:
 
 
 def code_of(*modules: str, components: Iterable[str] = ()) -> str:
-    """The digest of the modules (below ragauge) behind a rule's command, and of components, which other packages may
-    add, by their full names: a change of them makes the result again."""
+    """The digest of the modules (below ragauge) behind a rule's command, and of components, which
+    other packages may add, by their full names: a change of them makes the result again.
+    """
     return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules), *components)
 
 
@@ -145,7 +171,9 @@ def grown(mem_mb: int) -> Callable[..., int]:
 
 
 def filled(pattern: str) -> Callable[[Labels], str]:
-    """A folder of a job: Snakemake's lint takes the text of a pattern for an input that is not declared."""
+    """A folder of a job: Snakemake's lint takes the text of a pattern for an input that is not
+    declared.
+    """
     return lambda labels: pattern.format(**dict(labels.items()))
 
 

@@ -1,31 +1,42 @@
-"""Jobs of generation with retrieval: decoders that are trained to read neighbours, their exports, and pipelines."""
+"""Jobs of generation with retrieval: decoders that are trained to read neighbours, their exports,
+and pipelines.
+"""
 
 from functools import cached_property
 from pathlib import Path
 
-from ragauge import assets, registry
+from ragauge import registry
+from ragauge.assets import resolver
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of, code_of
 from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO
-from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import facts_of, modules_of, specify
 from ragauge.io.files import text_sha256
+from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import facts_of, modules_of, specify
 
 
 class PipelinePlan(PlanPart):
     """Labels: pipeline; database, index, model, mode and minutes of a training; export."""
 
     def files(self) -> list[str]:
-        return [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines]
+        return [
+            f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines
+        ]
 
     def labels(self, job: bool) -> str:
         """Those whose server is a job of its own, or the others, as a wildcard's constraint."""
-        return any_of(label for label, entry in self.config.pipelines.items() if entry.has_server_job == job)
+        return any_of(
+            label for label, entry in self.config.pipelines.items() if entry.has_server_job == job
+        )
 
     def index(self, labels: Labels) -> str | list[str]:
         """The index that is searched; empty if none is, or one behind a server that runs already."""
         entry = self._pipeline(labels)
-        return self.of_index(self.paths.merged)(labels) if entry.asks_index and not entry.addresses else []
+        return (
+            self.of_index(self.paths.merged)(labels)
+            if entry.asks_index and not entry.addresses
+            else []
+        )
 
     def decoder(self, labels: Labels) -> str:
         return self.model_manifest(self.model_of(labels))
@@ -41,7 +52,11 @@ class PipelinePlan(PlanPart):
     def export(self, labels: Labels) -> str | list[str]:
         """The decoder as ONNX, where ONNX Runtime runs it."""
         entry = self._pipeline(labels)
-        return self.paths.export.format(export=self._export_name(entry)) if entry.engine == "onnx" else []
+        return (
+            self.paths.export.format(export=self._export_name(entry))
+            if entry.engine == "onnx"
+            else []
+        )
 
     def options(self, labels: Labels) -> list[str]:
         given = {"--adapters": self.adapters(labels), "--onnx": self.export(labels)}
@@ -52,13 +67,20 @@ class PipelinePlan(PlanPart):
         entry = self._pipeline(labels)
         indexes = self.config.databases[self.config.pipeline_database(entry)].indexes
         index_type = indexes[entry.index].type if entry.asks_index else None
-        return code_of("generation.pipeline", components=modules_of(entry, index_type))
+        return code_of("pipelines.pipeline", components=modules_of(entry, index_type))
 
     def specification(self, labels: Labels) -> list[str]:
-        """Digest of everything of the configuration that the records depend on, of which texts, and how many."""
+        """Digest of everything of the configuration that the records depend on, of which texts, and
+        how many.
+        """
         entry = self._pipeline(labels)
-        model, database = self._model(entry), self.config.pipeline_database(entry)
-        recipe = self.config.databases[database].indexes[entry.index].model_dump() if entry.asks_index else None
+        model = self._model(entry)
+        database = self.config.pipeline_database(entry)
+        recipe = (
+            self.config.databases[database].indexes[entry.index].model_dump()
+            if entry.asks_index
+            else None
+        )
         specification = specify(
             entry,
             model=self.config.pipeline_model(entry),
@@ -69,10 +91,16 @@ class PipelinePlan(PlanPart):
             device=model.device,
             seed=self.config.seed,
         )
-        return [specification.digest, f"{entry.limit} sequences", f"of {entry.evaluation or database}"]
+        return [
+            specification.digest,
+            f"{entry.limit} sequences",
+            f"of {entry.evaluation or database}",
+        ]
 
     def threads(self, labels: Labels) -> int:
-        """All for timed jobs, but those of servers that are jobs; one that scores shares a core with its server."""
+        """All for timed jobs, but those of servers that are jobs; one that scores shares a core
+        with its server.
+        """
         entry = self._pipeline(labels)
         if entry.task != "generate":
             return entry.threads or 1
@@ -106,12 +134,14 @@ class PipelinePlan(PlanPart):
         return any_of(self.exports)
 
     def export_inputs(self, labels: Labels) -> list[str]:
-        """The files that an export is made from: trained weights, the decoder or a mode's own model and database."""
+        """The files that an export is made from: trained weights, the decoder or a mode's own model
+        and database.
+        """
         entry = self.exports[labels.export]
         decoder = self.model_manifest(self.config.pipeline_model(entry))
         if not entry.mode_class.own_model:
             return [decoder, *filter(None, [self._adapters(entry)])]
-        own = assets.is_retro(self._model(entry).source)
+        own = resolver.is_retro(self._model(entry).source)
         weights = [entry.weights] if entry.weights else [decoder] if own else []
         return [self.paths.gathered.format(database=self.config.pipeline_database(entry)), *weights]
 
@@ -122,7 +152,11 @@ class PipelinePlan(PlanPart):
         if not entry.mode_class.own_model:
             adapters = [f"--adapters={path}" for path in filter(None, [self._adapters(entry)])]
             return [*given, f"--model={model.source}", *adapters]
-        made = f"--model={model.source}" if assets.is_retro(model.source) else f"--seed={self.config.seed}"
+        made = (
+            f"--model={model.source}"
+            if resolver.is_retro(model.source)
+            else f"--seed={self.config.seed}"
+        )
         weights = f"--weights={entry.weights}" if entry.weights else made
         folder = self.paths.database.format(database=self.config.pipeline_database(entry))
         return [*given, weights, f"--database={folder}"]
@@ -138,16 +172,26 @@ class PipelinePlan(PlanPart):
         return attempt * max(least, self._model(entry).resources.mem_mb)
 
     def _export_name(self, entry: PipelineSettings) -> str:
-        """The mode, and the weights: of a decoder, or of a mode's own model for the vocabulary of a database."""
-        label, database = self.config.pipeline_model(entry), self.config.pipeline_database(entry)
+        """The mode, and the weights: of a decoder, or of a mode's own model for the vocabulary of a
+        database.
+        """
+        label = self.config.pipeline_model(entry)
+        database = self.config.pipeline_database(entry)
         if not entry.mode_class.own_model:
-            trained = f"{database}-{entry.index}-{entry.retrofit_minutes}" if entry.retrofit_minutes else "untrained"
+            trained = (
+                f"{database}-{entry.index}-{entry.retrofit_minutes}"
+                if entry.retrofit_minutes
+                else "untrained"
+            )
             return f"{entry.mode}/{label}/{trained}"
         model = self.config.models[label]
-        name = label if assets.is_retro(model.source) else "random"
+        name = label if resolver.is_retro(model.source) else "random"
         if entry.weights:
-            name = f"{Path(entry.weights).name}-{text_sha256(entry.weights)[:8]}"  # other folders have such files
-        return f"{entry.mode}/{database}/" + "-".join([name, *(o.partition("=")[2] for o in _dtype_option(model))])
+            # other folders have such files
+            name = f"{Path(entry.weights).name}-{text_sha256(entry.weights)[:8]}"
+        return f"{entry.mode}/{database}/" + "-".join(
+            [name, *(o.partition("=")[2] for o in _dtype_option(model))]
+        )
 
     def _adapters(self, entry: PipelineSettings) -> str:
         """The file of trained weights; empty without any."""

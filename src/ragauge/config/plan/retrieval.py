@@ -7,12 +7,13 @@ from typing import ClassVar
 
 from ragauge import registry
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, code_of, manifest
-from ragauge.retrieval import sizes
-from ragauge.retrieval.corpus import is_asset
-from ragauge.retrieval.indexes import IndexRecipe
-from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.pipelines.database.corpus import is_asset
+from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.retrieval import sizes
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
-LOADING_MINUTES = 120  # of a comparison of stale queries, for what it reads, and for the text at which time is over
+# of a comparison of stale queries, for what it reads, and for the text at which time is over
+LOADING_MINUTES = 120
 FEW_VECTORS = 100_000  # an index of them is trained in seconds
 SEARCH_MB = 4000  # of a job that searches an index, besides the index
 
@@ -25,21 +26,32 @@ class RetrievalPlan(PlanPart):
     def sources(self) -> Iterator[str]:
         for database in self.config.databases.values():
             yield database.tokenizer
-            sources = [*database.sources, *(s for one in database.evaluation_sets.values() for s in one.sources)]
+            sources = [
+                *database.sources,
+                *(s for one in database.evaluation_sets.values() for s in one.sources),
+            ]
             yield from (source for source in sources if is_asset(source))
         yield from self.encoders()
 
     def encoders(self) -> set[str]:
-        """The text encoders of the databases and of the comparisons of stale queries: names, or sources."""
+        """The text encoders of the databases and of the comparisons of stale queries: names, or
+        sources.
+        """
         databases = {database.encoder for database in self.config.databases.values()}
         return databases | {compared.encoder for compared in self.config.staleness.values()}
 
     def label_options(self, labels: Labels) -> list[str]:
         """Return the labels of a job of a database as options of `ragauge index`."""
-        return [f"--{name}={labels.get(name)}" for name in ("evaluation", "index", "shard") if labels.get(name)]
+        return [
+            f"--{name}={labels.get(name)}"
+            for name in ("evaluation", "index", "shard")
+            if labels.get(name)
+        ]
 
     def corpus(self, labels: Labels) -> list[str]:
-        """The corpus's files, and of catalogued ones the manifests; a data set of the hub is read as it streams."""
+        """The corpus's files, and of catalogued ones the manifests; a data set of the hub is read
+        as it streams.
+        """
         return corpus_files(self._database(labels).sources)
 
     def of_shards(self, pattern: str) -> Callable[[Labels], list[str]]:
@@ -47,7 +59,11 @@ class RetrievalPlan(PlanPart):
 
         def paths(labels: Labels) -> list[str]:
             index = getattr(labels, "index", None)  # no text where Snakemake's labels have none
-            count = self._indexed_shards(labels) if isinstance(index, str) else self._database(labels).shards
+            count = (
+                self._indexed_shards(labels)
+                if isinstance(index, str)
+                else self._database(labels).shards
+            )
             place = {"database": labels.database, "index": index}
             return [pattern.format(**place, shard=f"{shard:05d}") for shard in range(count)]
 
@@ -62,25 +78,39 @@ class RetrievalPlan(PlanPart):
     def evaluation_sets(self, labels: Labels) -> list[str]:
         """All of a database, whose near-duplicates are marked in it."""
         sets = self._database(labels).evaluation_sets
-        return [self.paths.evaluation_set.format(database=labels.database, evaluation=label) for label in sets]
+        return [
+            self.paths.evaluation_set.format(database=labels.database, evaluation=label)
+            for label in sets
+        ]
 
     def index_code(self, labels: Labels) -> str:
         """Of an index's steps; its type is found by name, so no import leads to it."""
-        return code_of("retrieval.index", components=[registry.module_name("index", self._index(labels).type)])
+        return code_of(
+            "pipelines.retrieval.index",
+            components=[registry.module_name("index", self._index(labels).type)],
+        )
 
     def train_threads(self, labels: Labels) -> int:
-        """All cores for many vectors; for few, one, beside other jobs. An unknown number counts as many."""
+        """All cores for many vectors; for few, one, beside other jobs. An unknown number counts as
+        many.
+        """
         return self.cores if self.train_node(labels) else 1
 
     def train_node(self, labels: Labels) -> str:
         """Slurm's option for the node that many vectors take."""
-        return "" if 0 < sizes.index_vectors(self._database(labels), labels.index) <= FEW_VECTORS else ALONE
+        return (
+            ""
+            if 0 < sizes.index_vectors(self._database(labels), labels.index) <= FEW_VECTORS
+            else ALONE
+        )
 
     def train_mb(self, labels: Labels, attempt: int) -> int:
         return attempt * self._index(labels).train_mb(sizes.width(self._database(labels)))
 
     def add_mb(self, labels: Labels, attempt: int) -> int:
-        """Memory for one shard, as far as its vectors are known beforehand; more in a further attempt."""
+        """Memory for one shard, as far as its vectors are known beforehand; more in a further
+        attempt.
+        """
         database = self._database(labels)
         each = ceil(sizes.index_vectors(database, labels.index) / self._indexed_shards(labels))
         return attempt * self._index(labels).add_mb(each, sizes.width(database))
@@ -89,7 +119,9 @@ class RetrievalPlan(PlanPart):
         """Memory of a job that searches an index, which it maps, all of it."""
         staleness = getattr(labels, "staleness", None)
         entry = self.config.staleness[staleness] if staleness else labels
-        return sizes.index_mb(self.config.databases[entry.database], entry.index) + attempt * SEARCH_MB
+        return (
+            sizes.index_mb(self.config.databases[entry.database], entry.index) + attempt * SEARCH_MB
+        )
 
     def staleness_runtime(self, labels: Labels) -> int:
         """Minutes: a comparison ends in time, whatever texts it has compared by then."""
@@ -118,6 +150,8 @@ class RetrievalPlan(PlanPart):
 
 
 def corpus_files(sources: Sequence[str]) -> list[str]:
-    """The manifests of catalogued corpora, then local files; a data set of the hub is read as it streams."""
+    """The manifests of catalogued corpora, then local files; a data set of the hub is read as it
+    streams.
+    """
     named = [manifest(source) for source in sources if is_asset(source)]
     return named + [path for source in sources for path in sorted(glob(source))]

@@ -1,4 +1,6 @@
-"""Retrieval servers that are jobs of their own, and the pipelines that ask them (docs/architecture.md)."""
+"""Retrieval servers that are jobs of their own, and the pipelines that ask them
+(docs/architecture.md).
+"""
 
 from types import SimpleNamespace
 
@@ -7,11 +9,12 @@ from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.schema import Config
 from ragauge.errors import UserError
-from ragauge.retrieval.sizes import index_mb
+from ragauge.pipelines.retrieval.sizes import index_mb
 
 CREDENTIALS = ("server_cert", "server_key", "tls_ca", "token_file")
 MIN_MINUTES = 2880
-PIPELINE_MINUTES = 40  # that a pipeline asks its server, in the mean over many, one after another on one GPU
+# that a pipeline asks its server, in the mean over many, one after another on one GPU
+PIPELINE_MINUTES = 40
 SERVER_MB = 4000  # of a server, besides its index
 START_DELAY_S = 60  # by which a server starts before its pipelines, where Slurm has room for it
 
@@ -26,34 +29,59 @@ class ServerPlan(PlanPart):
     def needs(self, labels: Labels) -> list[str]:
         """What the pipelines of a server read, each file once."""
         plan = self._pipelines
-        parts = (self.of_index(self.paths.gathered), plan.index, plan.decoder, plan.weights, plan.adapters, plan.export)
+        parts = (
+            self.of_index(self.paths.gathered),
+            plan.index,
+            plan.decoder,
+            plan.weights,
+            plan.adapters,
+            plan.export,
+        )
         read = [part(pipeline) for pipeline in self._clients(labels) for part in parts]
         encoder = manifest(self.config.databases[labels.database].encoder)
         client = self.config.pipelines[self._clients(labels)[0].pipeline]
         access = [path for key in CREDENTIALS if (path := getattr(client, key)) is not None]
-        return list(dict.fromkeys([encoder, *access, *(path for path in read if isinstance(path, str))]))
+        return list(
+            dict.fromkeys([encoder, *access, *(path for path in read if isinstance(path, str))])
+        )
 
     def threads(self, labels: Labels) -> int:
         return self.config.server_threads((labels.database, labels.index))
 
     def runtime(self, labels: Labels) -> int:
-        """Minutes: two days, those of the longest of its pipelines' jobs, or what all take one after another."""
+        """Minutes: two days, those of the longest of its pipelines' jobs, or what all take one
+        after another.
+        """
         clients = self._clients(labels)
-        return max(MIN_MINUTES, *map(self._pipelines.runtime, clients), PIPELINE_MINUTES * len(clients))
+        return max(
+            MIN_MINUTES, *map(self._pipelines.runtime, clients), PIPELINE_MINUTES * len(clients)
+        )
 
     def mem_mb(self, labels: Labels, attempt: int) -> int:
-        """Megabytes of the index, all of which its searches read, and of the server; more in a further attempt."""
+        """Megabytes of the index, all of which its searches read, and of the server; more in a
+        further attempt.
+        """
         return index_mb(self.config.databases[labels.database], labels.index) + attempt * SERVER_MB
 
     def options(self, labels: Labels) -> list[str]:
-        """The encoder of the index; and where the server has a certificate, what lets other machines reach it."""
+        """The encoder of the index; and where the server has a certificate, what lets other
+        machines reach it.
+        """
         database = self.config.databases[labels.database]
         encoder = [f"--encoder={database.encoder}", f"--engine={database.engine}"]
         client = self.config.pipelines[self._clients(labels)[0].pipeline]
         if client.server_cert is None:
             return encoder
-        files = {"tls-cert": client.server_cert, "tls-key": client.server_key, "token-file": client.token_file}
-        return [*encoder, "--host=0.0.0.0", *(f"--{option}={path}" for option, path in files.items())]
+        files = {
+            "tls-cert": client.server_cert,
+            "tls-key": client.server_key,
+            "token-file": client.token_file,
+        }
+        return [
+            *encoder,
+            "--host=0.0.0.0",
+            *(f"--{option}={path}" for option, path in files.items()),
+        ]
 
     def code(self, labels: Labels) -> str:
         """What serves an index, whose type is found by its name."""
@@ -65,25 +93,36 @@ class ServerPlan(PlanPart):
         return [*self._pipelines.options(labels), f"--server-file={address}"]
 
     def begin(self, labels: Labels) -> str:
-        """Slurm's options for a pipeline: its own, and to start after its server, which is submitted at the same time.
-        Else pipelines could take the last cores of a cluster, and wait there for a server that waits for them."""
-        return " ".join(filter(None, [self._pipelines.node(labels), f"--begin=now+{START_DELAY_S}"]))
+        """Slurm's options for a pipeline: its own, and to start after its server, which is
+        submitted at the same time. Else pipelines could take the last cores of a cluster, and wait
+        there for a server that waits for them.
+        """
+        return " ".join(
+            filter(None, [self._pipelines.node(labels), f"--begin=now+{START_DELAY_S}"])
+        )
 
     def clients(self, pending: list[Labels]) -> dict[str, list[str]]:
         """For each server's file of clients the records that pending pipelines will make."""
         pattern = self.paths.server_clients
-        named: dict[str, list[str]] = {pattern.format(database=d, index=i): [] for d, i in self.config.servers()}
+        named: dict[str, list[str]] = {
+            pattern.format(database=d, index=i): [] for d, i in self.config.servers()
+        }
         for labels in pending:
             records = f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
             named[self.of_index(pattern)(labels)].append(records)
         return named
 
     def check(self, pending: list[Labels], at_a_time: int | None, cluster: bool) -> None:
-        """Raise UserError if the servers of pending pipelines cannot run at the same time as one of these. `at_a_time`:
-        cores of a machine, or jobs of a `cluster`, where pipelines may run on other machines than their server; None:
-        not limited."""
+        """Raise UserError if the servers of pending pipelines cannot run at the same time as one of
+        these. `at_a_time`: cores of a machine, or jobs of a `cluster`, where pipelines may run on
+        other machines than their server; None: not limited.
+        """
         pipelines = {labels.pipeline for labels in pending}
-        servers = {server: clients for server, clients in self.config.servers().items() if pipelines & set(clients)}
+        servers = {
+            server: clients
+            for server, clients in self.config.servers().items()
+            if pipelines & set(clients)
+        }
         needed = len(servers) if cluster else sum(map(self.config.server_threads, servers))
         if servers and at_a_time is not None and at_a_time <= needed:
             needs = f"need at least {needed + 1} {'jobs at a time' if cluster else 'cores'}"
@@ -95,4 +134,7 @@ class ServerPlan(PlanPart):
                 raise UserError(f"pipelines.{label}.server: {reason}")
 
     def _clients(self, labels: Labels) -> list[SimpleNamespace]:
-        return [SimpleNamespace(pipeline=label) for label in self.config.servers()[labels.database, labels.index]]
+        return [
+            SimpleNamespace(pipeline=label)
+            for label in self.config.servers()[labels.database, labels.index]
+        ]

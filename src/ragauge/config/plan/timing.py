@@ -7,8 +7,8 @@ from typing import Any
 from ragauge import registry
 from ragauge.config.plan.answers import AnswerPlan
 from ragauge.config.plan.part import Labels, PlanPart, code_of
+from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings
 from ragauge.config.schema import Config, ModelEntry, Protocol
-from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 from ragauge.cost.tokens import load
 
 NOT_MEASURED: Any = {  # keys of a model
@@ -28,7 +28,10 @@ class TimingPlan(PlanPart):
 
     def files(self, protocol: Protocol) -> list[str]:
         pattern: str = getattr(self.paths, protocol)
-        return [pattern.format(dataset=dataset, model=model) for dataset, model in self.config.measured(protocol)]
+        return [
+            pattern.format(dataset=dataset, model=model)
+            for dataset, model in self.config.measured(protocol)
+        ]
 
     def machine(self, protocol: Protocol) -> list[str]:
         """The file of the machine's own rates, where a protocol needs them."""
@@ -46,13 +49,20 @@ class TimingPlan(PlanPart):
             variants = {name: self.config.methods[name] for name in section.methods}
             model = self.config.models[labels.model]
             counts = getattr(section, "tokens", None)
-            finder = model.finder and self.config.finds(section.methods) and self.config.models[model.finder]
+            finder = (
+                model.finder
+                and self.config.finds(section.methods)
+                and self.config.models[model.finder]
+            )
             return {
                 "model": _described(model),
                 **({"finder": _described(finder)} if finder else {}),
                 **({"counts": asdict(load(counts))} if counts else {}),  # which a file may change
-                "protocol": section.model_dump(exclude={"models"}),  # each of these is a job of its own
-                "variants": {name: {"method": one.method, **one.options} for name, one in variants.items()},
+                # each of these is a job of its own
+                "protocol": section.model_dump(exclude={"models"}),
+                "variants": {
+                    name: {"method": one.method, **one.options} for name, one in variants.items()
+                },
                 "seed": self.config.seed,
             }
 
@@ -63,11 +73,16 @@ class TimingPlan(PlanPart):
             model = self.config.models[labels.model]
             methods = self._answers.modules(self._section(protocol, labels).methods)
             engine = registry.module_name("engine", model.engine)
-            return code_of(f"measure.{'served' if model.served else protocol}", components=[*methods, engine])
+            return code_of(
+                f"measure.protocols.{'served' if model.served else protocol}",
+                components=[*methods, engine],
+            )
 
         return of_job
 
-    def _section(self, protocol: Protocol, labels: Labels) -> LatencySettings | LoadSettings | StreamSettings:
+    def _section(
+        self, protocol: Protocol, labels: Labels
+    ) -> LatencySettings | LoadSettings | StreamSettings:
         sections = {"latency": self.config.protocol(labels.dataset), "load": self.config.load}
         section = sections.get(protocol, self.config.stream)
         assert section is not None, labels.dataset  # without a protocol there is no such job

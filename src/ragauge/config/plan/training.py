@@ -14,16 +14,22 @@ from ragauge.cost.machine import gpu_state
 from ragauge.cost.roofline import A100, product_seconds
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.retrieval.corpus import is_asset
+from ragauge.pipelines.database.corpus import is_asset
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 LIBRARIES_MB = 4000  # of the libraries, the documents and activations of a small model
-MIN_MB, MIN_MINUTES = 8000, 720  # requested for any training, and for one whose model's sizes are not known
+MIN_MB = 8000
+MIN_MINUTES = 720  # requested for any training, and for one whose model's sizes are not known
 LOADED_BYTES = 4  # of a parameter: every process loads float32 before its GPU has it
-TRAINED_BYTES = 20  # of a parameter: weights, gradients, the optimizer's weights and AdamW's two moments in float32
-SHARED_BYTES = 14  # of a parameter, shared by the GPUs: its gradient, the optimizer's weight and both moments
-MIN_DATA_MINUTES, QUESTION_S = 240, 3.0  # requested for any data, and expected for each question of an endpoint
-MARGIN = 2  # hours requested over the floor, which has the matrix products alone at the rate of the GPU's data sheet
+# of a parameter: weights, gradients, the optimizer's weights and AdamW's two moments in float32
+TRAINED_BYTES = 20
+# of a parameter, shared by the GPUs: its gradient, the optimizer's weight and both moments
+SHARED_BYTES = 14
+MIN_DATA_MINUTES = 240
+QUESTION_S = 3.0  # requested for any data, and expected for each question of an endpoint
+# hours requested over the floor, which has the matrix products alone at the rate of the GPU's data
+# sheet
+MARGIN = 2
 
 
 class TrainingPlan(PlanPart):
@@ -40,7 +46,9 @@ class TrainingPlan(PlanPart):
         return self._entry(labels).data().model_dump()
 
     def corpora(self, labels: Labels) -> list[str]:
-        """The files that articles are read from, of catalogued corpora the manifests; the hub's are streams."""
+        """The files that articles are read from, of catalogued corpora the manifests; the hub's are
+        streams.
+        """
         return corpus_files(self._entry(labels).corpora)
 
     def writer(self, labels: Labels) -> str | list[str]:
@@ -68,7 +76,8 @@ class TrainingPlan(PlanPart):
         training = self._entry(labels)
         if training.device != "cuda" or training.model not in shapes.names():
             return MIN_MINUTES
-        shape, (call, passes) = shapes.named(training.model), passes_of(training)
+        shape = shapes.named(training.model)
+        (call, passes) = passes_of(training)
         floor_s = passes * product_seconds(call, shape, Precision(training.dtype), A100)
         return max(MIN_MINUTES, ceil(MARGIN * floor_s / training.processes / 60))
 
@@ -78,10 +87,14 @@ class TrainingPlan(PlanPart):
         return max(MIN_DATA_MINUTES, ceil(entry.documents * entry.spans * QUESTION_S / 60))
 
     def check_gpus(self, made: Collection[str], limit: int | None) -> None:
-        """Raise UserError if the GPUs here, of which a run may take `limit` (None: all), cannot hold a model that it
-        trains; `made` are the files that it makes."""
+        """Raise UserError if the GPUs here, of which a run may take `limit` (None: all), cannot
+        hold a model that it trains; `made` are the files that it makes.
+        """
         for label, entry in self.config.training.items():
-            is_made = f"{self.paths.trained}.json".format(training=label) in made and entry.device == "cuda"
+            is_made = (
+                f"{self.paths.trained}.json".format(training=label) in made
+                and entry.device == "cuda"
+            )
             if is_made and entry.model in shapes.names() and (gpu := gpu_state()):
                 processes = entry.on_processes(min(limit or gpu["count"], gpu["count"])).processes
                 each = dtype_bytes(entry.dtype) + SHARED_BYTES / processes
@@ -103,15 +116,21 @@ class TrainingPlan(PlanPart):
 
 
 def passes_of(training: TrainingSettings) -> tuple[Call, int]:
-    """A forward pass over a document of the maximum length, and how many of them the training costs. A backward pass
-    counts twice, a recomputed forward pass once more."""
-    length, documents = (training.max_length,), training.steps * training.processes * training.accumulation
-    return Call("train", length, (0,), logits=length), documents * (4 if training.gradient_checkpointing else 3)
+    """A forward pass over a document of the maximum length, and how many of them the training
+    costs. A backward pass counts twice, a recomputed forward pass once more.
+    """
+    length = (training.max_length,)
+    documents = training.steps * training.processes * training.accumulation
+    return Call("train", length, (0,), logits=length), documents * (
+        4 if training.gradient_checkpointing else 3
+    )
 
 
 def memory_mb(training: TrainingSettings) -> int:
     """Memory of the machine, all processes together."""
     if training.model not in shapes.names():
         return MIN_MB
-    each = parameters(shapes.named(training.model)) * (LOADED_BYTES if training.device == "cuda" else TRAINED_BYTES)
+    each = parameters(shapes.named(training.model)) * (
+        LOADED_BYTES if training.device == "cuda" else TRAINED_BYTES
+    )
     return max(MIN_MB, LIBRARIES_MB + ceil(training.processes * each / 1e6))

@@ -1,7 +1,8 @@
 """A model behind an OpenAI-compatible server (`openai:NAME`); see docs/served-models.md.
 
-The server has the tokenizer. So that methods can build prompts of segments, a text is represented by ids of its
-*pieces*, whose concatenation is the text: those of a tokenizer that the configuration names, else roughly words.
+The server has the tokenizer. So that methods can build prompts of segments, a text is represented
+by ids of its *pieces*, whose concatenation is the text: those of a tokenizer that the configuration
+names, else roughly words.
 """
 
 from __future__ import annotations
@@ -21,26 +22,39 @@ from typing import Any
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Limits, Response, Traced
+from ragauge.engines.served.completions import Completion, count, read_completion, text_of
+from ragauge.engines.served.http import EndpointError, JsonServer
+from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
-from ragauge.io.completions import Completion, count, read_completion, text_of
-from ragauge.io.http import EndpointError, JsonServer
 from ragauge.io.records import ServedResponse
-from ragauge.io.streams import StreamClient
 
 PREFIX = "openai:"  # of sources
 CAPABILITIES: Capabilities = SERVED
 
 UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
-USER, ASSISTANT = "\ufdd0", "\ufdd1"  # before and after the user's turn; code points that no text may have
-ROUGH_PIECES = re.compile(rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s")
-COUNTS = "prompt_tokens", "cached_tokens", "new_tokens", "thought_tokens", "attempts"  # of an exchange
-PROMPT_ERRORS = {400, 413, 422}  # HTTP statuses that refuse one request, as a prompt beyond the context
-REFUSABLE = {"stream_options": "", "max_tokens": "max_completion_tokens", "stop": "", "ignore_eos": ""}
+# before and after the user's turn; code points that no text may have
+USER = "\ufdd0"
+ASSISTANT = "\ufdd1"
+ROUGH_PIECES = re.compile(
+    rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s"
+)
+# of an exchange
+COUNTS = "prompt_tokens", "cached_tokens", "new_tokens", "thought_tokens", "attempts"
+# HTTP statuses that refuse one request, as a prompt beyond the context
+PROMPT_ERRORS = {400, 413, 422}
+REFUSABLE = {
+    "stream_options": "",
+    "max_tokens": "max_completion_tokens",
+    "stop": "",
+    "ignore_eos": "",
+}
 """Keys of a request, and the keys in their place."""
 
 
 class PieceTokenizer:
-    """Text as ids of its pieces, without loss, with the part of transformers' interface that prompts need."""
+    """Text as ids of its pieces, without loss, with the part of transformers' interface that
+    prompts need.
+    """
 
     is_fast = True
     chat_template = f"{USER}...{ASSISTANT}"  # the server has the real one
@@ -50,7 +64,9 @@ class PieceTokenizer:
         self._ids: dict[str, int] = {}
         self._pieces: dict[int, str] = {}
 
-    def __call__(self, text: str, *, return_offsets_mapping: bool = False, **_: Any) -> dict[str, Any]:
+    def __call__(
+        self, text: str, *, return_offsets_mapping: bool = False, **_: Any
+    ) -> dict[str, Any]:
         """`input_ids`, and `offset_mapping` where requested."""
         pieces = self._split(text)
         encoding: dict[str, Any] = {"input_ids": self.ids(pieces)}
@@ -63,8 +79,11 @@ class PieceTokenizer:
         """The ids of pieces: the same in every process."""
         for piece in pieces:
             if piece not in self._ids:
-                number = int.from_bytes(hashlib.sha256(piece.encode(errors="surrogatepass")).digest()[:7])
-                self._ids[piece], self._pieces[number] = number, piece
+                number = int.from_bytes(
+                    hashlib.sha256(piece.encode(errors="surrogatepass")).digest()[:7]
+                )
+                self._ids[piece] = number
+                self._pieces[number] = piece
         return [self._ids[piece] for piece in pieces]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
@@ -83,11 +102,14 @@ class _Quirks:
     """What a server's replies showed of it; all threads share it."""
 
     refused: set[str] = field(default_factory=set)  # keys of a request, of `REFUSABLE`
-    may_think: bool = True  # its model was not seen to answer without thoughts, which a stop string would cut off
+    # its model was not seen to answer without thoughts, which a stop string would cut off
+    may_think: bool = True
 
 
 class ServedEngine(Traced):
-    """A served model. Times are from the sending of the attempt that succeeded, as a client sees them."""
+    """A served model. Times are from the sending of the attempt that succeeded, as a client sees
+    them.
+    """
 
     capabilities = CAPABILITIES
     peak_cache_bytes = 0  # the server does not say
@@ -102,22 +124,27 @@ class ServedEngine(Traced):
         body: Mapping[str, Any] | None = None,
         concurrency: int | None = None,
     ) -> None:
-        self.model, self.server, self.tokenizer = model, server, tokenizer
+        self.model = model
+        self.server = server
+        self.tokenizer = tokenizer
         self.max_context = max_context or UNBOUNDED
-        self.body = dict(body or {})  # further keys of every request; one with None leaves a key out
+        # further keys of every request; one with None leaves a key out
+        self.body = dict(body or {})
         self.concurrency = concurrency
         self.first_token_at: float | None = None
         self.cut = False
         self.exchange: ServedResponse | None = None
         self.completion: Completion | None = None  # the last one
-        self.client: StreamClient | None = None  # of measurements: sends each request once, in place of the server
+        # of measurements: sends each request once, in place of the server
+        self.client: StreamClient | None = None
         self.nonce: Callable[[], str] = str
         self._turn: Lock | None = None
         self._quirks = _Quirks()
 
     def for_thread(self, turn: Lock, concurrency: int) -> ServedEngine:
         engine = copy(self)
-        engine.concurrency, engine._turn = concurrency, turn
+        engine.concurrency = concurrency
+        engine._turn = turn
         return engine
 
     @contextmanager
@@ -127,12 +154,13 @@ class ServedEngine(Traced):
             yield trace
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
-        """See `Engine.respond`; raises UserError if the server refuses this prompt or its reply has no answer,
-        EngineLostError if it gives no answer to any prompt.
+        """See `Engine.respond`; raises UserError if the server refuses this prompt or its reply has
+        no answer, EngineLostError if it gives no answer to any prompt.
         """
         text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
         path, body = self._request(text, limits)
-        begin, sent = time.perf_counter(), list[float]()
+        begin = time.perf_counter()
+        sent = list[float]()
         if self._turn:  # other threads work while this one waits for the server
             self._turn.release()
         try:
@@ -143,7 +171,8 @@ class ServedEngine(Traced):
         earlier = self.exchange if self._trace is not None else None
         self.completion, self.exchange = completion, self._exchange(completion, sent)
         self._record_calls(text, completion, self.exchange, sent[-1])
-        # The time of earlier attempts and of the pauses between them is not the model's; `attempts` shows them.
+        # The time of earlier attempts and of the pauses between them is not the model's; `attempts`
+        # shows them.
         begin = sent[-1] if self.client else begin
         self.first_token_at = begin + (self.exchange.token_s or [completion.ended - sent[-1]])[0]
         new = self.exchange.new_tokens
@@ -156,14 +185,26 @@ class ServedEngine(Traced):
         return Response(ids, tuple(piece.at - sent[-1] for piece in answer))
 
     def _request(self, text: str, limits: Limits) -> tuple[str, dict[str, Any]]:
-        """(path, body): a chat of one turn where the prompt has the marks of one, else a bare text to continue."""
+        """(path, body): a chat of one turn where the prompt has the marks of one, else a bare text
+        to continue.
+        """
         before, chat, rest = text.partition(USER)
         turn, _, after = rest.partition(ASSISTANT)
         if chat and (before or after):
-            raise UserError("a served model reads a chat as one turn; this prompt has text around it")
-        text, turn = self.nonce() + text, self.nonce() + turn
-        body: dict[str, Any] = {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
-        body |= {"model": self.model, "max_tokens": limits.max_new_tokens, "temperature": 0, "stream": True}
+            raise UserError(
+                "a served model reads a chat as one turn; this prompt has text around it"
+            )
+        text = self.nonce() + text
+        turn = self.nonce() + turn
+        body: dict[str, Any] = (
+            {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
+        )
+        body |= {
+            "model": self.model,
+            "max_tokens": limits.max_new_tokens,
+            "temperature": 0,
+            "stream": True,
+        }
         body |= {"stream_options": {"include_usage": True}}
         body |= {"ignore_eos": True} if limits.ignore_stop else {}
         if limits.stop and not (limits.ignore_stop or (chat and self._quirks.may_think)):
@@ -173,7 +214,8 @@ class ServedEngine(Traced):
 
     def _send(self, path: str, body: Mapping[str, Any], sent: list[float]) -> Completion:
         """The reply; `sent` gets the time at which each attempt began."""
-        quirks, stated = self._quirks, self._adapted(body)
+        quirks = self._quirks
+        stated = self._adapted(body)
         try:
             if self.client:
                 completion = self.client.complete(self.server, path, stated, self.model, sent)
@@ -196,7 +238,9 @@ class ServedEngine(Traced):
             raise EngineLostError(str(error)) from None
         if not completion.thought_tokens()[0]:
             quirks.may_think = quirks.may_think and completion.finish != "stop"
-        elif "stop" in stated and completion.finish == "stop" and completion.problem():  # within the thoughts
+        elif (
+            "stop" in stated and completion.finish == "stop" and completion.problem()
+        ):  # within the thoughts
             quirks.refused.add("stop")
             return self._send(path, body, sent)
         return completion
@@ -206,11 +250,19 @@ class ServedEngine(Traced):
         return {names[key]: value for key, value in body.items() if names[key]}
 
     def _answers(self, path: str, body: Mapping[str, Any]) -> bool:
-        """Whether the server answers a short prompt at once, so that the prompt before caused the failure."""
-        short = {"messages": [{"role": "user", "content": "Hi"}]} if "messages" in body else {"prompt": "Hi"}
+        """Whether the server answers a short prompt at once, so that the prompt before caused the
+        failure.
+        """
+        short = (
+            {"messages": [{"role": "user", "content": "Hi"}]}
+            if "messages" in body
+            else {"prompt": "Hi"}
+        )
         server = replace(self.server, attempts=1)
         try:
-            server.ask(path, self._adapted({**body, **short, "max_tokens": 1}), read_completion, self.model)
+            server.ask(
+                path, self._adapted({**body, **short, "max_tokens": 1}), read_completion, self.model
+            )
         except EndpointError:
             return False
         return True
@@ -218,7 +270,10 @@ class ServedEngine(Traced):
     def _exchange(self, completion: Completion, sent: Sequence[float]) -> ServedResponse:
         answer, thoughts = completion.split()
         tokens, source = completion.thought_tokens()
-        instead = {key: f"{other} in place of {key}" if other else f"without {key}" for key, other in REFUSABLE.items()}
+        instead = {
+            key: f"{other} in place of {key}" if other else f"without {key}"
+            for key, other in REFUSABLE.items()
+        }
         remarks = [instead[key] for key in REFUSABLE if key in self._quirks.refused]
         return ServedResponse(
             prompt_tokens=count(completion.usage, "prompt_tokens"),
@@ -236,7 +291,9 @@ class ServedEngine(Traced):
             remarks=[*remarks, *(["not streamed"] if completion.events == 1 else [])],
         )
 
-    def _record_calls(self, text: str, completion: Completion, exchange: ServedResponse, sent: float) -> None:
+    def _record_calls(
+        self, text: str, completion: Completion, exchange: ServedResponse, sent: float
+    ) -> None:
         """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
         tokens = exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
         cached = min(exchange.cached_tokens or 0, tokens - 1)
@@ -244,20 +301,37 @@ class ServedEngine(Traced):
         self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=first - sent))
         steps = max(exchange.new_tokens or 0, len(completion.pieces)) - 1
         if steps > 0:
-            self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=completion.ended - first))
+            self.note(
+                Call(
+                    "decode",
+                    (1,),
+                    (tokens,),
+                    logits=(1,),
+                    steps=steps,
+                    seconds=completion.ended - first,
+                )
+            )
 
 
 def load(
-    source: str, *, max_context: int | None = None, served: Mapping[str, Any] | None = None, **_: Any
+    source: str,
+    *,
+    max_context: int | None = None,
+    served: Mapping[str, Any] | None = None,
+    **_: Any,
 ) -> ServedEngine:
-    """The model `NAME` of a source `openai:NAME` at the server that the environment names; nothing is sent yet.
+    """The model `NAME` of a source `openai:NAME` at the server that the environment names; nothing
+    is sent yet.
 
     Raises UserError if it names none, or the file of its key or the tokenizer cannot be read.
     """
     options = dict(served or {})
-    environment, tokenizer = options.pop("environment", "OPENAI"), options.pop("tokenizer", None)
+    environment = options.pop("environment", "OPENAI")
+    tokenizer = options.pop("tokenizer", None)
     limits = {"timeout_s": options.pop("timeout_s", 600.0), "attempts": options.pop("attempts", 5)}
-    url, key = (os.environ.get(f"{environment}_{name}", "").strip() for name in ("BASE_URL", "API_KEY"))
+    url, key = (
+        os.environ.get(f"{environment}_{name}", "").strip() for name in ("BASE_URL", "API_KEY")
+    )
     if not url:
         problem = f"is not set; {source} needs a server, such as http://localhost:8000/v1"
         raise UserError(f"{environment}_BASE_URL: {problem}")
@@ -268,41 +342,60 @@ def load(
             raise UserError(f"{environment}_API_KEY_FILE: {path}: {error}") from None
     pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
     server = JsonServer(url, key or None, **limits)
-    return ServedEngine(source.removeprefix(PREFIX), server, pieces, max_context=max_context, **options)
+    return ServedEngine(
+        source.removeprefix(PREFIX), server, pieces, max_context=max_context, **options
+    )
 
 
 def _splitter(source: str) -> Callable[[str], list[str]]:
-    from ragauge import assets
+    from ragauge.assets import resolver
     from ragauge.assets.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(assets.resolve(source))
+    tokenizer = load_tokenizer(resolver.resolve(source))
     if not tokenizer.is_fast:
         raise UserError(f"tokenizer {source!r}: does not say which characters a token stands for")
 
     def cut(text: str) -> list[str]:
-        """A text in as many pieces as it has tokens; characters between two tokens belong to the one before."""
+        """A text in as many pieces as it has tokens; characters between two tokens belong to the
+        one before.
+        """
         read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         starts = [start for start, _ in read["offset_mapping"][1:]]
-        return [text[start:stop] for start, stop in pairwise([0, *accumulate(starts, max), len(text)])]
+        return [
+            text[start:stop] for start, stop in pairwise([0, *accumulate(starts, max), len(text)])
+        ]
 
     def split(text: str) -> list[str]:
         parts = re.split(f"([{USER}{ASSISTANT}])", text)
-        return [piece for i, part in enumerate(parts) if part for piece in ([part] if i % 2 else cut(part))]
+        return [
+            piece
+            for i, part in enumerate(parts)
+            if part
+            for piece in ([part] if i % 2 else cut(part))
+        ]
 
     return split
 
 
 def _added(earlier: ServedResponse | None, last: ServedResponse) -> ServedResponse:
-    """The exchange of a question with the counts of its earlier requests; times and end are the last one's."""
+    """The exchange of a question with the counts of its earlier requests; times and end are the
+    last one's.
+    """
     if earlier is None:
         return last
     pairs: dict[str, Any] = {name: (getattr(earlier, name), getattr(last, name)) for name in COUNTS}
-    counts: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+    counts: dict[str, Any] = {
+        name: None if None in pair else sum(pair) for name, pair in pairs.items()
+    }
     source = last.thought_tokens_source or earlier.thought_tokens_source
     return last.model_copy(update={**counts, "thought_tokens_source": source})
 
 
 def _refused_key(error: EndpointError, body: Mapping[str, Any]) -> str | None:
-    """The key of a request that a server refuses by its name, or by the name of the key that it wants in its place."""
+    """The key of a request that a server refuses by its name, or by the name of the key that it
+    wants in its place.
+    """
     keys = [key for key in REFUSABLE if key in body] if error.status in PROMPT_ERRORS else []
-    return next((key for key in keys if re.search(rf"\b{REFUSABLE[key] or key}\b", error.detail)), None)
+    return next(
+        (key for key in keys if re.search(rf"\b{REFUSABLE[key] or key}\b", error.detail)), None
+    )

@@ -1,4 +1,6 @@
-"""The torch decoder (`engines/lm.py`): both levels, on checkpoints of every family in `engines/families/`."""
+"""The torch decoder (`engines/lm.py`): both levels, on checkpoints of every family in
+`engines/families/`.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from ragauge.errors import UserError
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a family's tensors, without `.weight` and `.bias`; layers on the same input are stacked into one."""
+    """Names of a family's tensors, without `.weight` and `.bias`; layers on the same input are
+    stacked into one.
+    """
 
     embedding: str
     norm: str
@@ -26,7 +28,8 @@ class Names:
     k_norm: str | None = None
     embedding_norm: str | None = None
     head: str = "lm_head"  # where it is not tied to the embedding
-    root: str = ""  # a prefix of all names but the head's, which checkpoints of the bare model leave out
+    # a prefix of all names but the head's, which checkpoints of the bare model leave out
+    root: str = ""
 
 
 def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
@@ -37,16 +40,21 @@ def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(ids) if isinstance(ids, list) else (ids,)
 
 
-def windows(config: Mapping[str, Any], window: int | None, slides: Callable[[int], bool]) -> tuple[int, ...]:
+def windows(
+    config: Mapping[str, Any], window: int | None, slides: Callable[[int], bool]
+) -> tuple[int, ...]:
     """The sliding window of each layer, 0 for none; () where no layer has one.
 
     A config without `layer_types` has one where a layer `slides`.
     """
-    layers, types = config["num_hidden_layers"], config.get("layer_types")
+    layers = config["num_hidden_layers"]
+    types = config.get("layer_types")
     if types is None:
         sliding = [slides(layer) for layer in range(layers)]
     elif len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
-        raise UserError(f"layer_types: must be full_attention or sliding_attention for each of {layers} layers")
+        raise UserError(
+            f"layer_types: must be full_attention or sliding_attention for each of {layers} layers"
+        )
     else:
         sliding = [kind == "sliding_attention" for kind in types]
     if any(sliding) and window is None:
@@ -55,7 +63,9 @@ def windows(config: Mapping[str, Any], window: int | None, slides: Callable[[int
 
 
 def refuse(config: Mapping[str, Any], key: str, *accepted: Any) -> None:
-    """Raise UserError if a config has a value that the decoder does not support; the caller adds the place."""
+    """Raise UserError if a config has a value that the decoder does not support; the caller adds
+    the place.
+    """
     value = config.get(key)
     if value is not None and value not in accepted:
         choices = ", ".join(map(repr, accepted))

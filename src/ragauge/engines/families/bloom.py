@@ -9,7 +9,8 @@ from ragauge.cost.shapes import alibi_slopes
 from ragauge.engines.families._parts import Names, eos_ids, refuse
 
 MODEL_TYPES = ("bloom",)
-TRAINED_CONTEXT = 2048  # ALiBi has no limit of its own; the released models were trained on this many tokens
+# ALiBi has no limit of its own; the released models were trained on this many tokens
+TRAINED_CONTEXT = 2048
 
 NAMES = Names(
     root="transformer.",
@@ -57,7 +58,11 @@ def shape(config: dict[str, Any]) -> Shape:
 
 
 def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
-    """Query rows, then key rows, then value rows, where the checkpoint has the three of each head together."""
+    """Query rows, then key rows, then value rows, where the checkpoint has the three of each head
+    together.
+    """
     if part != "qkv":
         return tensor
-    return tensor.view(shape.heads[0], 3, -1, *tensor.shape[1:]).transpose(0, 1).reshape(tensor.shape)
+    return (
+        tensor.view(shape.heads[0], 3, -1, *tensor.shape[1:]).transpose(0, 1).reshape(tensor.shape)
+    )

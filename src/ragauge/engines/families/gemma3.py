@@ -1,4 +1,6 @@
-"""Gemma 3, text: norms before and after attention and MLP; a sliding window and a rotary base in most layers."""
+"""Gemma 3, text: norms before and after attention and MLP; a sliding window and a rotary base in
+most layers.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +14,8 @@ from ragauge.errors import UserError
 
 MODEL_TYPES = ("gemma3_text",)
 WINDOW, PATTERN = 4096, 6  # where a config does not say; every sixth layer has no window
-THETA, LOCAL_THETA = 1e6, 1e4
+THETA = 1e6
+LOCAL_THETA = 1e4
 HEAD_DIM = SCORE_SCALE = 256
 NAMES = replace(
     llama.NAMES,
@@ -29,7 +32,8 @@ def shape(config: dict[str, Any]) -> Shape:
     refuse(config, "hidden_activation", "gelu_pytorch_tanh")
     refuse(config, "attn_logit_softcapping", None)
     refuse(config, "use_bidirectional_attention", False)
-    by_layer, pattern = config.get("rope_parameters") or {}, config.get("sliding_window_pattern", PATTERN)
+    by_layer = config.get("rope_parameters") or {}
+    pattern = config.get("sliding_window_pattern", PATTERN)
     local = by_layer.get("sliding_attention") or {}
     refuse(local, "rope_type", "default")
     if not by_layer.keys() <= {"full_attention", "sliding_attention"}:
@@ -46,8 +50,12 @@ def shape(config: dict[str, Any]) -> Shape:
         family="gemma3",
         norm_place="both",
         activation="gelu_tanh",
-        local_theta=float(local.get("rope_theta") or config.get("rope_local_base_freq", LOCAL_THETA)),
-        windows=windows(config, config.get("sliding_window", WINDOW), lambda layer: (layer + 1) % pattern != 0),
+        local_theta=float(
+            local.get("rope_theta") or config.get("rope_local_base_freq", LOCAL_THETA)
+        ),
+        windows=windows(
+            config, config.get("sliding_window", WINDOW), lambda layer: (layer + 1) % pattern != 0
+        ),
         embedding_scale=config["hidden_size"] ** 0.5,
         logit_cap=config.get("final_logit_softcapping"),
         qk_norm=True,
@@ -55,7 +63,9 @@ def shape(config: dict[str, Any]) -> Shape:
 
 
 def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
-    """Norms as the factors that they are, stored as less than one; queries' with the scale of scores."""
+    """Norms as the factors that they are, stored as less than one; queries' with the scale of
+    scores.
+    """
     if not part.endswith("norm"):
         return tensor
     scale = (shape.head_dim / config.get("query_pre_attn_scalar", SCORE_SCALE)) ** 0.5

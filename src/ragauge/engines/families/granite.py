@@ -15,11 +15,17 @@ NAMES = llama.NAMES
 
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face GraniteConfig describes."""
-    return replace(llama.shape(config), family="granite", embedding_scale=float(config.get("embedding_multiplier", 1)))
+    return replace(
+        llama.shape(config),
+        family="granite",
+        embedding_scale=float(config.get("embedding_multiplier", 1)),
+    )
 
 
 def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
-    """Weights and biases with the multipliers of what they compute; scores are divided by sqrt(head_dim) later."""
+    """Weights and biases with the multipliers of what they compute; scores are divided by
+    sqrt(head_dim) later.
+    """
     if part in ("out", "down"):
         return tensor * float(config.get("residual_multiplier", 1))
     if part == "norm":

@@ -7,7 +7,8 @@ from ragauge.engines.families._parts import Names, eos_ids, refuse, windows
 from ragauge.engines.frequencies import rope_fields, trained_context
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
-WINDOW, FIRST_SLIDING_LAYER = 4096, 28  # of Mistral and Qwen where a config does not say
+WINDOW = 4096
+FIRST_SLIDING_LAYER = 28  # of Mistral and Qwen where a config does not say
 WITHOUT_BIASES = ("mistral", "qwen2", "phi3")  # whatever their configs say
 MLP_BIASES = ("llama", "granite", "smollm3")  # as their configs say
 NAMES = Names(
@@ -24,9 +25,12 @@ NAMES = Names(
 
 
 def shape(config: dict[str, Any], **positions: Any) -> Shape:
-    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes; `positions`: see `rope_fields`."""
+    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes; `positions`: see
+    `rope_fields`.
+    """
     refuse(config, "hidden_act", "silu")
-    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+    layers = config["num_hidden_layers"]
+    heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     biased = config["model_type"] not in WITHOUT_BIASES and bool(config.get("attention_bias"))
     return Shape(
@@ -52,8 +56,11 @@ def shape(config: dict[str, Any], **positions: Any) -> Shape:
 
 
 def _windows(config: dict[str, Any]) -> tuple[int, ...]:
-    """Each layer's window: Mistral has one in all layers, Qwen from a layer on where `use_sliding_window` says so."""
-    kind, window = config["model_type"], config.get("sliding_window", WINDOW)
+    """Each layer's window: Mistral has one in all layers, Qwen from a layer on where
+    `use_sliding_window` says so.
+    """
+    kind = config["model_type"]
+    window = config.get("sliding_window", WINDOW)
     if kind == "mistral":
         refuse(config, "layer_types", None)
         return windows(config, window, lambda _: window is not None)

@@ -31,7 +31,9 @@ def shape(config: dict[str, Any]) -> Shape:
     refuse(config, "no_bias", True)
     refuse(config, "logit_scale", None)
     refuse(config, "tie_word_embeddings", True)
-    layers, heads, width = config["n_layers"], config["n_heads"], config["d_model"]
+    layers = config["n_layers"]
+    heads = config["n_heads"]
+    width = config["d_model"]
     return Shape(
         family="mpt",
         vocab=config["vocab_size"],

@@ -1,4 +1,6 @@
-"""OLMo 2: Llama with norms after attention and MLP in place of before, and a norm of all query and of all key heads."""
+"""OLMo 2: Llama with norms after attention and MLP in place of before, and a norm of all query and
+of all key heads.
+"""
 
 from dataclasses import replace
 from typing import Any

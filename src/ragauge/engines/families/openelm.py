@@ -1,4 +1,6 @@
-"""OpenELM (Mehta et al. 2024): head counts and MLP widths that grow with depth, normed queries and keys."""
+"""OpenELM (Mehta et al. 2024): head counts and MLP widths that grow with depth, normed queries and
+keys.
+"""
 
 from typing import Any
 
@@ -27,7 +29,8 @@ def shape(config: dict[str, Any]) -> Shape:
     refuse(config, "ffn_with_glu", True)
     refuse(config, "normalize_qk_projections", True)
     refuse(config, "activation_fn_name", "swish", "silu")
-    width, divisor = config["model_dim"], config["ffn_dim_divisor"]
+    width = config["model_dim"]
+    divisor = config["ffn_dim_divisor"]
     return Shape(
         family="openelm",
         vocab=config["vocab_size"],

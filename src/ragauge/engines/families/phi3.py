@@ -1,4 +1,6 @@
-"""Phi-3 and Phi-4, dense: Llama with fused projections and, in the mini models, heads that are rotated in part."""
+"""Phi-3 and Phi-4, dense: Llama with fused projections and, in the mini models, heads that are
+rotated in part.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -17,19 +19,27 @@ NAMES = replace(llama.NAMES, qkv=("self_attn.qkv_proj",), up=("mlp.gate_up_proj"
 
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face Phi3Config describes."""
-    made, window = llama.shape(config, partial=True), config.get("sliding_window")
+    made = llama.shape(config, partial=True)
+    window = config.get("sliding_window")
     if (made.rotary_dim or 0) % 2:
-        raise UserError(f"partial_rotary_factor: rotates {made.rotary_dim} numbers of a head, which are no pairs")
-    return replace(made, family="phi3", windows=windows(config, window, lambda _: window is not None))
+        raise UserError(
+            f"partial_rotary_factor: rotates {made.rotary_dim} numbers of a head, which are no pairs"
+        )
+    return replace(
+        made, family="phi3", windows=windows(config, window, lambda _: window is not None)
+    )
 
 
 def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
-    """Rows of queries and keys in the order in which the decoder rotates a head: halves of what is rotated in both
-    halves of the head, before what is not."""
+    """Rows of queries and keys in the order in which the decoder rotates a head: halves of what is
+    rotated in both halves of the head, before what is not.
+    """
     if part != "qkv" or shape.rotary_dim is None:
         return tensor
     rotated, rest = torch.arange(shape.head_dim).tensor_split([shape.rotary_dim])
-    order = torch.cat([*(torch.cat(halves) for halves in zip(rotated.chunk(2), rest.chunk(2), strict=True))])
+    order = torch.cat(
+        [*(torch.cat(halves) for halves in zip(rotated.chunk(2), rest.chunk(2), strict=True))]
+    )
     by_head = tensor.unflatten(0, (-1, shape.head_dim))
     turned = shape.heads[0] + shape.kv_heads[0]
     return torch.cat([by_head[:turned, order], by_head[turned:]]).flatten(0, 1)

@@ -16,7 +16,8 @@ NAMES = llama.NAMES
 
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face SmolLM3Config describes."""
-    layers, interval = config["num_hidden_layers"], config.get("no_rope_layer_interval", INTERVAL)
+    layers = config["num_hidden_layers"]
+    interval = config.get("no_rope_layer_interval", INTERVAL)
     rotated = config.get("no_rope_layers")  # 1 for a layer with positions, whatever the key says
     if rotated is None:
         rotated = [(layer + 1) % interval != 0 for layer in range(layers)]

@@ -1,7 +1,8 @@
-"""The kernels of products, attentions and log-probabilities: those measured to be fastest here, or torch's own.
+"""The kernels of products, attentions and log-probabilities: those measured to be fastest here, or
+torch's own.
 
-See docs/precision.md. `engines/tuning.py` times the candidates once on a machine, and `use` sets a choice for this
-process. CUDA, exports and gradients use torch's own kernels.
+See docs/precision.md. `engines/tuning.py` times the candidates once on a machine, and `use` sets a
+choice for this process. CUDA, exports and gradients use torch's own kernels.
 """
 
 import hashlib
@@ -34,10 +35,14 @@ Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
 class Operation(StrEnum):
     """What kernels are chosen for separately, by its name in a table."""
 
-    ONE, FEW, MANY = "product of 1 row", "product of 2 to 16 rows", "product of more rows"
-    ATTENTION, ROWS = "attention of several queries", "norms, gates and rotations"
+    ONE = "product of 1 row"
+    FEW = "product of 2 to 16 rows"
+    MANY = "product of more rows"
+    ATTENTION = "attention of several queries"
+    ROWS = "norms, gates and rotations"
     LIKELIHOOD = "log-probability of tokens"
-    STEP, STEPS = "all layers for 1 token", "all layers for 2 to 16 tokens"
+    STEP = "all layers for 1 token"
+    STEPS = "all layers for 2 to 16 tokens"
 
 
 def candidates(operation: str, dtype: torch.dtype) -> list[str]:
@@ -51,7 +56,8 @@ def candidates(operation: str, dtype: torch.dtype) -> list[str]:
         names += ["widened"] if dtype != torch.float32 else []
     if operation == Operation.MANY and dtype == torch.int8 and compiled.library() is not None:
         names.append("onednn")  # between steps of `compiled.c`
-    many = operation == Operation.MANY and dtype != torch.int8  # bound by arithmetic: torch's libraries are faster
+    # bound by arithmetic: torch's libraries are faster
+    many = operation == Operation.MANY and dtype != torch.int8
     if dtype in compiled.KINDS and not many and compiled.library() is not None:
         names.append(COMPILED)
     return names
@@ -69,7 +75,8 @@ def _vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _native(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """By torch's own kernels: oneDNN, which torch prefers, is made for many tokens."""
     product = _vector if x.shape[0] == 1 and x.dtype != torch.float32 else F.linear
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags takes as long as a small product
+    # torch.backends.mkldnn.flags takes as long as a small product
+    torch._C._set_mkldnn_enabled(False)
     try:
         return product(x, weight, bias)
     finally:
@@ -77,7 +84,9 @@ def _native(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The matrix's rows in parts, side by side: some libraries read a whole matrix with one thread for one token."""
+    """The matrix's rows in parts, side by side: some libraries read a whole matrix with one thread
+    for one token.
+    """
     parts = math.gcd(weight.shape[0], 2 * torch.get_num_threads())
     rows = weight.view(parts, -1, weight.shape[1])
     product = torch.bmm(rows, x.t().expand(parts, -1, 1)).view(1, -1)
@@ -105,11 +114,14 @@ PRODUCTS: dict[str, Product] = {
     "native": _native,
     "parts": _parts,
     # oneDNN's inner product, as torch.compile calls it: not the matrix product that F.linear takes
-    "onednn": lambda x, weight, bias: torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""),
-    # in float32, rounded once: for processors that multiply half precision more slowly than they convert it
-    "widened": lambda x, weight, bias: F.linear(x.float(), weight.float(), bias if bias is None else bias.float()).to(
-        x.dtype
+    "onednn": lambda x, weight, bias: torch.ops.mkldnn._linear_pointwise(
+        x, weight, bias, "none", [], ""
     ),
+    # in float32, rounded once: for processors that multiply half precision more slowly than they
+    # convert it
+    "widened": lambda x, weight, bias: F.linear(
+        x.float(), weight.float(), bias if bias is None else bias.float()
+    ).to(x.dtype),
     COMPILED: _compiled,
 }
 
@@ -118,9 +130,13 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) ->
     rows, heads, queries, dim = q.shape
     if queries == 1 and heads != k.shape[1]:  # the heads that share keys become queries of one head
         grouped = q.reshape(rows, k.shape[1], heads // k.shape[1], dim)
-        return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(rows, heads, 1, dim)
+        return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(
+            rows, heads, 1, dim
+        )
     shared = bool(heads != k.shape[1])
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shared)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shared
+    )
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -136,12 +152,16 @@ class Choice:
 
     origin: str  # default, measured, or a file
     table: Table = field(default_factory=dict)
-    _kernels: dict[tuple[torch.dtype, str], str] = field(init=False, repr=False, default_factory=dict)
+    _kernels: dict[tuple[torch.dtype, str], str] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         for dtype, rows in self.table.items():
             of = getattr(torch, dtype)
-            self._kernels.update({(of, str(operation)): row["kernel"] for operation, row in rows.items()})
+            self._kernels.update(
+                {(of, str(operation)): row["kernel"] for operation, row in rows.items()}
+            )
 
     def kernel(self, dtype: torch.dtype, operation: str) -> str:
         """The name of the kernel."""
@@ -154,7 +174,9 @@ class Choice:
             for operation, row in rows.items():
                 if row["kernel"] == kernel:
                     others = {*candidates(operation, getattr(torch, dtype))} - {kernel}
-                    timed = {name: s for name, s in row.get("seconds", {}).items() if name in others}
+                    timed = {
+                        name: s for name, s in row.get("seconds", {}).items() if name in others
+                    }
                     rows[operation] = {**row, "kernel": fastest_kernel({"plain": math.inf} | timed)}
         return Choice(self.origin, table)
 
@@ -193,7 +215,8 @@ def use(choice: Choice) -> None:
 def using(choice: Choice) -> Iterator[None]:
     """Use these kernels inside the block, without stating them in the provenance."""
     global _active
-    before, _active = _active, choice
+    before = _active
+    _active = choice
     try:
         yield
     finally:
@@ -212,7 +235,9 @@ def product_kernel(dtype: torch.dtype, rows: int) -> str:
 
 
 def runs_fused(dtype: torch.dtype, tokens: int) -> bool:
-    """Whether this many tokens pass all layers, with matrices of a type, in one compiled call on a CPU."""
+    """Whether this many tokens pass all layers, with matrices of a type, in one compiled call on a
+    CPU.
+    """
     operation = Operation.STEP if tokens == 1 else Operation.STEPS
     return tokens <= MOST_ROWS and _active.kernel(dtype, operation) == COMPILED
 
@@ -224,20 +249,27 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Scaled dot-product attention of queries (row, head, query, dim) over keys and values (row, kv_head, key, dim).
+    """Scaled dot-product attention of queries (row, head, query, dim) over keys and values (row,
+    kv_head, key, dim).
 
-    Args:
-        mask: (row, 1, query, key), true where attended; None: all, or the lower triangle where `causal`.
+    Args: mask: (row, 1, query, key), true where attended; None: all, or the lower triangle where
+        `causal`.
     """
     attended = compiled.attend(q, k, v, mask, causal) if _compiles(q, Operation.ATTENTION) else None
     return _sdpa(q, k, v, mask, causal) if attended is None else attended
 
 
-def attend_gathered(q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor | None) -> Tensor | None:
-    """`attend` over keys and values (kv_head, slot, dim) of which each row has its own slots (row, key), without
-    gathering them; None where the chosen kernel does not do that.
+def attend_gathered(
+    q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor | None
+) -> Tensor | None:
+    """`attend` over keys and values (kv_head, slot, dim) of which each row has its own slots (row,
+    key), without gathering them; None where the chosen kernel does not do that.
     """
-    if not isinstance(k, Tensor) or not isinstance(v, Tensor) or not _compiles(q, Operation.ATTENTION):
+    if (
+        not isinstance(k, Tensor)
+        or not isinstance(v, Tensor)
+        or not _compiles(q, Operation.ATTENTION)
+    ):
         return None
     return compiled.attend(q, k[None], v[None], mask, slots=slots)
 
@@ -263,7 +295,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-    """Logits (token, vocab), targets (token,) -> the targets' log-probabilities (token,) in float32."""
+    """Logits (token, vocab), targets (token,) -> the targets' log-probabilities (token,) in
+    float32.
+    """
     if _compiles(logits, Operation.LIKELIHOOD):
         return compiled.log_probabilities(logits, targets)
     return -F.cross_entropy(logits.float(), targets, reduction="none")

@@ -1,4 +1,6 @@
-"""The C files of this folder, compiled once on a machine with a C compiler and stored with the assets."""
+"""The C files of this folder, compiled once on a machine with a C compiler and stored with the
+assets.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,16 @@ HEADERS = ("vectors.h",)
 COMPILERS = ("cc", "gcc", "clang")
 OPTIONS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp")
 LIMIT_S = 120.0  # of a compilation
-MOST_ROWS = 16  # beyond them a matrix product is bound by arithmetic, which torch's libraries do better
+# beyond them a matrix product is bound by arithmetic, which torch's libraries do better
+MOST_ROWS = 16
 LEAST_QUERIES = 17  # of an attention: for fewer, keys are not worth laying out anew
 LEAST_GATHERED = 4  # the same where keys would be gathered before
 LANES = 16  # heads are of whole vectors
 MOST_DIM = 256  # of a head
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-ZERO_POINT = 128  # represents 0 among unsigned activations, which processors multiply with signed weights
+# represents 0 among unsigned activations, which processors multiply with signed weights
+ZERO_POINT = 128
 PANEL = 16  # rows of 8-bit integers that stand together
 
 Fields = list[tuple[str, Any]]
@@ -58,20 +62,33 @@ class Matrix(ctypes.Structure):
     tensors: tuple[Tensor | None, ...]
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None) -> Matrix | None:
-        """Of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is none of these."""
-        if weight.layout != torch.strided or weight.dtype not in KINDS or not weight.is_contiguous():
+    def of(
+        cls, weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None
+    ) -> Matrix | None:
+        """Of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is
+        none of these.
+        """
+        if (
+            weight.layout != torch.strided
+            or weight.dtype not in KINDS
+            or not weight.is_contiguous()
+        ):
             return None
         if weight.dtype == torch.int8 and scale is None:
             return None
-        sizes, kind = weight.shape, KINDS[weight.dtype]
-        moved, bias = None, None if bias is None else bias.float().contiguous()
+        sizes = weight.shape
+        kind = KINDS[weight.dtype]
+        moved = None
+        bias = None if bias is None else bias.float().contiguous()
         if scale is not None:  # in panels, four numbers of each row together
             moved = weight.sum(1, dtype=torch.int32).mul_(ZERO_POINT)
-            below, right = -sizes[0] % PANEL, -sizes[1] % 4
+            below = -sizes[0] % PANEL
+            right = -sizes[1] % 4
             weight = F.pad(weight, (0, right, 0, below)).view(-1, PANEL, (sizes[1] + right) // 4, 4)
             weight = weight.transpose(1, 2).contiguous()
-            scale, moved, bias = (None if x is None else F.pad(x, (0, below)) for x in (scale, moved, bias))
+            scale, moved, bias = (
+                None if x is None else F.pad(x, (0, below)) for x in (scale, moved, bias)
+            )
         tensors = (weight, scale, moved, bias)
         made = cls(*(None if t is None else t.data_ptr() for t in tensors), *sizes, kind)
         made.tensors = tensors
@@ -116,7 +133,18 @@ class AttentionArguments(ctypes.Structure):
     _fields_ = (
         [(name, Operand) for name in ("q", "k", "v")]
         + _pointers("y", "slots", "mask")
-        + _sizes("mask_row", "mask_query", "rows", "heads", "kv_heads", "queries", "keys", "dim", "kind", "causal")
+        + _sizes(
+            "mask_row",
+            "mask_query",
+            "rows",
+            "heads",
+            "kv_heads",
+            "queries",
+            "keys",
+            "dim",
+            "kind",
+            "causal",
+        )
     )
 
 
@@ -127,19 +155,27 @@ def multiply(matrix: Matrix, x: Tensor) -> Tensor:
         taken = (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()
         y = taken.new_empty(x.shape[0], matrix.out)
         arguments = (x.shape[0], KINDS[taken.dtype], threads)
-        failed = library().product_many(ctypes.byref(matrix), taken.data_ptr(), y.data_ptr(), *arguments)
+        failed = library().product_many(
+            ctypes.byref(matrix), taken.data_ptr(), y.data_ptr(), *arguments
+        )
     else:
-        x32, y = x.float().contiguous(), torch.empty(x.shape[0], matrix.out)
-        failed = library().product(ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], threads)
+        x32 = x.float().contiguous()
+        y = torch.empty(x.shape[0], matrix.out)
+        failed = library().product(
+            ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], threads
+        )
     if failed:
         raise MemoryError(f"a product of {x.shape[0]} tokens")
     return y.to(x.dtype)
 
 
 def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(token, in) in float32 or bfloat16 -> unsigned integers, ZERO_POINT above the value, and scales (token, 1)."""
+    """(token, in) in float32 or bfloat16 -> unsigned integers, ZERO_POINT above the value, and
+    scales (token, 1).
+    """
     x = x.contiguous()
-    q, scale = torch.empty(x.shape, dtype=torch.uint8), torch.empty(len(x), 1)
+    q = torch.empty(x.shape, dtype=torch.uint8)
+    scale = torch.empty(len(x), 1)
     arguments = (*x.shape, KINDS[x.dtype], torch.get_num_threads())
     library().quantised(x.data_ptr(), q.data_ptr(), scale.data_ptr(), *arguments)
     return q, scale
@@ -147,15 +183,24 @@ def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def scale_(y: Tensor, scale: Tensor) -> Tensor:
     """y (token, out) in float32 or bfloat16 times scales (token, 1), in place."""
-    library().scaled(y.data_ptr(), scale.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads())
+    library().scaled(
+        y.data_ptr(), scale.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads()
+    )
     return y
 
 
 def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm (..., width) in float32 or bfloat16, by a weight (width,)."""
-    x, weight = x.contiguous(), weight.float()
+    x = x.contiguous()
+    weight = weight.float()
     y = torch.empty_like(x)
-    arguments = (x.numel() // x.shape[-1], x.shape[-1], KINDS[x.dtype], eps, torch.get_num_threads())
+    arguments = (
+        x.numel() // x.shape[-1],
+        x.shape[-1],
+        KINDS[x.dtype],
+        eps,
+        torch.get_num_threads(),
+    )
     library().normed(x.data_ptr(), y.data_ptr(), weight.data_ptr(), *arguments)
     return y
 
@@ -164,13 +209,18 @@ def gated(inner: Tensor) -> Tensor:
     """silu(gate) * value: (token, gate then value) in float32 or bfloat16 -> (token, unit)."""
     inner = inner.contiguous()
     y = inner.new_empty(len(inner), inner.shape[1] // 2)
-    library().gated(inner.data_ptr(), y.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads())
+    library().gated(
+        inner.data_ptr(), y.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads()
+    )
     return y
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`rope.rotate` of heads (token, head, dim) that stand side by side, in float32 or bfloat16, in place."""
-    cos, sin = cos.float().contiguous(), sin.float().contiguous()
+    """`rope.rotate` of heads (token, head, dim) that stand side by side, in float32 or bfloat16, in
+    place.
+    """
+    cos = cos.float().contiguous()
+    sin = sin.float().contiguous()
     arguments = (*x.shape, x.stride(0), KINDS[x.dtype], torch.get_num_threads())
     library().rotated(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), *arguments)
     return x
@@ -178,18 +228,27 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """(token, vocab) in float32 or bfloat16, (token,) -> the targets' log-probabilities in float32."""
-    logits, targets = logits.contiguous(), targets.contiguous()
+    logits = logits.contiguous()
+    targets = targets.contiguous()
     y = torch.empty(len(logits))
     pointers = (logits.data_ptr(), targets.data_ptr(), y.data_ptr())
-    library().log_probabilities(*pointers, *logits.shape, KINDS[logits.dtype], torch.get_num_threads())
+    library().log_probabilities(
+        *pointers, *logits.shape, KINDS[logits.dtype], torch.get_num_threads()
+    )
     return y
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False, slots: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool = False,
+    slots: Tensor | None = None,
 ) -> Tensor | None:
-    """Attention (row, head, query, dim) as `kernels.attend` has it, over all keys and values (1, kv_head, slot, dim) or
-    each row's `slots` (row, key); None where `attention.c` does not compute it.
+    """Attention (row, head, query, dim) as `kernels.attend` has it, over all keys and values (1,
+    kv_head, slot, dim) or each row's `slots` (row, key); None where `attention.c` does not compute
+    it.
     """
     count, heads, queries, dim = q.shape
     keys, least = (k.shape[2], LEAST_QUERIES) if slots is None else (slots.shape[1], LEAST_GATHERED)
@@ -206,9 +265,20 @@ def attend(
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
     slots = None if slots is None else slots.contiguous()
     y = q.new_empty(count, queries, heads, dim)
-    numbers = (count, heads, k.shape[1], queries, keys, dim, KINDS[q.dtype], causal and mask is None)
+    numbers = (
+        count,
+        heads,
+        k.shape[1],
+        queries,
+        keys,
+        dim,
+        KINDS[q.dtype],
+        causal and mask is None,
+    )
     slots_at = None if slots is None else slots.data_ptr()
-    arguments = AttentionArguments(*map(Operand.of, (q, k, v)), y.data_ptr(), slots_at, *masked, *numbers)
+    arguments = AttentionArguments(
+        *map(Operand.of, (q, k, v)), y.data_ptr(), slots_at, *masked, *numbers
+    )
     failed = library().attention(ctypes.byref(arguments), torch.get_num_threads())
     return None if failed else y.transpose(1, 2)
 
@@ -216,7 +286,9 @@ def attend(
 @cache
 def library() -> Any:
     """The compiled file; None where it cannot be made or used, for a reason that is logged."""
-    pointer, size, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    pointer = ctypes.c_void_p
+    size = ctypes.c_int64
+    count = ctypes.c_int
     try:
         compiled = ctypes.CDLL(str(_compiled_file()))
         compiled.product.argtypes = [*[pointer] * 3, size, count]
@@ -227,7 +299,17 @@ def library() -> Any:
             two.argtypes = [*[pointer] * 2, size, size, size, count]
         compiled.rotated.argtypes = [*[pointer] * 3, *[size] * 5, count]
         compiled.attention.argtypes = [pointer, count]
-        layers: list[Any] = [pointer, size, pointer, size, pointer, size, *[pointer] * 3, size, size]
+        layers: list[Any] = [
+            pointer,
+            size,
+            pointer,
+            size,
+            pointer,
+            size,
+            *[pointer] * 3,
+            size,
+            size,
+        ]
         compiled.through.argtypes = [*layers, ctypes.c_float, count]
         compiled.normed.argtypes = [*[pointer] * 3, size, size, size, ctypes.c_float, count]
     except (OSError, AttributeError, UserError, subprocess.SubprocessError) as error:
@@ -243,14 +325,17 @@ def compiler() -> str | None:
 
 def source_hash() -> str:
     """Identifies what `library` is compiled from."""
-    return hashlib.sha256("".join(file_sha256(FOLDER / name) for name in SOURCES + HEADERS).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(file_sha256(FOLDER / name) for name in SOURCES + HEADERS).encode()
+    ).hexdigest()
 
 
 def _compiled_file() -> Path:
     path_of_compiler = compiler()
     if path_of_compiler is None:
         raise OSError(f"no C compiler on the PATH; looked for {', '.join(COMPILERS)}")
-    # Processors of one name may differ in their instruction sets and share a disk with the compiled file.
+    # Processors of one name may differ in their instruction sets and share a disk with the compiled
+    # file.
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     parts = [cpu_model(), flags, source_hash(), path_of_compiler, *OPTIONS]
@@ -271,5 +356,7 @@ def _compile(compiler: str) -> bytes:
             (compiler, *OPTIONS, "-c", *(str(FOLDER / name) for name in SOURCES)),
             (compiler, "-shared", "-o", "compiled.so", *objects, "-lm"),
         ):
-            subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=LIMIT_S)
+            subprocess.run(
+                command, cwd=folder, check=True, capture_output=True, text=True, timeout=LIMIT_S
+            )
         return Path(folder, "compiled.so").read_bytes()

@@ -1,6 +1,8 @@
-"""A decoder as an ONNX graph with its cache as inputs: keys and values of a number of slots by layer, under a mask.
+"""A decoder as an ONNX graph with its cache as inputs: keys and values of a number of slots by
+layer, under a mask.
 
-It returns logits and the new tokens' keys and values, not the cache: the caller writes them into their slots.
+It returns logits and the new tokens' keys and values, not the cache: the caller writes them into
+their slots.
 """
 
 from collections.abc import Sequence
@@ -11,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ragauge.engines.decoder import Decoder
+from ragauge.engines.onnx.graphs import write_graph
 from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Graph, Slots, attend, causal
 from ragauge.engines.rope import alibi_bias
 from ragauge.errors import UnsupportedError
-from ragauge.io.graphs import write_graph
 
 CACHED_AT = "cached_positions"  # of slots; an input where the family's attention needs them (ALiBi)
 
@@ -27,42 +29,73 @@ class _Graph(nn.Module):
         self.decoder = decoder
 
     def forward(
-        self, ids: Tensor, positions: Tensor, mask: Tensor, past: Sequence[Tensor], cached_at: Tensor | None = None
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        past: Sequence[Tensor],
+        cached_at: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits and the new ones."""
-        decoder, new = self.decoder, list[Tensor]()
-        shape, rotations = decoder.shape, decoder.rotations(positions)
+        """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits
+        and the new ones.
+        """
+        decoder = self.decoder
+        new = list[Tensor]()
+        shape = decoder.shape
+        rotations = decoder.rotations(positions)
 
         def inner(index: int, normed: Tensor) -> Tensor:
-            parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), rotations[index])
+            parts = decoder.split(
+                index, decoder.weights.layers[index].qkv(normed), rotations[index]
+            )
             q, k, v = (part.transpose(0, 1) for part in parts)
             new.extend((k, v))
             biases = [mask, causal(positions.shape[0])]  # added to scores of cached and of new keys
             if decoder.slopes is not None and cached_at is not None:
-                by_head = (alibi_bias(decoder.slopes, positions[None], at[None])[0] for at in (cached_at, positions))
+                by_head = (
+                    alibi_bias(decoder.slopes, positions[None], at[None])[0]
+                    for at in (cached_at, positions)
+                )
                 grouped = (shape.kv_heads[index], -1)
-                biases = [(alibi + bias).unflatten(0, grouped) for alibi, bias in zip(by_head, biases, strict=True)]
-            return attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], *biases)
+                biases = [
+                    (alibi + bias).unflatten(0, grouped)
+                    for alibi, bias in zip(by_head, biases, strict=True)
+                ]
+            return attend(
+                q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], *biases
+            )
 
         x = decoder.run_layers(decoder.embed(ids), inner)
         return decoder.logits(decoder.weights.norm(x)), new
 
 
 def export_decoder(decoder: Decoder, path: Path) -> None:
-    """Write a decoder as ONNX, its weights in a file next to it. Token and slot counts are dynamic, from 1 and 0.
+    """Write a decoder as ONNX, its weights in a file next to it. Token and slot counts are dynamic,
+    from 1 and 0.
 
-    Positions, masks and what is added to scores are in float32. Raises UnsupportedError for weights that are neither in
-    float32 nor in float16, and for sliding windows.
+    Positions, masks and what is added to scores are in float32. Raises UnsupportedError for weights
+    that are neither in float32 nor in float16, and for sliding windows.
     """
-    shape, dtype = decoder.shape, decoder.weights.embedding.dtype
+    shape = decoder.shape
+    dtype = decoder.weights.embedding.dtype
     if dtype not in (torch.float32, torch.float16):
         raise UnsupportedError("ONNX export requires a decoder in float32 or float16")
     if shape.shortest_window is not None:
         raise UnsupportedError("ONNX export requires a decoder without sliding windows")
-    tokens, slots = 3, 5
-    past = [torch.zeros(heads, slots, shape.head_dim, dtype=dtype) for heads in shape.kv_heads for _ in range(2)]
+    tokens = 3
+    slots = 5
+    past = [
+        torch.zeros(heads, slots, shape.head_dim, dtype=dtype)
+        for heads in shape.kv_heads
+        for _ in range(2)
+    ]
     names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("k", "v")]
-    arguments: list[Any] = [torch.zeros(tokens, dtype=torch.long), torch.zeros(tokens), torch.zeros(slots), past]
+    arguments: list[Any] = [
+        torch.zeros(tokens, dtype=torch.long),
+        torch.zeros(tokens),
+        torch.zeros(slots),
+        past,
+    ]
     dynamic: list[Any] = [{0: TOKENS}, {0: TOKENS}, {0: SLOTS}, [{1: SLOTS} for _ in past]]
     inputs = ["ids", "positions", "mask", *(f"past_{name}" for name in names)]
     if decoder.slopes is not None:
@@ -83,15 +116,21 @@ class OnnxDecoder:
     def slots(self, count: int = 0) -> Slots:
         """An empty cache."""
         sizes = self.graph.past_sizes
-        return Slots(sizes, count, self.graph.types[f"past_{next(iter(sizes))}"][0], self.graph.device)
+        return Slots(
+            sizes, count, self.graph.types[f"past_{next(iter(sizes))}"][0], self.graph.device
+        )
 
     def run(self, ids: Sequence[int], first: int, cached: Slots) -> tuple[Tensor, Tensor]:
-        """Logits (token, vocab) of tokens from position `first` on; their keys and values as `Slots.put` takes them."""
-        graph, count = self.graph, len(ids)
+        """Logits (token, vocab) of tokens from position `first` on; their keys and values as
+        `Slots.put` takes them.
+        """
+        graph = self.graph
+        count = len(ids)
         positions = torch.arange(first, first + count, dtype=torch.float32, device=graph.device)
         inputs = {"ids": graph.tensor("ids", list(ids)), "positions": positions, **cached.feeds()}
         if CACHED_AT in graph.types:  # slots' positions matter
             inputs[CACHED_AT] = cached.positions
-        logits, new = graph.empty("logits", count, self._vocab), cached.room(count)
+        logits = graph.empty("logits", count, self._vocab)
+        new = cached.room(count)
         graph.run(inputs, {"logits": logits, **cached.outputs(new)})
         return logits.float(), new

@@ -1,7 +1,8 @@
-"""What ONNX models share: attention with a cache as input, running by IO binding, cache slots, an export's origin.
+"""What ONNX models share: attention with a cache as input, running by IO binding, cache slots, an
+export's origin.
 
-Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors, whose
-addresses ONNX Runtime gets. So keys and values stay on a GPU, and are not copied on a CPU.
+Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors,
+whose addresses ONNX Runtime gets. So keys and values stay on a GPU, and are not copied on a CPU.
 """
 
 import itertools
@@ -15,12 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.assets import store
+from ragauge.engines.onnx.graphs import open_session
 from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError
-from ragauge.io.graphs import open_session
 
-BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
-HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
+# slots by which a cache grows, so that attention does not cover a cache that is mostly empty
+BLOCK = 256
+# added to scores of slots that hold nothing; -inf would make rows of NaN
+HIDDEN = float(np.finfo(np.float32).min)
 
 TOKENS = torch.export.Dim("tokens", min=1, max=1 << 16)
 SLOTS = torch.export.Dim("slots", min=0, max=1 << 20)
@@ -39,33 +42,48 @@ def causal(tokens: int) -> Tensor:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, cached_bias: Tensor, own_bias: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    past_k: Tensor,
+    past_v: Tensor,
+    cached_bias: Tensor,
+    own_bias: Tensor,
 ) -> Tensor:
     """Attention of (head, token, dim) over cached slots and over the new tokens: (token, width).
 
-    Nothing of the cache is joined: scores of cached and of new keys are computed apart and put together before the
-    softmax. Heads that share keys are rows of one product, so that keys are read once. Queries are scaled; keys and
-    values are (kv_head, token or slot, dim). Biases of scores (kv_head, heads that share it, token, slot or token) are
-    in float32, so that a softmax over scores in half precision is in float32 as well.
+    Nothing of the cache is joined: scores of cached and of new keys are computed apart and put
+    together before the softmax. Heads that share keys are rows of one product, so that keys are
+    read once. Queries are scaled; keys and values are (kv_head, token or slot, dim). Biases of
+    scores (kv_head, heads that share it, token, slot or token) are in float32, so that a softmax
+    over scores in half precision is in float32 as well.
     """
     heads, tokens, dim = q.shape
     kv = k.shape[0]
     grouped = q.reshape(kv, heads // kv * tokens, dim)
     own = (grouped @ k.transpose(1, 2)).view(kv, heads // kv, tokens, tokens) + own_bias
     cached = (grouped @ past_k.transpose(1, 2)).view(kv, heads // kv, tokens, -1) + cached_bias
-    weights = torch.cat([cached, own], -1).softmax(-1).view(kv, heads // kv * tokens, -1).to(v.dtype)
+    weights = (
+        torch.cat([cached, own], -1).softmax(-1).view(kv, heads // kv * tokens, -1).to(v.dtype)
+    )
     slots = past_k.shape[1]
     mixed = weights[:, :, :slots] @ past_v + weights[:, :, slots:] @ v
     return mixed.view(heads, tokens, dim).transpose(0, 1).reshape(tokens, heads * dim)
 
 
 def check_origin(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Raise UserError if an export's manifest is missing, has other facts than `origin`, or a file has changed."""
+    """Raise UserError if an export's manifest is missing, has other facts than `origin`, or a file
+    has changed.
+    """
     if (stated := store.manifest(folder)) is None:
-        raise UserError(f"{folder}: has no manifest; `ragauge piperag export` writes it with the graphs")
+        raise UserError(
+            f"{folder}: has no manifest; `ragauge piperag export` writes it with the graphs"
+        )
     for key, value in origin.items():
         if stated.get(key) != value:
-            raise UserError(f"{folder}: {key} is {stated.get(key)}, not {value}: exported from something else")
+            raise UserError(
+                f"{folder}: {key} is {stated.get(key)}, not {value}: exported from something else"
+            )
     if problem := store.damage(folder, verify=True):
         raise UserError(f"{folder}: {problem}; export it again")
 
@@ -74,11 +92,21 @@ class OnnxModel(Traced):
     """A model of several graphs in ONNX Runtime, with the tokenizer of its text."""
 
     def __init__(
-        self, paths: Mapping[str, Path], tokenizer: Any = None, device: str = "cpu", threads: int | None = None
+        self,
+        paths: Mapping[str, Path],
+        tokenizer: Any = None,
+        device: str = "cpu",
+        threads: int | None = None,
     ) -> None:
-        """Open graphs by name; raises UserError for one that cannot be read, or no GPU where one is required."""
-        self.graphs = {name: Graph(open_session(path, threads, device != "cpu")) for name, path in paths.items()}
-        self.tokenizer, self._device = tokenizer, device
+        """Open graphs by name; raises UserError for one that cannot be read, or no GPU where one is
+        required.
+        """
+        self.graphs = {
+            name: Graph(open_session(path, threads, device != "cpu"))
+            for name, path in paths.items()
+        }
+        self.tokenizer = tokenizer
+        self._device = device
 
     def synchronize(self) -> None:
         """Wait for the device; after a graph, the states put into their slots are torch's work."""
@@ -91,13 +119,17 @@ class Graph:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self.device = torch.device("cuda" if session.get_providers()[0].startswith("CUDA") else "cpu")
+        self.device = torch.device(
+            "cuda" if session.get_providers()[0].startswith("CUDA") else "cpu"
+        )
         nodes = [*session.get_inputs(), *session.get_outputs()]
         self.types = {node.name: TYPES[node.type] for node in nodes}
         self.outputs = [node.name for node in session.get_outputs()]
         past = (node for node in session.get_inputs() if node.name.startswith("past_"))
         # (heads, dim) of the cached keys and values that the graph takes, by name, in order
-        self.past_sizes = {node.name.removeprefix("past_"): (node.shape[0], node.shape[2]) for node in past}
+        self.past_sizes = {
+            node.name.removeprefix("past_"): (node.shape[0], node.shape[2]) for node in past
+        }
 
     def tensor(self, name: str, values: Any) -> Tensor:
         """An input or output of this name from numbers on the host."""
@@ -108,24 +140,32 @@ class Graph:
         return torch.empty(shape, dtype=self.types[name][0], device=self.device)
 
     def run(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
-        """Fill `outputs` from `inputs`, all of them contiguous tensors of the device. Threads may do so at once."""
+        """Fill `outputs` from `inputs`, all of them contiguous tensors of the device. Threads may
+        do so at once.
+        """
         binding = self.session.io_binding()
         for name, tensor in inputs.items():
             binding.bind_input(name, *self._bound(name, tensor))
         for name, tensor in outputs.items():
             binding.bind_output(name, *self._bound(name, tensor))
-        if self.device.type == "cuda":  # the runtime has a stream of its own, and returns when that is done
+        # the runtime has a stream of its own, and returns when that is done
+        if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
         self.session.run_with_iobinding(binding)
 
     def _bound(self, name: str, tensor: Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         dtype, element = self.types[name]
-        assert (tensor.dtype, tensor.device.type, tensor.is_contiguous()) == (dtype, self.device.type, True), name
+        assert (tensor.dtype, tensor.device.type, tensor.is_contiguous()) == (
+            dtype,
+            self.device.type,
+            True,
+        ), name
         return self.device.type, 0, element, tuple(tensor.shape), tensor.data_ptr()
 
 
 class Slots:
-    """Cached keys and values by name, (head, slot, dim) each, under a mask that says which slots hold something.
+    """Cached keys and values by name, (head, slot, dim) each, under a mask that says which slots
+    hold something.
 
     They are the rows of one tensor, so that the states of new tokens are written by one copy.
     """
@@ -138,9 +178,12 @@ class Slots:
         device: torch.device | str = "cpu",
     ) -> None:
         ends = list(itertools.accumulate((heads for heads, _ in sizes.values()), initial=0))
-        self._rows = {name: slice(*pair) for name, pair in zip(sizes, itertools.pairwise(ends), strict=True)}
+        self._rows = {
+            name: slice(*pair) for name, pair in zip(sizes, itertools.pairwise(ends), strict=True)
+        }
         dim = next(iter(sizes.values()))[1]
-        self.states = torch.zeros(ends[-1], slots, dim, dtype=dtype, device=device)  # (heads of all names, slot, dim)
+        # (heads of all names, slot, dim)
+        self.states = torch.zeros(ends[-1], slots, dim, dtype=dtype, device=device)
         self.mask = torch.full((slots,), HIDDEN, device=device)
         self.positions = torch.zeros(slots, device=device)
 
@@ -152,7 +195,9 @@ class Slots:
     def feeds(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The graph's inputs of these names; default: all."""
         chosen = self._rows if names is None else names
-        return {f"past_{name}": self.states[self._rows[name]] for name in chosen} | {"mask": self.mask}
+        return {f"past_{name}": self.states[self._rows[name]] for name in chosen} | {
+            "mask": self.mask
+        }
 
     def room(self, tokens: int) -> Tensor:
         """Room for the keys and values of new tokens: (heads of all names, token, dim)."""
@@ -160,11 +205,14 @@ class Slots:
 
     def outputs(self, new: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The graph's outputs of these names, as parts of `room`; default: all."""
-        return {f"new_{name}": new[self._rows[name]] for name in (self._rows if names is None else names)}
+        return {
+            f"new_{name}": new[self._rows[name]]
+            for name in (self._rows if names is None else names)
+        }
 
     def put(self, new: Tensor, slot: int, first: float = 0.0, bias: float = 0.0) -> None:
-        """Write new keys and values, filled `room`, whose first has position `first`, to the slots from `slot` on, and
-        let them be seen, `bias` added to their scores.
+        """Write new keys and values, filled `room`, whose first has position `first`, to the slots
+        from `slot` on, and let them be seen, `bias` added to their scores.
         """
         count = new.shape[1]
         self.states[:, slot : slot + count] = new

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from ragauge.compressors.base import Budget, Compressor, Context
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capability, Extension, Limits, Response, Row, Span, SpanEngine
-from ragauge.methods.base import generate, plain_row
+from ragauge.methods.base.method import generate, plain_row
 from ragauge.methods.base.wrapper import EngineAround
-from ragauge.prompts import unit_steps
+from ragauge.methods.compressors.base import Budget, Compressor, Context
+from ragauge.methods.prompts import unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
-    from ragauge.methods.base import Compress
+    from ragauge.methods.base.method import Compress
 
 
 @runtime_checkable
@@ -39,18 +39,29 @@ class Press:
     ratio: float
     budget: Budget | None = None  # None: the compressor's own
 
-    def document(self, cache: KVCache, before: Sequence[Span], span: Span, ids: Sequence[int]) -> KVCache:
-        """Compress a document that was read behind `before`, offline, into a cache of its own. Its queries, where the
-        compressor needs them, come from reading it once more: stored documents have none."""
-        compressor, start = self.compressor(), sum(map(len, before))
+    def document(
+        self, cache: KVCache, before: Sequence[Span], span: Span, ids: Sequence[int]
+    ) -> KVCache:
+        """Compress a document that was read behind `before`, offline, into a cache of its own. Its
+        queries, where the compressor needs them, come from reading it once more: stored documents
+        have none.
+        """
+        compressor = self.compressor()
+        start = sum(map(len, before))
         apart = self.engine.join(cache, [*before, span], 0)
         if (watch := compressor.watch()) is not None:
-            scratch = self.engine.join(cache, before, len(ids)) if before else self.engine.new_cache(len(ids))
+            scratch = (
+                self.engine.join(cache, before, len(ids))
+                if before
+                else self.engine.new_cache(len(ids))
+            )
             scratch.watch = watch
             places = unit_steps(start, len(ids))
             if Capability.WEIGHTS in self.engine.capabilities:
                 places = apart.positions[start : apart.length].tolist()
-            self.engine.extend(scratch, [Row(ids, places, _all(start))], stage="compress", offline=True)
+            self.engine.extend(
+                scratch, [Row(ids, places, _all(start))], stage="compress", offline=True
+            )
         context = Context(self.engine, apart, Span(start, apart.length), ids, offline=True)
         return self.compress(context, compressor)
 
@@ -58,8 +69,11 @@ class Press:
         """Copy the tokens with the largest scores of each head into a cache, traced as "compress"."""
         count = max(1, int(len(context.span) * (1 - self.ratio)))
         started = time.perf_counter()
-        scores = compressor.scores(context) if Capability.WEIGHTS in self.engine.capabilities else None
-        started = time.perf_counter() if compressor.reads_text else started  # its own calls are traced
+        scores = (
+            compressor.scores(context) if Capability.WEIGHTS in self.engine.capabilities else None
+        )
+        # its own calls are traced
+        started = time.perf_counter() if compressor.reads_text else started
         if scores is None:
             slots = [[list(range(count))] * heads for heads in self.engine.shape.kv_heads]
         else:
@@ -71,13 +85,16 @@ class Press:
         if compressor.contiguous:
             cache.move(Span(0, cache.length), unit_steps(0, cache.length))
         seconds = time.perf_counter() - started
-        context.engine.note(Call("compress", (), (), offline=context.offline, macs=0, seconds=seconds))
+        context.engine.note(
+            Call("compress", (), (), offline=context.offline, macs=0, seconds=seconds)
+        )
         return cache
 
 
 def _largest(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[list[int]]]:
-    """Find the slots (layer, kv_head, slot) of the largest scores, `count` a head on average. Every head, every layer
-    or all of them have the same share, by `budget`."""
+    """Find the slots (layer, kv_head, slot) of the largest scores, `count` a head on average. Every
+    head, every layer or all of them have the same share, by `budget`.
+    """
     import torch
 
     if budget == "head":
@@ -88,7 +105,10 @@ def _largest(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[
     chosen = torch.zeros_like(flat, dtype=torch.bool)
     chosen[flat.topk(min(len(flat), count * sum(len(s) for s in scores))).indices] = True
     masks = chosen.split([s.numel() for s in scores])
-    return [[row.nonzero()[:, 0].tolist() for row in m.view_as(s)] for m, s in zip(masks, scores, strict=True)]
+    return [
+        [row.nonzero()[:, 0].tolist() for row in m.view_as(s)]
+        for m, s in zip(masks, scores, strict=True)
+    ]
 
 
 def _all(length: int) -> tuple[Span, ...]:
@@ -110,10 +130,14 @@ class AfterPrompt(EngineAround):
         cache.watch = None
         return read
 
-    def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
+    def generate(
+        self, cache: KVCache, logits: Tensor, position: float, limits: Limits
+    ) -> list[int]:
         """See `SpanEngine.generate`."""
         assert self.compressor is not None
-        smaller = self.press.compress(Context(self.engine, cache, Span(0, cache.length), (), False), self.compressor)
+        smaller = self.press.compress(
+            Context(self.engine, cache, Span(0, cache.length), (), False), self.compressor
+        )
         at = float(smaller.length) if self.compressor.contiguous else position
         roomy = self.engine.join(smaller, _all(smaller.length), limits.max_new_tokens)
         return self.engine.generate(roomy, logits, at, limits)
@@ -121,7 +145,9 @@ class AfterPrompt(EngineAround):
 
 @dataclass(eq=False)
 class BeforeQuestion(EngineAround):
-    """Compresses everything in a plain prompt before its question, and reads the question over the rest."""
+    """Compresses everything in a plain prompt before its question, and reads the question over the
+    rest.
+    """
 
     press: Press
     question: int  # tokens at a prompt's end that are read after the compression
@@ -130,12 +156,15 @@ class BeforeQuestion(EngineAround):
         """See `Engine.respond`."""
         engine = self.engine
         ids = engine.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
-        split, compressor = len(ids) - self.question, self.press.compressor()
+        split = len(ids) - self.question
+        compressor = self.press.compressor()
         cache = engine.new_cache(split)
         cache.watch = compressor.watch()
         engine.extend(cache, [plain_row(ids[:split])], stage="prompt")
         cache.watch = None
-        smaller = self.press.compress(Context(engine, cache, Span(0, split), ids[:split], offline=False), compressor)
+        smaller = self.press.compress(
+            Context(engine, cache, Span(0, split), ids[:split], offline=False), compressor
+        )
         cache = engine.join(smaller, _all(smaller.length), self.question + limits.max_new_tokens)
         row = Row(ids[split:], unit_steps(split, self.question), _all(smaller.length))
         read = engine.extend(cache, [row], stage="prompt", last_logits=True)

@@ -1,4 +1,6 @@
-"""Parts of methods that look for evidence: documents read as one text, requests to it, answers from the evidence."""
+"""Parts of methods that look for evidence: documents read as one text, requests to it, answers from
+the evidence.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.engines.protocol import ANSWERING, Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.evidence import skip
-from ragauge.evidence.prefix import EvidenceContext
-from ragauge.evidence.request import REQUESTS, EvidenceRequest, Wording
-from ragauge.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
-from ragauge.methods.base import SPANS, Answer, Evidence, Method, generate, plain_row, read_plain
-from ragauge.prompts import Prompt, Source, cut_middle
+from ragauge.methods.base.method import (
+    SPANS,
+    Answer,
+    Evidence,
+    Method,
+    generate,
+    plain_row,
+    read_plain,
+)
+from ragauge.methods.evidence import skip
+from ragauge.methods.evidence.prefix import EvidenceContext
+from ragauge.methods.evidence.request import REQUESTS, EvidenceRequest, Wording
+from ragauge.methods.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
+from ragauge.methods.prompts import Prompt, Source, cut_middle
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
 
-CHUNK = 1024  # tokens of the document that are read in one pass: the mask is (CHUNK, tokens before), never square
+# tokens of the document that are read in one pass: the mask is (CHUNK, tokens before), never square
+CHUNK = 1024
 QUESTION_ROOM = 256  # tokens reserved for the request when a document is cut to the context
-EVIDENCE_ROOM = 576  # and for evidence, at least, of a long context: variants then read the same of every document
+# and for evidence, at least, of a long context: variants then read the same of every document
+EVIDENCE_ROOM = 576
 NO_OFFSETS = "the model's tokenizer does not say which characters a token stands for"
 
 
@@ -41,7 +53,9 @@ class GroundingText:
         return [self.ids[s.first : s.end] for s in self.sentences]
 
     def evidence(self, ranges: Sequence[skip.Range]) -> tuple[Evidence, ...]:
-        """Stretches of sentences in document order, neighbours joined, without white space at their ends."""
+        """Stretches of sentences in document order, neighbours joined, without white space at their
+        ends.
+        """
         pieces = []
         for first, last in skip.merge(ranges, self.sentences):
             source = self.sources[self.sentences[first].source]
@@ -53,7 +67,9 @@ class GroundingText:
 
 @dataclass
 class Grounding:
-    """A text, ready for any number of questions: in a cache, or as tokens for engines without caches."""
+    """A text, ready for any number of questions: in a cache, or as tokens for engines without
+    caches.
+    """
 
     text: GroundingText
     read: list[int]  # tokens of the opening and the text
@@ -61,7 +77,9 @@ class Grounding:
     cache: KVCache | None  # that holds them
 
     def written(self, engine: SpanEngine, prompt: Prompt, most: int) -> tuple[Evidence, ...]:
-        """Read the request and write evidence of at most `most` tokens after it, greedily, without constraints."""
+        """Read the request and write evidence of at most `most` tokens after it, greedily, without
+        constraints.
+        """
         limits = Limits(most, stop=())
         if self.cache is None:
             ids = engine.respond([*self.read, *self.request(engine, prompt)], limits).ids
@@ -71,14 +89,18 @@ class Grounding:
         text = engine.tokenizer.decode(ids, skip_special_tokens=True)
         return tuple(written(text, prompt.sources, self.text.splitter))
 
-    def answer(self, engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], limits: Limits) -> Answer:
+    def answer(
+        self, engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], limits: Limits
+    ) -> Answer:
         """Answer from evidence in this text; the record has the request for it."""
         request = self.wording.text(prompt.question)
         return answer_from(engine, prompt, evidence, self.text.truncated, limits, request)
 
     def request(self, engine: Engine, prompt: Prompt) -> list[int]:
         """Token ids of the request for evidence, which follows the text."""
-        return self.wording.after_document(engine.tokenizer, prompt.question, template_of(engine, prompt))
+        return self.wording.after_document(
+            engine.tokenizer, prompt.question, template_of(engine, prompt)
+        )
 
     def ask(self, engine: SpanEngine, prompt: Prompt) -> EvidenceContext:
         """Read the request for evidence after the text, in place of the last one."""
@@ -87,17 +109,22 @@ class Grounding:
         row = plain_row(self.request(engine, prompt), len(self.read))
         logits = engine.extend(self.cache, [row], stage="query", last_logits=True).last_logits
         assert logits is not None
-        return EvidenceContext(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
+        return EvidenceContext(
+            self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length)
+        )
 
 
 @dataclass(frozen=True)
 class Finding(Method):
-    """A method that looks for evidence by a decoder's own words, which may be those of another one than answers."""
+    """A method that looks for evidence by a decoder's own words, which may be those of another one
+    than answers.
+    """
 
     finds = True
     requires = ANSWERING | SPANS
 
-    request: Wording = "paper"  # Table 2's words; "copy" is this project's, for models that were not trained
+    # Table 2's words; "copy" is this project's, for models that were not trained
+    request: Wording = "paper"
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
 
     @abstractmethod
@@ -107,21 +134,27 @@ class Finding(Method):
     def read_documents(
         self, engine: SpanEngine, prompt: Prompt, *, positions: int, slots: int, lower: str
     ) -> Grounding:
-        """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
+        """Read a prompt's documents as one text, once for all questions; beyond the context it
+        loses its middle.
 
-        An engine without caches reads nothing yet. A server lets nobody open its reply: the request has no cue there.
-        So many `positions`, and `slots` of the cache (more where rows stand side by side), stay free for what follows
-        the request; `lower` names the option that makes both less.
+        An engine without caches reads nothing yet. A server lets nobody open its reply: the request
+        has no cue there. So many `positions`, and `slots` of the cache (more where rows stand side
+        by side), stay free for what follows the request; `lower` names the option that makes both
+        less.
 
         Raises UserError: the text has no sentence, or the context no room for it.
         """
-        engine, wording = finder_of(engine), REQUESTS[self.request]
+        engine = finder_of(engine)
+        wording = REQUESTS[self.request]
         wording = replace(wording, cue="") if Capability.SERVER in engine.capabilities else wording
-        opening, context = wording.before_document(engine.tokenizer, template_of(engine, prompt)), engine.max_context
+        opening = wording.before_document(engine.tokenizer, template_of(engine, prompt))
+        context = engine.max_context
         free = QUESTION_ROOM + max(positions, min(EVIDENCE_ROOM, context // 8))
         room = context - len(opening) - len(prompt.task) - free
         if room < 2:
-            raise UserError(f"the model's context of {context} tokens has no room for a document; lower {lower}")
+            raise UserError(
+                f"the model's context of {context} tokens has no room for a document; lower {lower}"
+            )
         cut = cut_middle(prompt.sources, engine.tokenizer, room // 2, room - room // 2)
         text = sentences_of(engine, self.sentences, *cut)
         read = [*opening, *text.ids]
@@ -142,7 +175,9 @@ def finder_of(engine: SpanEngine) -> SpanEngine:
 
 
 def template_of(engine: Engine, prompt: Prompt) -> str:
-    """The template of a request to this decoder: its own where it answers nothing, else the prompt's."""
+    """The template of a request to this decoder: its own where it answers nothing, else the
+    prompt's.
+    """
     return getattr(engine, "template", None) or (prompt.text.template if prompt.text else "plain")
 
 
@@ -150,11 +185,16 @@ def why_not(engine: SpanEngine) -> str | None:
     """Why this decoder's own words cannot give evidence; None where they can."""
     if not engine.tokenizer.is_fast:
         return NO_OFFSETS
-    has_end = Capability.SPANS not in engine.capabilities or finder_of(engine).shape.eos  # a server ends texts itself
-    return None if has_end else "the model has no end-of-text token, whose probability ends evidence"
+    # a server ends texts itself
+    has_end = Capability.SPANS not in engine.capabilities or finder_of(engine).shape.eos
+    return (
+        None if has_end else "the model has no end-of-text token, whose probability ends evidence"
+    )
 
 
-def sentences_of(engine: Engine, splitter: Splitter, sources: Sequence[Source], truncated: int = 0) -> GroundingText:
+def sentences_of(
+    engine: Engine, splitter: Splitter, sources: Sequence[Source], truncated: int = 0
+) -> GroundingText:
     """The sources as one text; raises UserError where it has no sentence."""
     ids, sentences = tokenize(sources, engine.tokenizer, splitter)
     if not sentences:
@@ -165,15 +205,23 @@ def sentences_of(engine: Engine, splitter: Splitter, sources: Sequence[Source], 
 def read_in_chunks(engine: SpanEngine, cache: KVCache, ids: Sequence[int]) -> None:
     """Read a long text in memory that grows linearly with it."""
     for start in range(0, len(ids), CHUNK):
-        engine.extend(cache, [plain_row(ids[start : start + CHUNK], start)], stage="documents", offline=True)
+        engine.extend(
+            cache, [plain_row(ids[start : start + CHUNK], start)], stage="documents", offline=True
+        )
 
 
 def answer_from(
-    engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits, request: str = ""
+    engine: Engine,
+    prompt: Prompt,
+    evidence: Sequence[Evidence],
+    truncated: int,
+    limits: Limits,
+    request: str = "",
 ) -> Answer:
-    """The answer generated from these pieces of evidence in place of the documents, in the data set's own prompt.
-    Without a piece it is generated from none, and the record's evidence is empty; `request` to the finder is
-    recorded."""
+    """The answer generated from these pieces of evidence in place of the documents, in the data
+    set's own prompt. Without a piece it is generated from none, and the record's evidence is empty;
+    `request` to the finder is recorded.
+    """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
     ids = read_plain(engine, prompt, [text], limits)
     documents = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
@@ -191,5 +239,9 @@ def placed(text: str, sources: Sequence[Source]) -> Evidence:
 
 def written(text: str, sources: Sequence[Source], splitter: Splitter) -> list[Evidence]:
     """Each sentence of a generated text, line by line, as a piece of evidence."""
-    sentences = (line[start:stop].strip() for line in text.split("\n") for start, stop in split(line, splitter))
+    sentences = (
+        line[start:stop].strip()
+        for line in text.split("\n")
+        for start, stop in split(line, splitter)
+    )
     return [placed(sentence, sources) for sentence in sentences if sentence]

@@ -13,27 +13,30 @@ from pydantic import Field
 
 from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, read_plain, traced
+from ragauge.methods.base.method import SPANS, Answer, Method, read_plain, traced
 from ragauge.methods.base.reading import Reading, read_preamble
-from ragauge.prompts import PREAMBLE, Prompt, Segment, unit_steps
-from ragauge.prompts.templates import query_text
+from ragauge.methods.prompts import PREAMBLE, Prompt, Segment, unit_steps
+from ragauge.methods.prompts.templates import query_text
 
-INITIAL_DOCUMENT_TOKENS = 1024  # capacity of the cache of documents that were ranked first; it grows
+# capacity of the cache of documents that were ranked first; it grows
+INITIAL_DOCUMENT_TOKENS = 1024
 
 
 @dataclass(frozen=True)
 class Ranked(Method):
-    """Keep the `top_k` documents that the ranker scores highest, in descending order, in one plain prompt.
+    """Keep the `top_k` documents that the ranker scores highest, in descending order, in one plain
+    prompt.
 
-    With `path_caching` (the paper's accounting of its baselines) the best document was read after the preamble before
-    the query was known, and only the others are read after it. Which document that will be is known with the query
-    alone, so all of them would have been read; here the one needed is read when it is first used, and its call
-    is marked as offline.
+    With `path_caching` (the paper's accounting of its baselines) the best document was read after
+    the preamble before the query was known, and only the others are read after it. Which document
+    that will be is known with the query alone, so all of them would have been read; here the one
+    needed is read when it is first used, and its call is marked as offline.
     """
 
     top_k: Annotated[int, Field(ge=1)] = 1
     path_caching: bool = True
-    query: Literal["question", "prompt"] = "question"  # what is ranked by; prompt: "Question: ...", as released
+    # what is ranked by; prompt: "Question: ...", as released
+    query: Literal["question", "prompt"] = "question"
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
     def adapted_to(self, capabilities: Capabilities) -> Self:
@@ -54,9 +57,13 @@ class Ranked(Method):
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
         if self.library:
             importlib.import_module(self.library)
-        return RankedState(read_preamble(engine, prompt, INITIAL_DOCUMENT_TOKENS) if self.path_caching else None)
+        return RankedState(
+            read_preamble(engine, prompt, INITIAL_DOCUMENT_TOKENS) if self.path_caching else None
+        )
 
-    def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(
+        self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits
+    ) -> Answer:
         with traced(engine, "rank", macs=self.query_macs(prompt)):
             scores = self.rank(engine, state, prompt)
         order = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_k]
@@ -82,7 +89,8 @@ class RankedState:
 class ProjectedContriever(Ranked):
     """Dense retrieval without an encoder's weights, for costs that are computed from shapes.
 
-    The cost does not depend on which documents are chosen, and encoding costs what the paper states.
+    The cost does not depend on which documents are chosen, and encoding costs what the paper
+    states.
     """
 
     def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
@@ -92,22 +100,30 @@ class ProjectedContriever(Ranked):
         return CONTRIEVER_MACS
 
 
-def embed(engine: Engine, encoder: str, texts: Sequence[str], *, query: bool = False, offline: bool) -> np.ndarray:
+def embed(
+    engine: Engine, encoder: str, texts: Sequence[str], *, query: bool = False, offline: bool
+) -> np.ndarray:
     """Embed texts by an encoder, an asset's name or source, as a traced call: (text, dim)."""
-    from ragauge.rankers.dense import load_encoder
+    from ragauge.methods.rankers.dense import load_encoder
 
     model = load_encoder(encoder)
     with traced(engine, "rank", macs=model.encoding_macs(texts, query=query), offline=offline):
         return model.encode(texts, query=query)
 
 
-def _answer_after(cached: Reading, order: Sequence[int], prompt: Prompt, limits: Limits) -> list[int]:
+def _answer_after(
+    cached: Reading, order: Sequence[int], prompt: Prompt, limits: Limits
+) -> list[int]:
     first = ("document", order[0])
     cached.rewind()
     if first not in cached.spans:
         ids = prompt.documents[order[0]]
-        cached.graph.add(Segment(first, ids, unit_steps(len(prompt.preamble), len(ids)), (PREAMBLE,)))
+        cached.graph.add(
+            Segment(first, ids, unit_steps(len(prompt.preamble), len(ids)), (PREAMBLE,))
+        )
         cached.read([first], stage="documents", offline=True)
     ids = [*(token for i in order[1:] for token in prompt.documents[i]), *prompt.ending]
     reading = cached.select([PREAMBLE, first], len(ids) + limits.max_new_tokens).again()
-    return reading.generate(ids, len(prompt.preamble) + len(prompt.documents[order[0]]), (first,), limits)
+    return reading.generate(
+        ids, len(prompt.preamble) + len(prompt.documents[order[0]]), (first,), limits
+    )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from ragauge.engines.protocol import ExtendOptions, Extension, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base import generate
-from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.base.method import generate
+from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -20,7 +20,9 @@ PREAMBLE_REST: Name = ("preamble", 1)  # of a preamble whose first token is a se
 
 @dataclass(eq=False)
 class Reading:
-    """Reads the segments of a graph into a cache, ancestors first, each attending to its ancestors' spans."""
+    """Reads the segments of a graph into a cache, ancestors first, each attending to its ancestors'
+    spans.
+    """
 
     engine: SpanEngine
     graph: PromptGraph
@@ -28,7 +30,9 @@ class Reading:
     spans: dict[Name, Span] = field(default_factory=dict)  # the slots of every segment read so far
 
     def rewind(self) -> None:
-        """Remove biases, and tokens that other readings of the cache appended after this one's last segment."""
+        """Remove biases, and tokens that other readings of the cache appended after this one's last
+        segment.
+        """
         self.cache.truncate(max((span.stop for span in self.spans.values()), default=0))
         self.cache.bias = None
 
@@ -38,10 +42,15 @@ class Reading:
         return Reading(self.engine, PromptGraph(self.graph), self.cache, dict(self.spans))
 
     def read(self, names: Sequence[Name], **options: Unpack[ExtendOptions]) -> Extension:
-        """Read segments that do not see each other: in one call, or one by one if `parallel` is false."""
+        """Read segments that do not see each other: in one call, or one by one if `parallel` is
+        false.
+        """
         options.setdefault("parallel", True)
         groups = [names] if options["parallel"] else [[name] for name in names]
-        parts = [self.engine.extend(self.cache, [self._row(name) for name in group], **options) for group in groups]
+        parts = [
+            self.engine.extend(self.cache, [self._row(name) for name in group], **options)
+            for group in groups
+        ]
         spans = [span for part in parts for span in part.spans]
         self.spans.update(zip(names, spans, strict=True))
         return Extension(
@@ -52,7 +61,9 @@ class Reading:
         )
 
     def select(self, names: Iterable[Name], room: int) -> Reading:
-        """Copy these segments alone into a cache with room for more; the same cache if they are all there is."""
+        """Copy these segments alone into a cache with room for more; the same cache if they are all
+        there is.
+        """
         selected = sorted((self.spans[name], name) for name in names)
         if sum(len(span) for span, _ in selected) == self.cache.length:
             return self
@@ -61,8 +72,12 @@ class Reading:
         spans = {name: Span(*edge) for (_, name), edge in zip(selected, edges, strict=True)}
         return Reading(self.engine, self.graph, cache, spans)
 
-    def generate(self, ids: Sequence[int], start: float, parents: Iterable[Name], limits: Limits) -> list[int]:
-        """Read the last segment, its tokens from position `start` on, below its parents, and generate after it."""
+    def generate(
+        self, ids: Sequence[int], start: float, parents: Iterable[Name], limits: Limits
+    ) -> list[int]:
+        """Read the last segment, its tokens from position `start` on, below its parents, and
+        generate after it.
+        """
         positions = unit_steps(start, len(ids))
         self.graph.add(Segment(TASK, ids, positions, tuple(parents)))
         read = self.read([TASK], stage="task", last_logits=True)
@@ -73,19 +88,29 @@ class Reading:
         return tuple(a for a in self.graph.ancestors[name] if a in self.spans)
 
     def _row(self, name: Name) -> Row:
-        segment, context = self.graph[name], self.engine.shape.max_context
+        segment = self.graph[name]
+        context = self.engine.shape.max_context
         tokens = len(segment.ids)
         if tokens > context:  # squeezed positions could hide it
-            raise UserError(f"{name[0]} {name[1]} has {tokens} tokens; the model's context is {context} tokens")
+            raise UserError(
+                f"{name[0]} {name[1]} has {tokens} tokens; the model's context is {context} tokens"
+            )
         return Row(segment.ids, segment.positions, tuple(self.spans[a] for a in self.past_of(name)))
 
 
 def read_preamble(
-    engine: SpanEngine, prompt: Prompt, room: int, *, offline: bool = True, first_apart: bool = False
+    engine: SpanEngine,
+    prompt: Prompt,
+    room: int,
+    *,
+    offline: bool = True,
+    first_apart: bool = False,
 ) -> Reading:
-    """Read the preamble into a cache with room for more. `first_apart`: its first token, the begin of text where there
-    is one, is a segment of its own."""
-    ids, positions = prompt.preamble, unit_steps(0, len(prompt.preamble))
+    """Read the preamble into a cache with room for more. `first_apart`: its first token, the begin
+    of text where there is one, is a segment of its own.
+    """
+    ids = prompt.preamble
+    positions = unit_steps(0, len(prompt.preamble))
     first = 1 if first_apart else len(ids)
     reading = Reading(engine, PromptGraph(), engine.new_cache(len(ids) + room))
     reading.graph.add(Segment(PREAMBLE, ids[:first], positions[:first]))

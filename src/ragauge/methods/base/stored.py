@@ -1,4 +1,6 @@
-"""Documents whose keys and values are stored one by one, moved into a prompt, and partly read again there."""
+"""Documents whose keys and values are stored one by one, moved into a prompt, and partly read again
+there.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Extension, Limits, Row, Span, SpanEngine
-from ragauge.methods.base import FULL_ATTENTION, Answer, Method, generate, plain_row, traced
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method, generate, plain_row, traced
+from ragauge.methods.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
-    from ragauge.methods.base import Compress
+    from ragauge.methods.base.method import Compress
 
 CHECKED = 1  # the layer whose keys or values are compared
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The preamble, and documents that see neither it nor each other, side by side in the prompt's order.
+    """The preamble, and documents that see neither it nor each other, side by side in the prompt's
+    order.
 
-    A document's tokens stand at positions of its own; its keys and values do not depend on the prompt that it is in.
+    A document's tokens stand at positions of its own; its keys and values do not depend on the
+    prompt that it is in.
     """
 
     engine: SpanEngine
@@ -47,18 +51,29 @@ class Stored:
         return replace(self, cache=cache, documents=tuple(documents))
 
     def assembled(self, prompt: Prompt, limits: Limits, gap: int = 0) -> Assembled:
-        """Copy everything to where the plain prompt has it, with room for question and response. Keys are moved from
-        where they are stored, in one step; copy and move are traced as "move". `gap`: positions left free behind each
-        document."""
-        start, stop = self.preamble.stop, self.documents[-1].stop
+        """Copy everything to where the plain prompt has it, with room for question and response.
+        Keys are moved from where they are stored, in one step; copy and move are traced as "move".
+        `gap`: positions left free behind each document.
+        """
+        start = self.preamble.stop
+        stop = self.documents[-1].stop
         room = len(prompt.documents) * gap + len(prompt.ending) + limits.max_new_tokens
         with traced(self.engine, "move"):
             cache = self.engine.join(self.cache, [Span(0, stop)], room)
-            places = list(accumulate((len(ids) + gap for ids in prompt.documents), initial=len(prompt.preamble)))
+            places = list(
+                accumulate(
+                    (len(ids) + gap for ids in prompt.documents), initial=len(prompt.preamble)
+                )
+            )
             moves = zip(places, self.origins, self.documents, strict=False)
-            cache.shift(Span(start, stop), [place - origin for place, origin, span in moves for _ in range(len(span))])
+            cache.shift(
+                Span(start, stop),
+                [place - origin for place, origin, span in moves for _ in range(len(span))],
+            )
         ids = [token for segment in (prompt.preamble, *prompt.documents) for token in segment]
-        return Assembled(self.engine, cache, ids, prompt.ending, self.documents, stop, float(places[-1]))
+        return Assembled(
+            self.engine, cache, ids, prompt.ending, self.documents, stop, float(places[-1])
+        )
 
 
 @dataclass(frozen=True)
@@ -82,14 +97,20 @@ class Assembled:
         return Span(self.documents[0].start, self.length)
 
     def row(self, chosen: Sequence[int], states: Tensor | None = None) -> Row:
-        """Make a row that reads the tokens of these slots (ascending) again in place, and the question."""
+        """Make a row that reads the tokens of these slots (ascending) again in place, and the
+        question.
+        """
         slots = [*chosen, *range(self.length, self.length + len(self.question))]
         ids = [self.ids[slot] for slot in chosen] + self.question
-        return Row(ids, [float(slot) for slot in slots], (Span(0, self.cache.length),), slots, states)
+        return Row(
+            ids, [float(slot) for slot in slots], (Span(0, self.cache.length),), slots, states
+        )
 
     def question_row(self) -> Row:
         """Make a row of the question alone, behind everything."""
-        return Row(self.question, unit_steps(self.stop, len(self.question)), (Span(0, self.length),))
+        return Row(
+            self.question, unit_steps(self.stop, len(self.question)), (Span(0, self.length),)
+        )
 
     def answer(self, chosen: Sequence[int], limits: Limits) -> Answer:
         """Read these slots again and the question, through all layers, and generate the answer."""
@@ -99,23 +120,32 @@ class Assembled:
 
     def response(self, read: Extension, limits: Limits) -> Answer:
         """Generate the answer after a call that read the question."""
-        ids = generate(self.engine, self.cache, read.last_logits, self.stop + len(self.question), limits)
+        ids = generate(
+            self.engine, self.cache, read.last_logits, self.stop + len(self.question), limits
+        )
         return Answer(ids, kept=tuple(range(len(self.documents))))
 
 
 def read_apart(engine: SpanEngine, prompt: Prompt, behind: int = 0) -> Stored:
-    """Read the preamble and, one by one, each document alone, so that a document store serves it to any prompt.
-    `behind`: each document is read behind this many first tokens of the preamble."""
+    """Read the preamble and, one by one, each document alone, so that a document store serves it to
+    any prompt. `behind`: each document is read behind this many first tokens of the preamble.
+    """
     cache = engine.new_cache(len(prompt.preamble) + sum(map(len, prompt.documents)))
-    [preamble] = engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True).spans
+    [preamble] = engine.extend(
+        cache, [plain_row(prompt.preamble)], stage="preamble", offline=True
+    ).spans
     rows = [plain_row(ids, behind) for ids in prompt.documents]
-    documents = [engine.extend(cache, [row], stage="documents", offline=True).spans[0] for row in rows]
+    documents = [
+        engine.extend(cache, [row], stage="documents", offline=True).spans[0] for row in rows
+    ]
     origins = (float(behind),) * len(documents)
     return Stored(engine, cache, preamble, tuple(documents), origins, tuple(prompt.documents))
 
 
 class Reuse(Method):
-    """A method over stored documents, which are read apart, moved to their places and partly read again there."""
+    """A method over stored documents, which are read apart, moved to their places and partly read
+    again there.
+    """
 
     requires = FULL_ATTENTION
 
@@ -137,16 +167,23 @@ class Reuse(Method):
 
 @dataclass(frozen=True)
 class Blending(Reuse):
-    """Reuse that reads all documents again in the first layers and, in the others, what changed there the most."""
+    """Reuse that reads all documents again in the first layers and, in the others, what changed
+    there the most.
+    """
 
     recompute: Annotated[float, Field(ge=0, le=1)] = 0.16  # share of the documents' tokens
-    criterion: Literal["value", "key"] = "value"  # what is compared: values (CacheBlend), rotated keys (LMCache)
+    # what is compared: values (CacheBlend), rotated keys (LMCache)
+    criterion: Literal["value", "key"] = "value"
 
     def blended(self, assembled: Assembled) -> Extension:
-        """Read all documents in the first layers, what changed most in the others, and the question, if any, in all."""
-        engine, last = assembled.engine, assembled.engine.shape.layers
+        """Read all documents in the first layers, what changed most in the others, and the
+        question, if any, in all.
+        """
+        engine = assembled.engine
+        last = assembled.engine.shape.layers
         stage, logits = ("prompt", True) if assembled.question else ("again", False)
-        span, checked = assembled.document_slots, (0, min(CHECKED + 1, last))
+        span = assembled.document_slots
+        checked = (0, min(CHECKED + 1, last))
         everything = assembled.row(range(*span))
         if checked == (0, last):
             return engine.extend(assembled.cache, [everything], stage=stage, last_logits=logits)
@@ -156,18 +193,24 @@ class Blending(Reuse):
         chosen = largest(engine, changed, int(self.recompute * len(span)))
         question = range(len(span), len(span) + len(assembled.question))
         row = assembled.row([span.start + i for i in chosen], read.states[0][[*chosen, *question]])
-        return engine.extend(assembled.cache, [row], stage=stage, layers=(checked[1], last), last_logits=logits)
+        return engine.extend(
+            assembled.cache, [row], stage=stage, layers=(checked[1], last), last_logits=logits
+        )
 
     def _compared(self, assembled: Assembled) -> Tensor:
-        """The documents' keys or values at the layer where they are compared: (kv_head, token, dim)."""
-        cache, span = assembled.cache, assembled.document_slots
+        """The documents' keys or values at the layer where they are compared: (kv_head, token,
+        dim).
+        """
+        cache = assembled.cache
+        span = assembled.document_slots
         layers = cache.v if self.criterion == "value" else cache.k
         return layers[CHECKED][:, span.start : span.stop]
 
 
 def largest(engine: SpanEngine, scores: Tensor, count: int) -> list[int]:
-    """Find the indices of the `count` largest scores (n,), ascending; ties go to the earlier one. An engine without
-    weights gives the first ones: its costs do not depend on the choice."""
+    """Find the indices of the `count` largest scores (n,), ascending; ties go to the earlier one.
+    An engine without weights gives the first ones: its costs do not depend on the choice.
+    """
     if Capability.WEIGHTS not in engine.capabilities:
         return list(range(count))
     return sorted(scores.sort(descending=True, stable=True).indices[:count].tolist())

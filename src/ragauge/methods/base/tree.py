@@ -14,8 +14,8 @@ from pydantic import Field
 from ragauge.cost.flop import call_macs
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capabilities, Capability, Limits, Span, SpanEngine
-from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row, read_plain
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import SPANS, Answer, Method, generate, plain_row, read_plain
+from ragauge.methods.prompts import Prompt
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -25,7 +25,9 @@ Policy = Literal["pgdsf", "lru"]
 
 @dataclass(frozen=True)
 class TreeMethod(Method):
-    """A method whose documents come from a tree of stored prefixes, and are read and stored where they are missing."""
+    """A method whose documents come from a tree of stored prefixes, and are read and stored where
+    they are missing.
+    """
 
     policy: Policy = "pgdsf"
     store_gb: Annotated[float, Field(gt=0)] = 1.0  # keys and values of all nodes
@@ -41,7 +43,9 @@ class TreeMethod(Method):
         return True
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> DocumentTree:
-        tree = self._trees.setdefault(engine if self.stored else self, DocumentTree(self.policy, self.store_gb * 1e9))
+        tree = self._trees.setdefault(
+            engine if self.stored else self, DocumentTree(self.policy, self.store_gb * 1e9)
+        )
         if tuple(prompt.preamble) not in tree.roots:
             cache = engine.new_cache(len(prompt.preamble)) if self.stored else None
             if cache is not None:
@@ -55,10 +59,16 @@ class TreeMethod(Method):
         return tree
 
     def answer_in_order(
-        self, engine: SpanEngine, tree: DocumentTree, prompt: Prompt, order: Sequence[int], limits: Limits
+        self,
+        engine: SpanEngine,
+        tree: DocumentTree,
+        prompt: Prompt,
+        order: Sequence[int],
+        limits: Limits,
     ) -> Answer:
         """Answer from these documents, by number, in this order."""
-        documents, question = [prompt.documents[i] for i in order], prompt.ending
+        documents = [prompt.documents[i] for i in order]
+        question = prompt.ending
         root = tree.roots[tuple(prompt.preamble)]
         if not self.stored:
             tree.remember(root, documents)
@@ -71,7 +81,9 @@ class TreeMethod(Method):
 
     @cached_property
     def _trees(self) -> WeakKeyDictionary[Any, DocumentTree]:
-        """One for each engine, as long as this method and the engine live; one of the method's where none is stored."""
+        """One for each engine, as long as this method and the engine live; one of the method's
+        where none is stored.
+        """
         return WeakKeyDictionary()
 
 
@@ -91,9 +103,11 @@ class DocumentTree:
     """Nodes within a limit of bytes; preambles are roots and stay."""
 
     def __init__(self, policy: Policy, max_bytes: float) -> None:
-        self.policy, self.max_bytes = policy, max_bytes
+        self.policy = policy
+        self.max_bytes = max_bytes
         self.roots: dict[tuple[int, ...], _Node] = {}
-        self.clock, self.now = 0.0, 0
+        self.clock = 0.0
+        self.now = 0
 
     def nodes(self, node: _Node | None = None) -> Iterator[_Node]:
         """All documents below a node, or in the tree."""
@@ -103,11 +117,15 @@ class DocumentTree:
             yield from self.nodes(child)
 
     def longest(self, node: _Node, documents: Mapping[int, Sequence[int]]) -> tuple[int, list[int]]:
-        """The tokens and the documents, by number, of the stored path below a node that holds the most tokens."""
+        """The tokens and the documents, by number, of the stored path below a node that holds the
+        most tokens.
+        """
         best: tuple[int, list[int]] = (0, [])
         for i, ids in documents.items():
             if child := node.children.get(tuple(ids)):
-                tokens, rest = self.longest(child, {j: other for j, other in documents.items() if j != i})
+                tokens, rest = self.longest(
+                    child, {j: other for j, other in documents.items() if j != i}
+                )
                 best = max(best, (tokens + len(ids), [i, *rest]), key=lambda path: path[0])
         return best
 
@@ -117,10 +135,18 @@ class DocumentTree:
         for ids in map(tuple, documents):
             node = node.children.setdefault(ids, _Node(None, 0, node, ids))
 
-    def read(self, engine: SpanEngine, root: _Node, documents: Sequence[Sequence[int]], room: int) -> KVCache:
-        """A cache of the root and the documents in this order, with `room` for more: stored ones and new ones."""
-        path, node, started = list[_Node](), root, time.perf_counter()
-        cache = engine.join(root.cache, [Span(0, root.cache.length)], sum(map(len, documents)) + room)
+    def read(
+        self, engine: SpanEngine, root: _Node, documents: Sequence[Sequence[int]], room: int
+    ) -> KVCache:
+        """A cache of the root and the documents in this order, with `room` for more: stored ones
+        and new ones.
+        """
+        path = list[_Node]()
+        node = root
+        started = time.perf_counter()
+        cache = engine.join(
+            root.cache, [Span(0, root.cache.length)], sum(map(len, documents)) + room
+        )
         for ids in documents:
             if tuple(ids) not in node.children:
                 break
@@ -143,16 +169,21 @@ class DocumentTree:
         self.now += 1
         used = sum(node.cache.bytes for node in self.nodes())
         for node in path:
-            node.uses, node.used = node.uses + 1, self.now
+            node.uses = node.uses + 1
+            node.used = self.now
             node.priority = self.clock + node.uses * node.cost / node.cache.bytes
             assert node.parent is not None
             if node.ids in node.parent.children:
                 continue
             while used + node.cache.bytes > self.max_bytes:
-                leaves = [leaf for leaf in self.nodes() if not leaf.children and leaf.used < self.now]
+                leaves = [
+                    leaf for leaf in self.nodes() if not leaf.children and leaf.used < self.now
+                ]
                 if not leaves:
                     return
-                evicted = min(leaves, key=lambda leaf: leaf.priority if self.policy == "pgdsf" else leaf.used)
+                evicted = min(
+                    leaves, key=lambda leaf: leaf.priority if self.policy == "pgdsf" else leaf.used
+                )
                 assert evicted.parent is not None
                 del evicted.parent.children[evicted.ids]
                 self.clock = max(self.clock, evicted.priority)

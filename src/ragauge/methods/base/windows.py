@@ -7,20 +7,23 @@ from itertools import pairwise
 from typing import Literal
 
 from ragauge.engines.protocol import Limits, Span, SpanEngine
-from ragauge.methods.base import FULL_ATTENTION, Answer, Method
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
-from ragauge.prompts import PREAMBLE, Name, Prompt, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, Name, Prompt, Segment, unit_steps
 
 Paths = list[tuple[int, ...]]
 """The documents of each parallel path."""
 
 Indent = Literal["left", "right"]
 Visible = Literal["preamble", "first_token", "nothing"]
-ANSWER_TOKENS = 512  # capacity for the question and the response; the cache grows when they need more
+# capacity for the question and the response; the cache grows when they need more
+ANSWER_TOKENS = 512
 
 
 def split_paths(documents: int, factor: int | None = None) -> Paths:
-    """Join adjacent documents so that `factor` paths have as even a number of them as can be; None: one a path."""
+    """Join adjacent documents so that `factor` paths have as even a number of them as can be; None:
+    one a path.
+    """
     paths = min(factor or documents, documents)
     edges = [round(i * documents / paths) for i in range(paths + 1)]
     return [tuple(range(a, b)) for a, b in pairwise(edges)]
@@ -31,7 +34,9 @@ class Windowed(Method):
 
     requires = FULL_ATTENTION
 
-    def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(
+        self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits
+    ) -> Answer:
         """Read the question after the longest window, seeing all of them, and generate the answer."""
         reading = state.reading.again()
         ids = reading.generate(prompt.ending, state.stop, reading.spans, limits)
@@ -53,14 +58,19 @@ class ReadWindows:
 
 
 def read_windows(
-    engine: SpanEngine, prompt: Prompt, paths: Paths, *, sees: Visible, indent: Indent = "left", parallel: bool = False
+    engine: SpanEngine,
+    prompt: Prompt,
+    paths: Paths,
+    *,
+    sees: Visible,
+    indent: Indent = "left",
+    parallel: bool = False,
 ) -> ReadWindows:
     """Read the preamble at 0, then each window of documents where the preamble ends.
 
-    Args:
-        sees: what of the preamble a window attends to; its first token is the begin of text where there is one.
-        indent: windows begin together (left) or end together (right).
-        parallel: read all windows in one call; one by one, a document store finds each next to any others.
+    Args: sees: what of the preamble a window attends to; its first token is the begin of text where
+        there is one. indent: windows begin together (left) or end together (right). parallel: read
+        all windows in one call; one by one, a document store finds each next to any others.
     """
     start = len(prompt.preamble)
     windows = [[token for i in path for token in prompt.documents[i]] for path in paths]
@@ -70,6 +80,8 @@ def read_windows(
     names = tuple(("document", path[0]) for path in paths)
     for name, ids in zip(names, windows, strict=True):
         at = start + (longest - len(ids) if indent == "right" else 0)
-        reading.graph.add(Segment(name, ids, unit_steps(at, len(ids)), () if sees == "nothing" else (PREAMBLE,)))
+        reading.graph.add(
+            Segment(name, ids, unit_steps(at, len(ids)), () if sees == "nothing" else (PREAMBLE,))
+        )
     reading.read(names, stage="documents", offline=True, parallel=parallel)
     return ReadWindows(reading, names, float(start + longest))

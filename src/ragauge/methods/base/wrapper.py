@@ -1,8 +1,9 @@
 """Methods around methods: an option names another method, which this one runs on what it changes.
 
-A wrapper overrides `prepare` or `answer` and passes the wrapped method a modified prompt, state or engine; what it does
-not override is forwarded. `EngineAround` forwards every call to another engine; derive from it to change some of them
-(to compress the cache before generation, for example).
+A wrapper overrides `prepare` or `answer` and passes the wrapped method a modified prompt, state or
+engine; what it does not override is forwarded. `EngineAround` forwards every call to another
+engine; derive from it to change some of them (to compress the cache before generation, for
+example).
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from typing import Any, Self
 
 from ragauge.engines.protocol import Capabilities, Limits, Response, SpanEngine, read_and_generate
 from ragauge.errors import UserError
-from ragauge.methods.base import Answer, Method
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)
@@ -21,19 +22,20 @@ class Wrapper(Method):
     """A method around another one; it requires and reads whatever either of them does."""
 
     inner: str = "naive"  # the wrapped method
-    inner_options: dict[str, Any] = field(default_factory=dict)  # of the wrapped method; `make` fills in its defaults
+    # of the wrapped method; `make` fills in its defaults
+    inner_options: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def wrapped(self) -> Method:
         """The wrapped method."""
-        from ragauge import methods
+        from ragauge.methods.base import making
 
-        return methods.make(self.inner, **self.inner_options)
+        return making.make(self.inner, **self.inner_options)
 
     def checked(self, where: str = "") -> Self:
-        from ragauge import methods
+        from ragauge.methods.base import making
 
-        wrapped = methods.make(self.inner, f"{where}.inner", **self.inner_options)
+        wrapped = making.make(self.inner, f"{where}.inner", **self.inner_options)
         if isinstance(wrapped, type(self)):
             raise UserError(f"{where}.inner: {self.inner!r} is this method itself")
         return replace(self, inner_options=asdict(wrapped))

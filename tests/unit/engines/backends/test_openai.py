@@ -1,4 +1,6 @@
-"""A served model: what is sent, what is learnt of the reply, what becomes of a run whose server is in trouble."""
+"""A served model: what is sent, what is learnt of the reply, what becomes of a run whose server is
+in trouble.
+"""
 
 import json
 import time
@@ -11,22 +13,27 @@ import pytest
 
 from endpoints import Reply, streams
 from endpoints import served as serving
-from ragauge import engines, methods
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.cli import main
+from ragauge.cli._main import main
 from ragauge.config.schema import ModelEntry, Served
 from ragauge.cost.trace import Call
+from ragauge.engines import backend
 from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine
 from ragauge.engines.protocol import SERVED, EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure import runner
-from ragauge.prompts import build_prompt
+from ragauge.methods.base import making
+from ragauge.methods.prompts import build_prompt
 from ragauge.testing import write_checkpoint
 
 KEY = "sk-very-secret"
-USAGE = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 12}}
+USAGE = {
+    "prompt_tokens": 30,
+    "completion_tokens": 2,
+    "prompt_tokens_details": {"cached_tokens": 12},
+}
 
 
 @pytest.fixture
@@ -48,15 +55,19 @@ def at(url: str, **served: Any) -> ServedEngine:
     """The engine for a server."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OPENAI_BASE_URL", url)
-        engine = engines.load("openai:m", "openai", served=served)
-    assert engine.capabilities == engines.capabilities("openai")
+        engine = backend.load("openai:m", "openai", served=served)
+    assert engine.capabilities == backend.capabilities("openai")
     return engine
 
 
 def asked(engine: ServedEngine, template: str = "chat") -> list[int]:
     """A prompt's ids."""
     prompt = build_prompt(
-        "who", [("Ada", "She was.")], instruction="Say.", template=template, tokenizer=engine.tokenizer
+        "who",
+        [("Ada", "She was.")],
+        instruction="Say.",
+        template=template,
+        tokenizer=engine.tokenizer,
     )
     return [*prompt.preamble, *prompt.documents[0], *prompt.query, *prompt.task]
 
@@ -92,7 +103,9 @@ def test_a_prompt_is_sent_as_one_turn_and_the_reply_is_timed_and_counted() -> No
 
 
 def test_a_template_without_turns_is_sent_as_bare_text() -> None:
-    reply = Reply(b'data: {"choices": [{"text": " Ada", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+    reply = Reply(
+        b'data: {"choices": [{"text": " Ada", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    )
     with serving([reply]) as server:
         engine = at(server.url)
         response = engine.respond(asked(engine, "plain"), Limits(5))
@@ -102,7 +115,9 @@ def test_a_template_without_turns_is_sent_as_bare_text() -> None:
     assert engine.tokenizer.decode(response.ids) == " Ada"
 
 
-@pytest.mark.parametrize("text", ["", " a  b\n\n c\t", "Nepōhualtzintzin 漢字🙂🙂, x²!?", f"{USER}a{ASSISTANT}b"])
+@pytest.mark.parametrize(
+    "text", ["", " a  b\n\n c\t", "Nepōhualtzintzin 漢字🙂🙂, x²!?", f"{USER}a{ASSISTANT}b"]
+)
 def test_pieces_of_a_text_are_the_text(text: str, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "tiny")
     named = at("http://localhost:1", tokenizer=f"path:{folder}").tokenizer
@@ -116,10 +131,17 @@ def test_pieces_of_a_text_are_the_text(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [Reply(b"", 503), streams("A", done=False), Reply(b'data: {"choices": [\n\n'), Reply(b"data: [DONE]\n\n")],
+    [
+        Reply(b"", 503),
+        streams("A", done=False),
+        Reply(b'data: {"choices": [\n\n'),
+        Reply(b"data: [DONE]\n\n"),
+    ],
     ids=["busy", "torn", "malformed", "empty"],
 )
-def test_trouble_that_passes_is_waited_out_and_not_timed(trouble: Reply, pauses: list[float]) -> None:
+def test_trouble_that_passes_is_waited_out_and_not_timed(
+    trouble: Reply, pauses: list[float]
+) -> None:
     with serving([trouble, trouble, streams("Ada", **USAGE)]) as server:
         engine = at(server.url)
         began = time.perf_counter()
@@ -129,7 +151,8 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(trouble: Reply, pauses:
     assert pauses == [1.0, 2.0]
     assert engine.exchange.attempts == 3
     asking = engine.first_token_at - began - engine.exchange.token_s[0]
-    assert 0 <= asking < 2  # of the three seconds of pauses, and of what two attempts took, there is nothing in it
+    # of the three seconds of pauses, and of what two attempts took, there is nothing in it
+    assert 0 <= asking < 2
 
 
 @pytest.mark.parametrize(
@@ -155,9 +178,15 @@ def test_a_server_that_answers_nothing_is_lost_in_one_line(
 def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses: list[float]) -> None:
     broken = Reply(b"", 500)
     refusal = Reply(b"too long", 400)
-    with serving([refusal]) as server, pytest.raises(UserError, match=r"HTTP 400 .*too long") as refused:
+    with (
+        serving([refusal]) as server,
+        pytest.raises(UserError, match=r"HTTP 400 .*too long") as refused,
+    ):
         at(server.url).respond("Who", Limits(5))
-    with serving([broken, broken, streams("Hi")]) as server, pytest.raises(UserError, match="HTTP 500") as failed:
+    with (
+        serving([broken, broken, streams("Hi")]) as server,
+        pytest.raises(UserError, match="HTTP 500") as failed,
+    ):
         at(server.url, attempts=2).respond("Who", Limits(5))
     assert server.requests[-1]["body"]["prompt"] == "Hi"
     assert EngineLostError not in {type(refused.value), type(failed.value)}
@@ -172,7 +201,7 @@ def test_an_address_that_holds_a_password_is_refused_and_not_shown() -> None:
 def test_without_an_address_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MINE_BASE_URL", raising=False)
     with pytest.raises(UserError, match="MINE_BASE_URL: is not set; openai:m needs a server"):
-        engines.load("openai:m", "openai", served={"environment": "MINE"})
+        backend.load("openai:m", "openai", served={"environment": "MINE"})
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache", "cfic", "long_llmlingua"])
@@ -181,15 +210,28 @@ def test_a_method_that_needs_caches_says_so_in_one_line(
 ) -> None:
     assert main([*command(name), "--out", str(tmp_path / "x.jsonl")]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    option = ", or `auxiliary`, a local model that compresses the prompt" if name == "long_llmlingua" else ""
-    assert line.endswith(f"engine 'openai' has a tokenizer and weights; it needs the local engine, 'torch'{option}")
+    option = (
+        ", or `auxiliary`, a local model that compresses the prompt"
+        if name == "long_llmlingua"
+        else ""
+    )
+    assert line.endswith(
+        f"engine 'openai' has a tokenizer and weights; it needs the local engine, 'torch'{option}"
+    )
 
 
 # --- runs ---
 
 
 def command(method: str, *more: str) -> list[str]:
-    return ["run", f"--method={method}", "--dataset=wiki_single", "--model=openai:m", "--limit=4", *more]
+    return [
+        "run",
+        f"--method={method}",
+        "--dataset=wiki_single",
+        "--model=openai:m",
+        "--limit=4",
+        *more,
+    ]
 
 
 @pytest.fixture
@@ -206,7 +248,9 @@ def server(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Iterator[dic
         yield state
 
 
-@pytest.mark.parametrize("trouble", [Reply(b"", 503), Reply(b"", 0), streams("A", done=False), Reply(b"?", 401)])
+@pytest.mark.parametrize(
+    "trouble", [Reply(b"", 503), Reply(b"", 0), streams("A", done=False), Reply(b"?", 401)]
+)
 def test_answers_until_a_server_is_lost_are_kept_and_a_rerun_asks_the_others(
     trouble: Reply, server: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,7 +277,11 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
     assert record.first_token_s >= record.served.token_s[0]
     meta = json.loads(records.meta_path(out).read_text())
     assert meta["specification"]["options"]["path_caching"] is False  # the server has the cache
-    assert meta["specification"]["engine"]["served"] == {"tokenizer": None, "body": {}, "own_cache": False}
+    assert meta["specification"]["engine"]["served"] == {
+        "tokenizer": None,
+        "body": {},
+        "own_cache": False,
+    }
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
 
 
@@ -246,9 +294,11 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
         with serving([streams("x")] * 3) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             loaded = runner.Engines(served=entry.served)
-            for method in (methods.make("naive"), methods.make("top", top_k=5), methods.make("naive")):
+            for method in (making.make("naive"), making.make("top", top_k=5), making.make("naive")):
                 about = {"method": "m", "dataset": "d", "model": "openai:m", "template": "chat"}
-                stated = AnswerSpecification(**about, options=asdict(method), engine=entry.engine_facts)
+                stated = AnswerSpecification(
+                    **about, options=asdict(method), engine=entry.engine_facts
+                )
                 loaded.ready(stated, method).respond(asked(loaded.of(stated)), Limits(5))
         turns.append([request["body"]["messages"][0]["content"] for request in server.requests])
     (first, second, again), (plain, *_) = turns
@@ -259,16 +309,31 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
 
 def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
     sources = [("A", "Ants run."), ("B", "Bees fly. Cats sit."), ("C", "Cats sleep.")]
-    pruning = methods.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
-    tree = methods.make("prefix_tree", reorder=True).adapted_to(SERVED)
+    pruning = making.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
+    tree = making.make("prefix_tree", reorder=True).adapted_to(SERVED)
     with serving([streams("x")] * 5) as server:
-        engine, pilot = at(server.url), methods.make("context_pilot", annotate=True).adapted_to(SERVED)
-        orders = (pilot, sources), (pilot, sources[::-1]), (pruning, sources), (tree, sources), (tree, sources[::-1])
+        engine = at(server.url)
+        pilot = making.make("context_pilot", annotate=True).adapted_to(SERVED)
+        orders = (
+            (pilot, sources),
+            (pilot, sources[::-1]),
+            (pruning, sources),
+            (tree, sources),
+            (tree, sources[::-1]),
+        )
         for method, given in orders:
-            prompt = build_prompt("Do bees fly", given, instruction="Say.", template="chat", tokenizer=engine.tokenizer)
+            prompt = build_prompt(
+                "Do bees fly",
+                given,
+                instruction="Say.",
+                template="chat",
+                tokenizer=engine.tokenizer,
+            )
             assert method.refusal(engine) is None
             method.answer(engine, method.prepare(engine, prompt), prompt, Limits(5))
-    first, second, pruned, *by_tree = (one["body"]["messages"][0]["content"] for one in server.requests)
+    first, second, pruned, *by_tree = (
+        one["body"]["messages"][0]["content"] for one in server.requests
+    )
     shown = "".join(f"[Document](Title: {title}) {text}\n" for title, text in sources)
     last = "Prioritize information from higher-ranked documents.\nQuestion: Do bees fly?"
     ranking = "Read the documents in this importance ranking:"
@@ -286,22 +351,38 @@ def test_a_local_model_compresses_what_a_server_reads(
     for rate in ("1.0", "0.5"):
         with serving([streams("Ada", **USAGE)]) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-            options = [f"--set=auxiliary=path:{small}", f"--set=rate={rate}", "--limit=2", "--batch=2"]
+            options = [
+                f"--set=auxiliary=path:{small}",
+                f"--set=rate={rate}",
+                "--limit=2",
+                "--batch=2",
+            ]
             options.append("--set=dataset.documents=6")
-            assert main([*command("long_llmlingua"), *options, "--out", str(tmp_path / f"{rate}.jsonl")]) == 0
-        sent[rate] = sorted(request["body"]["messages"][0]["content"] for request in server.requests)
+            assert (
+                main(
+                    [*command("long_llmlingua"), *options, "--out", str(tmp_path / f"{rate}.jsonl")]
+                )
+                == 0
+            )
+        sent[rate] = sorted(
+            request["body"]["messages"][0]["content"] for request in server.requests
+        )
     for record in records.read(tmp_path / "0.5.jsonl"):
         *before, prompt, decode = map(Call.from_json, record.trace)
         assert (prompt.stage, decode.stage) == ("prompt", "decode")
         assert all(call.stage == "auxiliary" and call.macs and not call.offline for call in before)
         assert len(before) > 6  # documents
-    assert all(0.4 < len(short) / len(long) < 0.65 for short, long in zip(sent["0.5"], sent["1.0"], strict=True))
+    assert all(
+        0.4 < len(short) / len(long) < 0.65
+        for short, long in zip(sent["0.5"], sent["1.0"], strict=True)
+    )
 
 
 def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own(
     server: dict[str, Any], tmp_path: Path
 ) -> None:
-    alone, beside = tmp_path / "alone.jsonl", tmp_path / "beside.jsonl"
+    alone = tmp_path / "alone.jsonl"
+    beside = tmp_path / "beside.jsonl"
     assert main([*command("tfidf"), "--out", str(alone)]) == 0
     assert main([*command("tfidf"), "--batch=3", "--out", str(beside)]) == 0
     for one, other in zip(records.read(alone), records.read(beside), strict=True):
@@ -328,18 +409,36 @@ def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
 def test_free_extraction_asks_for_evidence_then_answers_from_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    out, written = tmp_path / "x.jsonl", "It was built in 1821. Ida kept it."
+    out = tmp_path / "x.jsonl"
+    written = "It was built in 1821. Ida kept it."
     article = "The tower is old. It was built in 1821. Nobody knows why it leans. " * 40
-    line = {"id": "q", "question": "When?", "title": "Tower", "context": article, "answers": ["1821"]}
+    line = {
+        "id": "q",
+        "question": "When?",
+        "title": "Tower",
+        "context": article,
+        "answers": ["1821"],
+    }
     (tmp_path / "d.jsonl").write_text(json.dumps(line) + "\n")
     with serving([streams(written, **USAGE), streams("18", "21", **USAGE)]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        asked = ["--dataset=wiki_long", f"--data={tmp_path}/d.jsonl", "--set=request=copy", "--set=volume=99"]
-        assert main(["run", "--method=free_extraction", "--model=openai:m", *asked, "--out", str(out)]) == 0
+        asked = [
+            "--dataset=wiki_long",
+            f"--data={tmp_path}/d.jsonl",
+            "--set=request=copy",
+            "--set=volume=99",
+        ]
+        assert (
+            main(["run", "--method=free_extraction", "--model=openai:m", *asked, "--out", str(out)])
+            == 0
+        )
     first, second = (one["body"] for one in server.requests)
     turn = first["messages"][0]["content"]
     assert turn.startswith("Read the document below. It holds the answer to a question.\n\n")
-    assert turn.endswith("Question: When?\nCopy the sentences of the document that answer the question.")  # no cue
+    # no cue
+    assert turn.endswith(
+        "Question: When?\nCopy the sentences of the document that answer the question."
+    )
     assert article.strip() in turn
     assert (first["max_tokens"], "stop" in first) == (99, False)
     assert second["messages"][0]["content"].count("1821") == 1
@@ -349,5 +448,9 @@ def test_free_extraction_asks_for_evidence_then_answers_from_it(
         ("Ida kept it.", False),
     ]
     assert record.prediction == "1821"
-    assert (record.served.prompt_tokens, record.served.cached_tokens, record.served.new_tokens) == (60, 24, 4)
+    assert (record.served.prompt_tokens, record.served.cached_tokens, record.served.new_tokens) == (
+        60,
+        24,
+        4,
+    )
     assert (record.served.attempts, len(record.served.token_s)) == (2, 2)

@@ -1,4 +1,6 @@
-"""Replies as servers really send them: the answer, its thoughts, or why there is none, over a real connection."""
+"""Replies as servers really send them: the answer, its thoughts, or why there is none, over a real
+connection.
+"""
 
 import json
 import time
@@ -10,27 +12,31 @@ from typing import Any
 import pytest
 
 from endpoints import Reply, chunk, served, sse, streams
-from ragauge import engines, metrics
-from ragauge.cli import main
+from ragauge.cli._main import main
+from ragauge.engines import backend
 from ragauge.engines.backends.openai import ASSISTANT, USER, ServedEngine
 from ragauge.engines.protocol import EngineLostError, Limits, Response
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Endpoint
 from ragauge.io import records
+from ragauge.methods.evidence.chat import Endpoint
+from ragauge.metrics import base as metrics
 from served_site import Quiet, running
 
 CHAT = f"{USER}Who?{ASSISTANT}"
 USAGE = {"prompt_tokens": 50, "completion_tokens": 12}
-STOP, HOLM = chunk("stop"), chunk(content="Greta Holm")
+STOP = chunk("stop")
+HOLM = chunk(content="Greta Holm")
 
 
 def text_chunks(*pieces: str, finish: str = "stop") -> Reply:
     return sse(*(chunk(content=piece) for piece in pieces), chunk(finish))
 
 
-def ask(url: str, monkeypatch: pytest.MonkeyPatch, prompt: str = CHAT, **served: Any) -> tuple[ServedEngine, Response]:
+def ask(
+    url: str, monkeypatch: pytest.MonkeyPatch, prompt: str = CHAT, **served: Any
+) -> tuple[ServedEngine, Response]:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
-    engine = engines.load("openai:m", "openai", served={"attempts": 1, **served})
+    engine = backend.load("openai:m", "openai", served={"attempts": 1, **served})
     with engine.tracing():
         return engine, engine.respond(prompt, Limits(5))
 
@@ -47,29 +53,53 @@ ANSWERS = {  # reply, pieces of thoughts
     "marks of Magistral": (text_chunks("[THINK]", "hm", "[/THINK]", "Greta Holm"), 3),
     "marks of gpt-oss": (
         text_chunks(
-            "<|channel|>analysis<|message|>", "hm<|end|>", "<|start|>assistant<|channel|>final<|message|>Greta Holm"
+            "<|channel|>analysis<|message|>",
+            "hm<|end|>",
+            "<|start|>assistant<|channel|>final<|message|>Greta Holm",
         ),
         3,
     ),
     "an answer with a mark": (text_chunks("The mark <think>", " opens"), 0),
-    "a closing mark behind a channel": (sse(chunk(reasoning="hm"), chunk(content="It is </think>"), STOP), 1),
+    "a closing mark behind a channel": (
+        sse(chunk(reasoning="hm"), chunk(content="It is </think>"), STOP),
+        1,
+    ),
     "parts": (
         sse(
             chunk(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]),
-            chunk(content=[{"type": "text", "text": "Greta"}, {"type": "output_text", "text": " Holm"}]),
+            chunk(
+                content=[
+                    {"type": "text", "text": "Greta"},
+                    {"type": "output_text", "text": " Holm"},
+                ]
+            ),
             STOP,
         ),
         1,
     ),
     "no end mark": (sse(HOLM, STOP, {"choices": [], "usage": USAGE}, done=False), 0),
     "no reason to end": (sse(chunk(content="Greta"), chunk(content=" Holm")), 0),
-    "Azure": (sse({"choices": [], "prompt_filter_results": [{}]}, chunk(role="assistant", content=""), HOLM, STOP), 0),
+    "Azure": (
+        sse(
+            {"choices": [], "prompt_filter_results": [{}]},
+            chunk(role="assistant", content=""),
+            HOLM,
+            STOP,
+        ),
+        0,
+    ),
     "a choice without delta": (
         sse({"choices": [{"content_filter_offsets": {}, "finish_reason": None}]}, HOLM, STOP),
         0,
     ),
     "nulls": (
-        sse({"choices": [{"delta": None}]}, {"choices": None}, chunk(content=None), HOLM, {**STOP, "error": None}),
+        sse(
+            {"choices": [{"delta": None}]},
+            {"choices": None},
+            chunk(content=None),
+            HOLM,
+            {**STOP, "error": None},
+        ),
         0,
     ),
     "carriage returns, comments, names, no blanks": (
@@ -84,7 +114,10 @@ ANSWERS = {  # reply, pieces of thoughts
     "half a character": (sse(chunk(content="a \ud83d"), STOP), 0),
     "line ends in front": (text_chunks("\n", "\nGreta Holm"), 0),
     "text completion": (sse({"choices": [{"text": "Greta"}]}, {"choices": [{"text": " Holm"}]}), 0),
-    "not a stream": (Reply(b'\n{\n "choices": [{"message": {"content": "Greta Holm", "reasoning": "hm"}}]}'), 1),
+    "not a stream": (
+        Reply(b'\n{\n "choices": [{"message": {"content": "Greta Holm", "reasoning": "hm"}}]}'),
+        1,
+    ),
 }
 OTHERS = {  # answers that are not the usual one
     "an answer with a mark": "The mark <think> opens",
@@ -95,7 +128,9 @@ OTHERS = {  # answers that are not the usual one
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_the_answer_of_a_reply_is_told_from_the_rest(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_of_a_reply_is_told_from_the_rest(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reply, thoughts = ANSWERS[case]
     answer = OTHERS.get(case, "Greta Holm")
     with served([reply]) as server:
@@ -110,24 +145,50 @@ def test_the_answer_of_a_reply_is_told_from_the_rest(case: str, monkeypatch: pyt
 
 
 NO_ANSWER = {
-    "thoughts alone": (sse(chunk(reasoning="t"), chunk("length", reasoning="u")), "unfinished: all 2 new tokens"),
-    "an open mark": (text_chunks("<think>", "hm", finish="length"), "unfinished: all 2 new tokens were thoughts"),
+    "thoughts alone": (
+        sse(chunk(reasoning="t"), chunk("length", reasoning="u")),
+        "unfinished: all 2 new tokens",
+    ),
+    "an open mark": (
+        text_chunks("<think>", "hm", finish="length"),
+        "unfinished: all 2 new tokens were thoughts",
+    ),
     "hidden thoughts": (
-        sse({**chunk("length"), "usage": {**USAGE, "completion_tokens_details": {"reasoning_tokens": 12}}}),
+        sse(
+            {
+                **chunk("length"),
+                "usage": {**USAGE, "completion_tokens_details": {"reasoning_tokens": 12}},
+            }
+        ),
         r"unfinished: all 12 new tokens were thoughts \(the response ended with 'length'\); allow more",
     ),
     "refusal": (sse(chunk(refusal="I can"), chunk(refusal="not."), STOP), r"refused: I cannot\.$"),
-    "refusal as a part": (sse(chunk(content=[{"type": "refusal", "refusal": "No."}]), STOP), r"refused: No\.$"),
+    "refusal as a part": (
+        sse(chunk(content=[{"type": "refusal", "refusal": "No."}]), STOP),
+        r"refused: No\.$",
+    ),
     "tool": (
-        sse(chunk(content="Let me look."), chunk("tool_calls", tool_calls=[{"function": {"name": "search"}}])),
+        sse(
+            chunk(content="Let me look."),
+            chunk("tool_calls", tool_calls=[{"function": {"name": "search"}}]),
+        ),
         r"called a tool in place of an answer \(the response ended with 'tool_calls'\)$",
     ),
     "function": (sse(chunk(function_call={"name": "search"}), STOP), "called a tool"),
-    "filter": (sse(chunk(content="Greta"), chunk("content_filter")), "a content filter ended the response"),
+    "filter": (
+        sse(chunk(content="Greta"), chunk("content_filter")),
+        "a content filter ended the response",
+    ),
     "filter of another": (sse(chunk("SAFETY")), "a content filter ended the response"),
-    "nothing": (sse(chunk(content=""), STOP), r"the answer is empty \(the response ended with 'stop'\)$"),
+    "nothing": (
+        sse(chunk(content=""), STOP),
+        r"the answer is empty \(the response ended with 'stop'\)$",
+    ),
     "blanks": (text_chunks(" ", "\n"), "the answer is empty"),
-    "whole": (Reply(b'{"choices": [{"message": {"content": null, "refusal": "No."}}]}'), "refused: No"),
+    "whole": (
+        Reply(b'{"choices": [{"message": {"content": null, "refusal": "No."}}]}'),
+        "refused: No",
+    ),
 }
 
 
@@ -143,7 +204,10 @@ def test_a_reply_without_an_answer_says_why(case: str, monkeypatch: pytest.Monke
 
 BROKEN = {
     "no reason to end, no end mark": (sse(HOLM, done=False), "broke off before its end"),
-    "an error in the stream": (sse(HOLM, {"error": {"message": "out of slots"}}), "holds an error: out of slots"),
+    "an error in the stream": (
+        sse(HOLM, {"error": {"message": "out of slots"}}),
+        "holds an error: out of slots",
+    ),
     "an error behind the answer": (sse(HOLM, STOP, {"error": "gone"}), "holds an error: gone"),
     "an error in place of a stream": (Reply(b'{"error": {"message": "no"}}'), "holds an error: no"),
     "an error of old vLLM": (Reply(b'{"object": "error", "message": "no"}'), "holds an error: no"),
@@ -180,7 +244,10 @@ def refuse(*keys: str, status: int = 400, instead: str = "") -> Any:
     ("reply", "remarks"),
     [
         (refuse("stream_options", status=422), ("without stream_options",)),
-        (refuse("max_tokens", instead="max_completion_tokens"), ("max_completion_tokens in place of max_tokens",)),
+        (
+            refuse("max_tokens", instead="max_completion_tokens"),
+            ("max_completion_tokens in place of max_tokens",),
+        ),
         (refuse("stop"), ("without stop",)),
         (refuse("stream_options", "stop"), ("without stream_options", "without stop")),
     ],
@@ -199,12 +266,16 @@ def test_a_key_that_the_server_refuses_is_left_out_once_for_all(
         assert last.get("max_tokens", last.get("max_completion_tokens")) == 5
 
 
-def test_a_refusal_for_another_reason_changes_no_later_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = Reply(b"'max_tokens' or 'max_completion_tokens' is too large, the context has 10", 400)
+def test_a_refusal_for_another_reason_changes_no_later_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = Reply(
+        b"'max_tokens' or 'max_completion_tokens' is too large, the context has 10", 400
+    )
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     with served([refusal, refusal, streams("Greta Holm")]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        engine = engines.load("openai:m", "openai")
+        engine = backend.load("openai:m", "openai")
         with pytest.raises(UserError, match="is too large"):
             engine.respond("Who?", Limits(5))
         engine.respond("Who?", Limits(5))
@@ -213,10 +284,16 @@ def test_a_refusal_for_another_reason_changes_no_later_request(monkeypatch: pyte
 
 
 def obeying(text: str) -> Any:
-    """A server whose model writes this text, and which obeys stop strings in thoughts too, as servers do."""
+    """A server whose model writes this text, and which obeys stop strings in thoughts too, as
+    servers do.
+    """
 
     def reply(body: dict[str, Any]) -> Reply:
-        return text_chunks(*text.split("\n", 1)[0:1]) if "stop" in body else text_chunks(*text.split(" "))
+        return (
+            text_chunks(*text.split("\n", 1)[0:1])
+            if "stop" in body
+            else text_chunks(*text.split(" "))
+        )
 
     return reply
 
@@ -229,11 +306,17 @@ def test_a_line_end_in_thoughts_does_not_end_the_response(monkeypatch: pytest.Mo
     with served(whole=obeying("Greta \nHolm")) as server:
         engine, _ = ask(server.url, monkeypatch)
         engine.respond(CHAT, Limits(5))
-        assert ["stop" in request["body"] for request in server.requests] == [False, True]  # it does not think
-    replies = [streams("Greta"), text_chunks("<think>"), text_chunks("<think>\n", "</think>", "Holm")]
+        # it does not think
+        assert ["stop" in request["body"] for request in server.requests] == [False, True]
+    replies = [
+        streams("Greta"),
+        text_chunks("<think>"),
+        text_chunks("<think>\n", "</think>", "Holm"),
+    ]
     with served(replies) as server:
         engine, _ = ask(server.url, monkeypatch)
-        assert engine.tokenizer.decode(engine.respond(CHAT, Limits(5)).ids) == "Holm"  # it thinks now and then
+        # it thinks now and then
+        assert engine.tokenizer.decode(engine.respond(CHAT, Limits(5)).ids) == "Holm"
         assert engine.exchange.remarks == ["without stop"]
 
 
@@ -242,8 +325,12 @@ def test_a_line_end_in_thoughts_does_not_end_the_response(monkeypatch: pytest.Mo
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server of HTTP 1.1 that thinks half a second, in pieces, then answers the first question and not the second."""
-    answers = iter([[chunk(content="Greta"), chunk(content=" Holm"), STOP], [chunk("length")], [HOLM, STOP]])
+    """A server of HTTP 1.1 that thinks half a second, in pieces, then answers the first question
+    and not the second.
+    """
+    answers = iter(
+        [[chunk(content="Greta"), chunk(content=" Holm"), STOP], [chunk("length")], [HOLM, STOP]]
+    )
 
     class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -265,7 +352,15 @@ def test_a_run_times_thoughts_and_answer_and_counts_a_question_without_answer_as
     slow: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "x.jsonl"
-    command = ["run", "--method=naive", "--dataset=wiki_single", "--model=openai:m", "--limit=2", "--out", str(out)]
+    command = [
+        "run",
+        "--method=naive",
+        "--dataset=wiki_single",
+        "--model=openai:m",
+        "--limit=2",
+        "--out",
+        str(out),
+    ]
     assert main(command) == 3
     assert "unfinished: all 5 new tokens were thoughts" in capsys.readouterr().out
     answered, unfinished = records.read(out)

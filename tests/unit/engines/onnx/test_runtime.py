@@ -1,4 +1,6 @@
-"""Graphs in ONNX Runtime read and write keys and values where they lie: no step takes them through NumPy."""
+"""Graphs in ONNX Runtime read and write keys and values where they lie: no step takes them through
+NumPy.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,28 +10,30 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge.cli import main
-from ragauge.engines import load_lm
+from ragauge.cli._main import main
+from ragauge.engines.loading import load_lm
 from ragauge.engines.onnx.graph import export_decoder
+from ragauge.engines.onnx.graphs import CUDA, open_session
 from ragauge.engines.onnx.runtime import Slots, check_origin
 from ragauge.errors import UserError
-from ragauge.generation.decoding import generate
-from ragauge.generation.modes import Checkpoint
-from ragauge.generation.modes._joint import JointDecoder
-from ragauge.generation.modes._joint_onnx import OnnxJointDecoder
-from ragauge.generation.modes._retro import RetroLM, random_network
-from ragauge.generation.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
-from ragauge.generation.modes.joint import JointAttention
-from ragauge.generation.reader import NeighbourModel
-from ragauge.generation.sizes import Sizes
-from ragauge.generation.sources import BlockingRetrieval, RetrievalOptions
-from ragauge.generation.windows import Windows
-from ragauge.io.graphs import CUDA, open_session
+from ragauge.pipelines.decoding import generate
+from ragauge.pipelines.modes import Checkpoint
+from ragauge.pipelines.modes._joint import JointDecoder
+from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+from ragauge.pipelines.modes._retro import RetroLM, random_network
+from ragauge.pipelines.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
+from ragauge.pipelines.modes.joint import JointAttention
+from ragauge.pipelines.reader import NeighbourModel
+from ragauge.pipelines.sizes import Sizes
+from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.pipelines.windows import Windows
 from ragauge.testing import write_checkpoint
 from retro_parts import ExactRetriever, tokens
 
-TINY = Sizes(260, 1, 32, 4, 48, (0,), 1, 24, 2, 40, (0,))  # no layer of its `upper` graph has a cache
-IDS, DOCUMENTS = tokens(70, 1), [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
+# no layer of its `upper` graph has a cache
+TINY = Sizes(260, 1, 32, 4, 48, (0,), 1, 24, 2, 40, (0,))
+IDS = tokens(70, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
 NO_GPU = (
     "torch finds no CUDA device"
     if not torch.cuda.is_available()
@@ -41,7 +45,9 @@ NO_GPU = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`decoder`: a decoder as the command writes it, of the checkpoint in `model`; `retro`: RETRO; both in float16."""
+    """`decoder`: a decoder as the command writes it, of the checkpoint in `model`; `retro`: RETRO;
+    both in float16.
+    """
     root = tmp_path_factory.mktemp("graphs")
     given = ["--model", str(write_checkpoint(root / "model")), "--dtype", "float16"]
     assert main(["piperag", "export", *given, "--out", str(root / "decoder")]) == 0
@@ -53,7 +59,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def models(folder: Path) -> dict[str, NeighbourModel]:
     """The decoder and RETRO in ONNX Runtime."""
     return {
-        "decoder": OnnxJointDecoder(Checkpoint(exported=folder / "decoder", threads=1), JointAttention()),
+        "decoder": OnnxJointDecoder(
+            Checkpoint(exported=folder / "decoder", threads=1), JointAttention()
+        ),
         "retro": retro(folder / "retro"),
     }
 
@@ -64,7 +72,9 @@ def retro(folder: Path, device: str = "cpu") -> OnnxRetroLM:
 
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves it."""
+    """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves
+    it.
+    """
     found: list[tuple[str, int]] = []
     for kind in ("bind_input", "bind_output"):
         given = getattr(onnxruntime.IOBinding, kind)
@@ -108,7 +118,8 @@ def test_every_step_binds_the_cache_where_it_lies(
     bound.clear()
     steps = 5
     reader.decode(torch.zeros(260), steps + 1)
-    first, last = held.states.data_ptr(), held.states.data_ptr() + held.states.nbytes
+    first = held.states.data_ptr()
+    last = held.states.data_ptr() + held.states.nbytes
     past = [at for given, at in bound if given.startswith("past_")]
     assert len(past) == steps * len(held.feeds()) - steps  # all but the mask, at each step
     assert all(first <= at < last for at in past)
@@ -147,19 +158,35 @@ def test_half_precision_is_exported(
     torch.testing.assert_close(*logits, atol=3e-2, rtol=3e-2)
 
 
-def test_the_option_of_export_is_recorded_and_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_of_export_is_recorded_and_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     check_origin(folder / "decoder", {"dtype": "float16"})
-    with pytest.raises(UserError, match="dtype is float16, not float32: exported from something else"):
+    with pytest.raises(
+        UserError, match="dtype is float16, not float32: exported from something else"
+    ):
         check_origin(folder / "decoder", {"dtype": "float32"})
     with pytest.raises(SystemExit):
-        main(["piperag", "export", "--model", str(folder / "model"), "--dtype", "bfloat16", "--out", str(folder)])
+        main(
+            [
+                "piperag",
+                "export",
+                "--model",
+                str(folder / "model"),
+                "--dtype",
+                "bfloat16",
+                "--out",
+                str(folder),
+            ]
+        )
     assert "argument --dtype: unknown value 'bfloat16'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this build runs on GPUs")
 def test_a_gpu_without_its_build_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"device 'cuda': .* has no CUDAExecutionProvider .*pip install 'ragauge\[gpu\]'"
+        UserError,
+        match=r"device 'cuda': .* has no CUDAExecutionProvider .*pip install 'ragauge\[gpu\]'",
     ):
         open_session(tmp_path / "x.onnx", cuda=True)
 
@@ -174,17 +201,22 @@ def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(
     exact: Any
     model: Any
     if name == "decoder":
-        export_decoder(tiny_models.tiny_lm(tiny_models.LLAMA, dtype=dtype).decoder, tmp_path / "decoder.onnx")
+        export_decoder(
+            tiny_models.tiny_lm(tiny_models.LLAMA, dtype=dtype).decoder, tmp_path / "decoder.onnx"
+        )
         exact = JointDecoder(tiny_models.tiny_lm(tiny_models.LLAMA), JointAttention())
         model = OnnxJointDecoder(checkpoint, JointAttention())
     else:
         made = random_network(TINY)
         export_network(made.half() if dtype == "float16" else made, tmp_path)
-        model, exact = retro(tmp_path, "cuda"), RetroLM(random_network(TINY))
+        model = retro(tmp_path, "cuda")
+        exact = RetroLM(random_network(TINY))
     found = []
     for one in (model, exact):
         reader = one.open(160, 256)
-        source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
+        source = BlockingRetrieval(
+            RetrievalOptions(ExactRetriever(DOCUMENTS)), Windows(16), reader.note
+        )
         found.append(generate(reader, IDS, 160, source, Windows(16)))
     model.open(1, 0)
     assert slots[-1].states.is_cuda

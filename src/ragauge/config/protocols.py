@@ -1,0 +1,174 @@
+"""What is timed: the sections `latency`, `load` and `stream` of a configuration."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from ragauge.cost.tokens import load
+from ragauge.errors import SettingError
+from ragauge.io.sections import Section
+
+TRIALS = 30
+WARMUP = 2  # as Superposition Prompting, appendix C, has it: the median of 30
+LOADED: Any = Field(
+    None,
+    min_length=1,
+    description="labels of the models measured, served ones too; default: those timed by latency",
+)
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class TimedSettings(Section):
+    """What the three protocols share."""
+
+    allow_load: bool = Field(
+        True,
+        description="show times of a machine that other processes kept busy, with their share of it beside them; "
+        "false, for times that are published: refuse them",
+    )
+    server_cache: Literal["cold", "warm", "found"] = Field(
+        "cold", description="the cache of a served model: docs/served-models.md"
+    )
+
+
+class LatencySettings(TimedSettings):
+    """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
+    dataset: str = Field(description="label of the data set whose token counts the prompts have")
+    models: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="labels of the models that are timed; default: those that are asked this data set, without models "
+        "trained here, which take as long as those they come from, or whose finder a method needs",
+    )
+    trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
+    warmup: int = Field(WARMUP, ge=1, description="untimed trials per variant before them")
+    new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
+    more_new_tokens: list[Count] = Field(
+        [], description="further response lengths to time; tables show new_tokens"
+    )
+    tokens: str | None = Field(
+        None, description="counts of random tokens, a name or a file; default: questions"
+    )
+    threads: int | None = Field(
+        None, ge=1, description="threads of the decoder; default: all cores"
+    )
+    documents: Literal["ready", "cold"] = Field(
+        "ready",
+        description="ready: documents are in memory when the question arrives; cold: computing them, writing them to "
+        "disk and reading them back is timed as well (docs/document-store.md)",
+    )
+    evidence_batch: int | None = Field(
+        None,
+        ge=2,
+        description="also time methods that look for evidence on so many questions side by side, each with its part of "
+        "the time (8 in CFIC's Table 8); default: on one at a time alone",
+    )
+
+    @field_validator("tokens")
+    @classmethod
+    def _are_counts(cls, tokens: str | None) -> str | None:
+        if tokens:
+            load(tokens, where="")
+        return tokens
+
+    @property
+    def all_new_tokens(self) -> list[int]:
+        """The numbers of tokens of a response, the tables' first."""
+        return [self.new_tokens, *self.more_new_tokens]
+
+
+class LoadSettings(TimedSettings):
+    """The load protocol: requests arrive by a clock of their own; percentiles of what their users
+    wait for.
+    """
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
+    dataset: str = Field(description="label of the data set whose questions are asked")
+    models: list[str] | None = LOADED
+    rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
+    clients: list[Count] = Field(
+        [], description="numbers of clients, which ask again when they were answered"
+    )
+    speeds: list[Positive] = Field(
+        [], description="speeds of a data set that is a trace: 2, in half of its time"
+    )
+    requests: int = Field(
+        50, ge=1, description="requests at each rate, number of clients and speed"
+    )
+    warmup: int = Field(5, ge=0, description="warm-up requests before them, which are not counted")
+    new_tokens: int = Field(20, ge=1, description="tokens of each response, unless a trace says")
+    prompts: int = Field(
+        3, ge=1, description="different questions, asked in turn; a trace has its own"
+    )
+    documents: Literal["ready", "computed"] = Field(
+        "ready",
+        description="ready: prepared when the question arrives; computed: prepared within each request",
+    )
+    store_gb: Positive = Field(
+        1.0, description="size of the store in memory while a trace is replayed here"
+    )
+    target_first_token_s: Positive | None = Field(
+        None, description="maximum time to first token of goodput, seconds"
+    )
+    target_per_token_s: Positive | None = Field(
+        None, description="maximum time per further token of goodput, seconds"
+    )
+    batch: Count | Literal["auto"] = Field(
+        1, description="requests answered together; auto: as many as are worth it"
+    )
+    threads: int | None = Field(
+        None, ge=1, description="threads of the decoder; default: all cores"
+    )
+
+    @property
+    def all_requests(self) -> int:
+        """Requests to one model, those of the warm-up included."""
+        levels = len(self.rates) + len(self.clients) + len(self.speeds)
+        return len(self.methods) * levels * (self.warmup + self.requests)
+
+    @model_validator(mode="after")
+    def _has_levels(self) -> Self:
+        if not (self.rates or self.clients or self.speeds):
+            problem = "neither rates nor clients are given, nor a trace's speeds"
+            raise SettingError("rates", f"{problem}; for example rates 0.5,1 or clients 1,4")
+        if self.speeds and (self.rates or self.clients):
+            raise SettingError(
+                "speeds", "a trace has arrivals of its own; measure rates and clients by themselves"
+            )
+        return self
+
+
+class StreamSettings(TimedSettings):
+    """A stream of questions whose documents come back, and a store that keeps what was prepared of
+    them.
+    """
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
+    dataset: str = Field(
+        description="label of the data set whose questions and documents are taken"
+    )
+    models: list[str] | None = LOADED
+    questions: int = Field(
+        10, ge=1, description="different questions; the corpus is all of their documents"
+    )
+    documents: int = Field(5, ge=1, description="documents of each request, drawn from the corpus")
+    requests: int = Field(50, ge=1, description="requests, one after another")
+    exponent: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="of Zipf's law, by which documents are drawn"
+    )
+    growth: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="documents that enter the corpus a request"
+    )
+    store: Literal["disk", "memory"] = Field(
+        "disk", description="where the store keeps what was prepared"
+    )
+    store_gb: Positive = Field(
+        1.0, description="size of the store; the least recently used documents leave it"
+    )
+    new_tokens: int = Field(5, ge=1, description="tokens of each response")
+    threads: int | None = Field(
+        None, ge=1, description="threads of the decoder; default: all cores"
+    )

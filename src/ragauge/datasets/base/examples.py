@@ -1,0 +1,78 @@
+"""Files of examples, checked and in their final order, which `ragauge fetch --dataset` writes for
+any run to read.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ragauge.datasets.base.dataset import Document, Example, Stretch, TraceEntry, check
+from ragauge.errors import UserError
+from ragauge.io.files import write_file
+from ragauge.io.jsonl import field, number, objects, read_jsonl, strings
+
+
+def write_examples(path: Path, examples: Iterable[Example]) -> None:
+    """Write one JSON line per example, atomically."""
+    rows = [asdict(example) for example in examples]
+    rows = [{key: value for key, value in row.items() if key != "trace" or value} for row in rows]
+    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+
+
+def read_examples(path: Path) -> list[Example]:
+    """The examples of a file that `write_examples` made. Raises UserError naming the line on
+    anything else.
+    """
+    examples = [_example(record, f"{path}:{number}") for number, record in read_jsonl(path)]
+    if not examples:
+        raise UserError(f"{path}: holds no questions")
+    return examples
+
+
+def _example(record: Mapping[str, Any], place: str) -> Example:
+    documents = objects(record, "documents", place)
+    gold = field(record, "gold", list, place)
+    if any(type(number) is not int for number in gold):
+        raise UserError(f"{place}: field 'gold' must be a list of integers")
+    example = Example(
+        key=field(record, "key", str, place),
+        question=field(record, "question", str, place),
+        documents=tuple(Document(_title(d, at), field(d, "text", str, at)) for d, at in documents),
+        answers=strings(record, "answers", place),
+        gold=tuple(gold),
+        gold_stretches=tuple(
+            Stretch(*(field(s, name, int, at) for name in ("document", "start", "stop")))
+            for s, at in (
+                objects(record, "gold_stretches", place) if "gold_stretches" in record else ()
+            )
+        ),
+        trace=trace_entry(field(record, "trace", dict, place), place)
+        if "trace" in record
+        else None,
+    )
+    check(example, place, unlabelled=True)  # as it was written, when its data set was checked
+    return example
+
+
+def trace_entry(
+    record: Mapping[str, Any],
+    place: str,
+    arrival: str = "arrival_s",
+    length: str = "new_tokens",
+    unit_s: float = 1.0,
+) -> TraceEntry:
+    """The entry of a record whose keys `arrival`, in units of `unit_s`, and `length` say when it
+    arrives and how long its response is. Raises UserError: a value is of another type or out of
+    range.
+    """
+    arrival_s = unit_s * number(record, arrival, place)
+    new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)
+    conversation = record.get("conversation") and field(record, "conversation", str, place)
+    return TraceEntry(arrival_s, new_tokens, conversation, bool(record.get("is_simulated")))
+
+
+def _title(document: Mapping[str, Any], place: str) -> str:
+    """A document's title; empty in LongBench."""
+    return "" if document.get("title") == "" else str(field(document, "title", str, place))

@@ -1,0 +1,247 @@
+"""Replies of OpenAI-compatible servers, streamed or whole, with the answer apart from thoughts,
+refusals and tools.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Literal, NamedTuple, Self
+
+from ragauge.engines.served.http import MAX_REPLY, json_object
+
+Channel = Literal["answer", "thought", "refusal", "tool"]
+CountSource = Literal["server", "pieces"]
+
+# servers fill one, or several alike
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+# fields of a part of a content that may hold text
+PARTS = ("text", "content", "refusal", "summary", *THOUGHTS)
+MARKS = {
+    f"<{name}>": f"</{name}>"
+    for name in ("think", "thinking", "thought", "reasoning", "seed:think")
+}
+MARKS |= {"[THINK]": "[/THINK]", "◁think▷": "◁/think▷"}
+MARKS["<|channel|>analysis<|message|>"] = "<|channel|>final<|message|>"  # of gpt-oss
+OPENING = re.compile(rf"\s*({'|'.join(map(re.escape, MARKS))})")
+CLOSING = re.compile("|".join(map(re.escape, MARKS.values())))
+# Reasons to end, in lower case.
+BROKEN = {"abort", "error", "insufficient_system_resource"}  # the server's trouble
+FILTERED = {
+    "content_filter",
+    "safety",
+    "recitation",
+    "prohibited_content",
+    "blocklist",
+    "refusal",
+    "sensitive",
+}
+TOOLS = {"tool_calls", "function_call", "tool_use"}
+TORN = "the stream broke off before its end"
+
+
+class Piece(NamedTuple):
+    """A piece of text, mostly a token."""
+
+    channel: Channel
+    text: str
+    at: float  # when it arrived, by `time.perf_counter()`
+
+
+@dataclass
+class Completion:
+    """A reply as it arrived."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    finish: str | None = None  # why it ended, in the server's words
+    ended: float = 0.0
+    events: int = 0  # 1: the reply was not streamed
+    stack: str = ""  # the server's name for itself
+    model: str = ""  # that the server says it answers with
+    timings: Mapping[str, Any] = field(default_factory=dict)  # of llama.cpp, by its own clock
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Add an event of a stream, or a whole reply; raises ValueError if it is an error."""
+        if error := event.get("error") or (event.get("object") == "error" and event):
+            words = (isinstance(error, Mapping) and error.get("message")) or error
+            raise ValueError(f"the reply holds an error: {str(words)[:4096]}")
+        self.ended = time.perf_counter()
+        self.events = self.events + 1
+        self.usage = event["usage"] if isinstance(event.get("usage"), dict) else self.usage
+        self.timings = event["timings"] if isinstance(event.get("timings"), dict) else self.timings
+        self.model = str(event.get("model") or self.model)
+        choices = event.get("choices")
+        choice = (
+            choices[0]
+            if isinstance(choices, list) and choices and isinstance(choices[0], dict)
+            else {}
+        )
+        message = next(
+            (choice[key] for key in ("delta", "message") if isinstance(choice.get(key), dict)),
+            choice,
+        )
+        self._add("thought", next(filter(None, map(message.get, THOUGHTS)), None))
+        self._add("answer", message.get("text" if message is choice else "content"))
+        self._add("refusal", message.get("refusal"))
+        self._add(
+            "tool", "call" if message.get("tool_calls") or message.get("function_call") else None
+        )
+        self.finish = str(choice["finish_reason"]) if choice.get("finish_reason") else self.finish
+
+    def _add(self, channel: Channel, value: Any) -> None:
+        for of_part, text in _texts(value, channel):
+            last = self.pieces[-1] if self.pieces else None
+            # half a character
+            if last and last.channel == of_part and "\ud800" <= last.text[-1:] <= "\udbff":
+                self.pieces[-1] = last._replace(text=last.text[:-1])
+                text = last.text[-1] + text
+            self.pieces.append(Piece(of_part, text, self.ended))
+
+    def checked(self) -> Self:
+        """The reply itself; raises ValueError if the server broke it off or it holds no completion."""
+        if self.finish in BROKEN:
+            raise ValueError(f"the server broke the response off: {self.finish}")
+        if self.finish is None and not self.pieces:
+            raise ValueError("the reply holds no completion")
+        return self
+
+    def split(self) -> tuple[list[Piece], list[Piece]]:
+        """(answer, thoughts): thoughts have a channel of their own or stand between marks in front
+        of the answer.
+        """
+        thoughts = [piece for piece in self.pieces if piece.channel == "thought"]
+        content = [piece for piece in self.pieces if piece.channel == "answer"]
+        thought_end, start = _answer_start("".join(piece.text for piece in content), bool(thoughts))
+        answer = list[Piece]()
+        end = 0
+        for piece in content:
+            begin = end
+            end = end + len(piece.text)
+            if begin < thought_end:
+                thoughts.append(piece._replace(text=piece.text[: thought_end - begin]))
+            if end > start:
+                answer.append(piece._replace(text=_valid(piece.text[max(0, start - begin) :])))
+        return answer, thoughts
+
+    def thought_tokens(self) -> tuple[int, CountSource | None]:
+        """Tokens of the thoughts by the server's count, else their pieces, and which of the two;
+        (0, None): none.
+        """
+        pieces = len(self.split()[1])
+        if counted := count(self.usage.get("completion_tokens_details"), "reasoning_tokens"):
+            return counted, "server"
+        return pieces, "pieces" if pieces else None
+
+    def problem(self) -> str | None:
+        """Why there is no answer; None where there is one."""
+        thoughts = self.thought_tokens()[0]
+        ended = f"(the response ended with {self.finish or 'no reason'!r})"
+        if refusal := text_of([piece for piece in self.pieces if piece.channel == "refusal"]):
+            return f"refused: {refusal[:200]}"
+        if self.finish in TOOLS or any(piece.channel == "tool" for piece in self.pieces):
+            return f"the model called a tool in place of an answer {ended}"
+        if self.finish and self.finish.lower() in FILTERED:
+            return f"a content filter ended the response {ended}"
+        if text_of(self.split()[0]):
+            return None
+        if thoughts:
+            return f"unfinished: all {thoughts} new tokens were thoughts {ended}; allow more new tokens"
+        return f"the answer is empty {ended}"
+
+
+@dataclass
+class Reading:
+    """A completion while its lines arrive: server-sent events, or one JSON object."""
+
+    completion: Completion
+    whole: bytes = b""
+
+    def add(self, line: bytes) -> bool:
+        """Add a line; returns whether it is the end mark. Raises ValueError if it is no event, or
+        reports an error.
+        """
+        if self.whole or line.startswith((b"{", b"<", b"[")):
+            self.whole += line
+        elif line.startswith(b"data:") and (event := line.removeprefix(b"data:").strip()):
+            if event == b"[DONE]":
+                return True
+            self.completion.add(json_object(event, "an event of the stream"))
+        return False
+
+    def end(self, torn: Exception | None = None) -> Completion:
+        """The completion after the last line, or where the reply was `torn`: complete all the same
+        if only the end mark is missing. Raises ValueError, or the error that tore it: it is no
+        completion, or breaks off.
+        """
+        if self.whole and not torn:
+            self.completion.add(json_object(self.whole, "the reply is not a stream of events and"))
+        elif self.completion.finish is None and (torn or self.completion.pieces):
+            raise torn or ValueError(TORN)
+        return self.completion.checked()
+
+
+def read_completion(response: HTTPResponse) -> Completion:
+    """Read a chat or text completion, streamed or whole. Raises ValueError: it is none, breaks off
+    before a reason to end, or the server reports an error in it.
+    """
+    reading = Reading(Completion(stack=response.headers.get("Server") or ""))
+    left = MAX_REPLY
+    try:
+        while line := response.readline(left):
+            left -= len(line)
+            if reading.add(line):
+                return reading.completion.checked()
+    except (OSError, HTTPException) as error:
+        return reading.end(error)
+    return reading.end()
+
+
+def text_of(pieces: Sequence[Piece]) -> str:
+    """The text of pieces, without white space at its ends."""
+    return _valid("".join(piece.text for piece in pieces)).strip()
+
+
+def count(counts: Any, name: str) -> int | None:
+    """A count of tokens in a server's reply; None where it does not say."""
+    value = counts.get(name) if isinstance(counts, Mapping) else None
+    return value if type(value) is int and value >= 0 else None
+
+
+def _texts(value: Any, channel: Channel, depth: int = 0) -> Iterator[tuple[Channel, str]]:
+    """Yield (channel, text) of a content: a text, or parts in lists and objects."""
+    if depth > 8:
+        return
+    if isinstance(value, str) and value:
+        yield channel, value
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part, channel, depth + 1)
+    elif isinstance(value, dict):
+        if any(name in str(value.get("type")) for name in ("think", "reason", "summary")):
+            channel = "thought"
+        for key in PARTS:
+            yield from _texts(value.get(key), "refusal" if key == "refusal" else channel, depth + 1)
+
+
+def _answer_start(text: str, apart: bool) -> tuple[int, int]:
+    """(end of the thoughts between marks, start of the answer) in a content; `apart`: others had a
+    channel.
+    """
+    end = 0
+    while opening := OPENING.match(text, end):
+        closing = text.find(MARKS[opening[1]], opening.end())
+        if closing < 0:
+            return len(text), len(text)
+        end = closing + len(MARKS[opening[1]])
+    # the chat template wrote the opening mark
+    if not (end or apart) and (close := CLOSING.search(text)):
+        end = close.end()
+    blank = re.compile(r"\s*" if end or apart else r"(\s*\n\s*)?").match(text, end)
+    return end, blank.end() if blank else end
+
+
+def _valid(text: str) -> str:
+    """A text whose surrogate pairs are characters, and other surrogates replacement characters."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,1 +1,0 @@
-"""When the database is queried during generation, and when generation waits for it: one file a schedule."""

@@ -1,0 +1,1 @@
+"""Texts of the packages that `ragauge new` writes."""

@@ -1,0 +1,1 @@
+"""Protocols of measurement: latency, load, streams, cold starts, and the estimate of a run."""

@@ -1,0 +1,242 @@
+"""Requests that arrive by a clock of their own, and what their users wait for, counted from the
+arrival.
+
+Poisson arrivals at a rate do not wait for the server: a request that finds it busy queues, and the
+queue is part of its time to first token (no coordinated omission). Nor do those of a trace, except
+for the next turn of a conversation. With a number of clients, each sends its next request when it
+was answered. Requests go to a `SteppingServer`; between two of its steps, those that have arrived
+are admitted.
+"""
+
+import math
+import random
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any, Protocol
+
+import numpy as np
+
+PERCENTILES = (50, 95, 99)
+RESAMPLES = 1000
+TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
+OF_ANSWERS = ("first_token_at_s", *TIMES[:3])  # which a request that failed has not
+
+
+@dataclass(frozen=True)
+class Level:
+    """How requests arrive: exactly one of the first three is set."""
+
+    rate: float | None = None  # of Poisson arrivals, requests a second
+    clients: int | None = None  # each sends its next request when it was answered
+    speed: float | None = None  # of a trace's requests; 2: in half of its time
+    moments: Sequence[float] = ()  # of a trace's requests at speed 1, in seconds, ascending
+    # request -> a later one that waits for its answer
+    next_turns: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        if self.speed:
+            return f"trace x {self.speed:g}"
+        return f"{self.clients} clients" if self.clients else f"{self.rate:g} a second"
+
+
+@dataclass(frozen=True)
+class Request:
+    number: int
+    prompt: int
+    arrival_s: float  # by the server's clock
+
+
+@dataclass(frozen=True)
+class TimedRequest:
+    """A request and its times, on one clock."""
+
+    request: Request
+    start_s: float  # when the server began it
+    first_token_s: float
+    end_s: float
+    new_tokens: int
+    failure: str | None = None  # why there is no answer
+    pause_s: float = 0.0  # that the server wishes before its client's next request
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further ones of its record
+
+
+class Clock:
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def wait_until(self, moment: float) -> None:
+        time.sleep(max(0.0, moment - self.now()))
+
+
+class SteppingServer(Protocol):
+    """What answers requests."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether any admitted request is still unanswered."""
+
+    def admit(self, request: Request) -> None: ...
+
+    def step(self, until: float) -> Sequence[TimedRequest]:
+        """Work for a while, or wait until that moment at most; returns the requests that were
+        completed.
+        """
+
+
+class OneByOne:
+    """Requests are answered in the order of their arrival, each alone."""
+
+    def __init__(self, answer: Callable[[int], tuple[float, float, int]], clock: Clock) -> None:
+        """`answer`: a prompt's number -> (time of the first token, time of the last, number of
+        tokens).
+        """
+        self._answer = answer
+        self._clock = clock
+        self._queue: deque[Request] = deque()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._queue)
+
+    def admit(self, request: Request) -> None:
+        self._queue.append(request)
+
+    def step(self, until: float) -> Sequence[TimedRequest]:
+        request = self._queue.popleft()
+        start = self._clock.now()
+        return [TimedRequest(request, start, *self._answer(request.prompt))]
+
+
+def drive(
+    server: SteppingServer, level: Level, prompts: int, requests: int, clock: Clock, seed: int = 0
+) -> list[TimedRequest]:
+    """Serve `requests` requests, in the order in which they are answered. They ask the prompts in
+    turn, from 0 to `prompts` - 1; with the same `seed`, arrivals are the same for every server. A
+    next turn arrives at its moment, or when the turn before it is answered, if that is later.
+    """
+    start = clock.now()
+    draw = random.Random(seed)
+    if level.rate:
+        moments = [start]
+        while len(moments) < requests:
+            moments.append(moments[-1] + draw.expovariate(level.rate))
+    elif level.speed:
+        moments = [
+            start + (moment - level.moments[0]) / level.speed for moment in level.moments[:requests]
+        ]
+    else:
+        moments = [start] * min(level.clients or 0, requests)
+    coming = deque(Request(i, i % prompts, moment) for i, moment in enumerate(moments))
+    sent = len(coming)
+    done = list[TimedRequest]()
+    turns = {i: coming[i] for i in level.next_turns.values()}
+    coming = deque(one for one in coming if one.number not in turns)
+    while coming or server.busy:
+        while coming and coming[0].arrival_s <= clock.now():
+            server.admit(coming.popleft())
+        if not server.busy:
+            clock.wait_until(coming[0].arrival_s)
+            continue
+        for served in server.step(coming[0].arrival_s if coming else math.inf):
+            done.append(served)
+            ready_s = served.end_s + served.pause_s  # when its client may send again
+            if level.clients and sent < requests:
+                insort(coming, Request(sent, sent % prompts, ready_s), key=attrgetter("arrival_s"))
+                sent += 1
+            if turn := turns.get(level.next_turns.get(served.request.number, -1)):
+                insort(
+                    coming,
+                    replace(turn, arrival_s=max(turn.arrival_s, ready_s)),
+                    key=attrgetter("arrival_s"),
+                )
+    return done
+
+
+def rows(served: Sequence[TimedRequest], warmup: int) -> list[dict[str, Any]]:
+    """A record a request, in the order of arrival: seconds since the first arrival, and what is
+    counted from them.
+    """
+    begin = min(one.request.arrival_s for one in served)
+    return [
+        {
+            "request": one.request.number,
+            "prompt": one.request.prompt,
+            "warmup": one.request.number < warmup,
+            "arrival_at_s": one.request.arrival_s - begin,
+            "start_at_s": one.start_s - begin,
+            "first_token_at_s": one.first_token_s - begin,
+            "end_at_s": one.end_s - begin,
+            "new_tokens": one.new_tokens,
+            "queued_s": one.start_s - one.request.arrival_s,
+            "first_token_s": one.first_token_s - one.request.arrival_s,
+            "per_token_s": (one.end_s - one.first_token_s) / (one.new_tokens - 1)
+            if one.new_tokens > 1
+            else None,
+            "total_s": one.end_s - one.request.arrival_s,
+            **one.facts,
+            **({"failure": one.failure, **dict.fromkeys(OF_ANSWERS)} if one.failure else {}),
+        }
+        for one in sorted(served, key=lambda one: one.request.number)
+    ]
+
+
+def summarise(
+    records: Sequence[Mapping[str, Any]],
+    targets: Mapping[str, float | None] | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Percentiles of the times with their intervals, throughput and goodput, of the requests after
+    the warm-up.
+
+    A request that failed has no times, and is no good answer. `targets`: limits of a good answer by
+    time (one of TIMES), in seconds; without any, every answer is good.
+
+    Returns: for each of TIMES its `percentiles`; `requests`; `seconds` from the first arrival to
+        the last answer; and the rates and shares of docs/load-protocol.md.
+    """
+    counted = [row for row in records if not row["warmup"]]
+    seconds = max(row["end_at_s"] for row in counted) - min(row["arrival_at_s"] for row in counted)
+    limits = [(key, limit) for key, limit in (targets or {}).items() if limit is not None]
+    answered = [row for row in counted if not row.get("failure")]
+    good = sum(
+        all(row[key] is None or row[key] <= limit for key, limit in limits) for row in answered
+    )
+    served_s = sum(row["end_at_s"] - row["start_at_s"] for row in counted)
+    values = {key: [row[key] for row in counted if row[key] is not None] for key in TIMES}
+    return {
+        **{key: percentiles(times, seed) for key, times in values.items() if times},
+        "requests": len(counted),
+        "failed": len(counted) - len(answered),
+        "seconds": seconds,
+        "questions_per_s": len(answered) / seconds,
+        "tokens_per_s": sum(row["new_tokens"] for row in counted) / seconds,
+        "goodput_per_s": good / seconds,
+        "good_share": good / len(counted),
+        "in_service": served_s / seconds,
+    }
+
+
+def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
+    """{"p50": {"value", "low", "high"}, ...} with 95% intervals, of values in the order of arrival.
+    Requests that follow one another share a queue, so blocks of about the square root of n
+    successive ones are drawn (the circular block bootstrap of Politis and Romano, 1992).
+    """
+    data = np.asarray(values, float)
+    rng = np.random.default_rng(seed)
+    block = math.ceil(math.sqrt(len(data)))
+    starts = rng.integers(len(data), size=(RESAMPLES, math.ceil(len(data) / block)))
+    places = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, : len(data)] % len(
+        data
+    )
+    drawn = np.percentile(data[places], PERCENTILES, axis=1)
+    low, high = np.percentile(drawn, (2.5, 97.5), axis=1)
+    exact = np.percentile(data, PERCENTILES)
+    return {
+        f"p{p}": {"value": float(exact[i]), "low": float(low[i]), "high": float(high[i])}
+        for i, p in enumerate(PERCENTILES)
+    }

@@ -1,0 +1,435 @@
+"""The latency protocol: warmed up, methods interleaved, many trials, the machine's other load
+watched.
+
+Time to first token, time per output token and total of a response of a fixed number of tokens
+(Superposition Prompting, appendix C, takes the median of 30 responses of 5 tokens). What a method
+prepares before the question is known is ready before the clock starts; the question, the task and
+the response are inside it.
+"""
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from ragauge.config.protocols import LatencySettings
+from ragauge.cost import gap
+from ragauge.cost.cycles import critical_path
+from ragauge.cost.flop import flop
+from ragauge.cost.machine import (
+    MAX_LOAD,
+    PAUSE_S,
+    Load,
+    competing_load,
+    measure,
+    processor,
+    provenance,
+)
+from ragauge.cost.trace import online, stage_seconds
+from ragauge.engines.batching import BatchScheduler
+from ragauge.engines.lm import LM
+from ragauge.engines.tuning import weight_read
+from ragauge.errors import UserError
+from ragauge.io.progress import bar
+from ragauge.measure import timing
+from ragauge.measure.gpu_load import GpuWatch, watch
+from ragauge.measure.protocols import cold
+from ragauge.measure.timing import Bench
+from ragauge.methods.base.grounding import Finding
+from ragauge.methods.base.method import Method
+from ragauge.methods.naive import Naive
+from ragauge.methods.prompts import Prompt
+
+CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
+MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
+RETRIES = 3  # of one disturbed trial, and at least of all
+RETRIED = 0.25  # of the trials: a machine that stays busy does not stretch the run
+TIMES = ("first_token_s", "per_token_s", "total_s")
+
+
+def measure_latency(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: LatencySettings,
+    *,
+    machine: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Time the variants with every response length of the protocol. `machine` is what
+    `cost.machine.measure` returned; None, or of another processor: measured here. On the disk of
+    `folder` documents are stored during the measurement; None: they are not. Returns the result of
+    `run` for the first response length; `other_lengths` holds those for the others.
+    """
+    device = bench.lm.device.type
+    here = processor(device)
+    if machine is None or machine.get("processor", here) != here:  # of another node of a cluster
+        machine = measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
+    # a GPU computes documents faster than a disk stores them
+    on_disk = settings.documents == "cold" or device == "cpu"
+    disk = folder if on_disk else None
+    result = run(variants, bench, settings, machine, seed=seed, disk=disk)
+    others = [
+        settings.model_copy(update={"new_tokens": n, "documents": "ready"})
+        for n in settings.all_new_tokens[1:]
+    ]
+    alone = replace(bench, batch=())
+    return {
+        **result,
+        "other_lengths": [
+            run(variants, alone, other, machine, seed=seed, disk=disk) for other in others
+        ],
+    }
+
+
+def run(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: LatencySettings,
+    machine: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    disk: Path | None = None,
+) -> dict[str, Any]:
+    """Time every method variant on the prompts with responses of `new_tokens` tokens.
+
+    The trials are divided over the prompts of `bench`, and one prompt's prepared states are in
+    memory at a time; every method that looks for evidence has as many trials on its batch. With a
+    `disk`, variants that read the same documents compute them once between them; their keys and
+    values are the same bits. For `documents: cold`, what a method prepares is also timed as it
+    comes from there. `disk` is a folder on it.
+
+    Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages",
+        "gap", "summary", "rows", "documents" (the trials of cold documents; None without),
+        "evidence_batches" (those of evidence for several questions side by side, `evidence_s` of
+        each; None without)}. `gap` explains why measured speedups over the first variant of the
+        method naive are not the theoretical ones. Where others kept the machine busy, `load.busy`
+        says how and all trials count, or `refused` says so, and `summary` and `gap` are empty.
+
+    Raises UserError: no prompts, more threads than cores, or a response that the context cuts
+    short.
+    """
+    if not bench.prompts:
+        raise UserError("the latency protocol needs at least one prompt")
+    if (threads := torch.get_num_threads()) > (cores := psutil.cpu_count() or 1):
+        raise UserError(
+            f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer"
+        )
+    able, unsupported = bench.supported(variants)
+    trials = settings.trials
+    count = len(bench.prompts)
+    shares = [trials // count + (i < trials % count) for i in range(count)]
+    finding = (
+        {name: method for name, method in able.items() if isinstance(method, Finding)}
+        if bench.batch
+        else {}
+    )
+    with (
+        bar(f"timing on {bench.dataset}", "trial", (len(able) + len(finding)) * trials) as progress,
+        _quiet_collector(),
+    ):
+        timed = _Trials(able, bench.lm, settings, machine, random.Random(seed), disk, progress)
+        for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
+            if share:
+                timed.time_prompt(index, prompt, share)
+        timed.time_batch(finding, bench.batch)
+    rows = timed.rows
+    busy = disturbance(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
+    refused = None if settings.allow_load else busy
+    all_count = busy is not None
+    stages = _timed_stages(timed.stages, rows, all_count)
+    naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
+    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": settings.warmup}
+    state = {
+        "allow_load": settings.allow_load,
+        "cuda_graphs": cuda_graphs(bench.lm),
+        "cache_state": CACHE_STATE,
+    }
+    return {
+        "provenance": provenance(),
+        "protocol": {**bench.protocol(seed), **bench.prompt_sizes, **sizes, **state},
+        "machine": dict(machine),
+        "load": timed.load_json() | {"busy": busy},
+        "refused": refused,
+        "unsupported": unsupported,
+        "stages": stages,
+        "gap": {} if refused else gaps(stages, rows, naive, all_count),
+        "summary": {} if refused else summarise(rows, all_count),
+        "rows": rows,
+        "documents": {"state": cold.STATE, "rows": timed.documents}
+        if settings.documents == "cold"
+        else None,
+        "evidence_batches": {"questions": len(bench.batch), "rows": timed.batches}
+        if bench.batch
+        else None,
+    }
+
+
+def summarise(
+    rows: Sequence[Mapping[str, Any]], disturbed: bool = False
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Median, quartiles and number of each variant's times; disturbed trials are left out unless
+    asked for.
+    """
+    counted = [row for row in rows if disturbed or not row["disturbed"]]
+    return {
+        name: {
+            time_: spread([row[time_] for row in counted if row["variant"] == name])
+            for time_ in TIMES
+        }
+        for name in dict.fromkeys(row["variant"] for row in counted)
+    }
+
+
+def gaps(
+    stages: Mapping[str, gap.Stages],
+    rows: Sequence[Mapping[str, Any]],
+    naive: str | None,
+    disturbed: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Why each variant's measured speedup over naive is not the theoretical one (`cost.gap`), on
+    the first prompt.
+    """
+    first = [row for row in rows if row["prompt"] == 0]
+    total_s = {
+        name: times["total_s"]["median"] for name, times in summarise(first, disturbed).items()
+    }
+    if naive not in total_s:
+        return {}
+    base = total_s[naive]
+    plain = stages[naive]
+    return {
+        name: gap.explain(stages[name], s, plain, base)
+        for name, s in total_s.items()
+        if name != naive
+    }
+
+
+def _timed_stages(
+    stages: Mapping[str, gap.Stages], rows: Sequence[Mapping[str, Any]], disturbed: bool
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
+    first = [row for row in rows if row["prompt"] == 0 and (disturbed or not row["disturbed"])]
+    timed: dict[str, dict[str, dict[str, float]]] = {}
+    for name, warm in stages.items():
+        trials = [row["stages"] for row in first if row["variant"] == name]
+        for stage, values in warm.items():
+            clocked = [trial[stage] for trial in trials if stage in trial]
+            seconds = statistics.median(clocked) if clocked else values["seconds"]
+            timed.setdefault(name, {})[stage] = {**values, "seconds": seconds}
+    return timed
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float]:
+    """{"median", "q1", "q3", "n"} of the values that are there."""
+    known = [v for v in values if v is not None]
+    if not known:
+        return {"n": 0}
+    q1, median, q3 = map(float, np.quantile(known, (0.25, 0.5, 0.75)))
+    return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
+
+
+@dataclass
+class _Trials:
+    variants: Mapping[str, Method]
+    engine: LM
+    settings: LatencySettings
+    machine: Mapping[str, Any]
+    order: random.Random
+    disk: Path | None  # a folder on it
+    progress: Any  # a bar of trials, moved between them, never in one
+    retried: int = 0
+    # of all undisturbed trials together: what was too short to see in each
+    load: Load = field(default_factory=Load)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    documents: list[dict[str, Any]] = field(default_factory=list)  # trials of what is prepared
+    # trials of evidence for several questions
+    batches: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.limits = timing.fixed_length(self.settings.new_tokens)
+        self.retries_left = max(RETRIES, int(RETRIED * len(self.variants) * self.settings.trials))
+        self.gpu = watch(str(self.engine.device))
+
+    def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
+        """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded
+        random orders.
+        """
+        self.progress.set_postfix_str("preparing documents")
+        with (
+            cold.storing_documents(self.engine, self.disk, cold.UNBOUNDED)
+            if self.disk
+            else nullcontext()
+        ):
+            states = {
+                name: method.prepare(self.engine, prompt) for name, method in self.variants.items()
+            }
+        costs = {name: self._warm_up(name, states[name], prompt) for name in self.variants}
+        self.progress.set_postfix_str("")
+        for _ in range(trials):
+            gc.collect()
+            self.gpu.look()
+            names = list(self.variants)
+            self.order.shuffle(names)
+            for name in names:
+                trial = self._undisturbed(partial(self._trial, name, states[name], prompt))
+                number = sum(row["variant"] == name for row in self.rows)
+                self.rows.append(
+                    {"variant": name, "trial": number, "prompt": index, **trial, **costs[name]}
+                )
+        self.gpu.look()
+        if self.disk and self.settings.documents == "cold":
+            states.clear()  # memory for what is prepared anew
+            # once a prompt, since computing takes seconds
+            for name, method in self.variants.items():
+                gc.collect()
+                prepare = partial(method.prepare, self.engine, prompt)
+                if seconds := cold.time_documents(name, prepare, self.engine, self.disk):
+                    self.documents.append({"variant": name, "prompt": index, **seconds})
+
+    def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
+        """Time finding the evidence of all prompts side by side, in seeded random orders. What is
+        prepared of them is prepared for each trial, untimed: that of all variants would not fit in
+        memory.
+        """
+        names = list(variants)
+        for number in range(-self.settings.warmup, self.settings.trials):
+            self.order.shuffle(names)
+            for name in names:
+                states = [variants[name].prepare(self.engine, prompt) for prompt in prompts]
+                finds = [
+                    partial(variants[name].find, state=s, prompt=p)
+                    for s, p in zip(states, prompts, strict=True)
+                ]
+                self.engine.synchronize()
+                gc.collect()
+                trial = partial(self._side_by_side, finds)
+                if number >= 0:
+                    self.batches.append(
+                        {"variant": name, "trial": number, **self._undisturbed(trial)}
+                    )
+                else:
+                    trial()
+
+    def _side_by_side(self, finds: Sequence[Callable[[Any], Any]]) -> tuple[dict[str, Any], Load]:
+        """The part of each search in the time of all, and what other processes did meanwhile."""
+        with competing_load() as load, BatchScheduler(self.engine, len(finds)) as scheduler:
+            started = time.perf_counter()
+            for task in scheduler.run(finds):
+                task.result()
+            self.engine.synchronize()
+            seconds = time.perf_counter() - started
+        return {"evidence_s": seconds / len(finds)}, load
+
+    def _undisturbed(self, trial: Callable[[], tuple[dict[str, Any], Load]]) -> dict[str, Any]:
+        """The times of a trial; of another one, up to RETRIES times, while other processes keep the
+        machine busy.
+        """
+        times, load = trial()
+        retries = min(RETRIES, self.retries_left)
+        while load.share > MAX_LOAD and retries:
+            retries = retries - 1
+            self.retries_left = self.retries_left - 1
+            self.retried = self.retried + 1
+            time.sleep(PAUSE_S)
+            times, load = trial()
+        disturbed = load.share > MAX_LOAD
+        self.load += Load() if disturbed else load
+        self.progress.update()
+        return {"load_share": load.share, "disturbed": disturbed, **times}
+
+    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[dict[str, Any], Load]:
+        """The times of one answer and of its stages, and what other processes did meanwhile."""
+        state = self.variants[name].unread(state)
+        self.engine.synchronize()
+        with competing_load() as load, self.engine.tracing() as trace:
+            started = time.perf_counter()
+            self._answer(name, state, prompt)
+            self.engine.synchronize()
+            total_s = time.perf_counter() - started
+        assert self.engine.first_token_at is not None
+        first_token_s = self.engine.first_token_at - started
+        further = self.limits.max_new_tokens - 1
+        per_token_s = (total_s - first_token_s) / further if further else None
+        times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
+        return {**times, "stages": stage_seconds(trace)}, load
+
+    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> dict[str, Any]:
+        """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The
+        stages' seconds and floors are noted for the first prompt.
+        """
+        for _ in range(self.settings.warmup - 1):
+            self._answer(name, state, prompt)
+        state = self.variants[name].unread(state)
+        with self.engine.tracing() as trace:
+            self._answer(name, state, prompt)
+        stages = gap.stages(trace, self.engine.shape, self.engine.precision, self.machine)
+        self.stages.setdefault(name, stages)
+        return {
+            "flop": flop(online(trace), self.engine.shape),
+            "compute_cycles": critical_path(trace, self.engine.shape),
+            "roofline_s": sum(stage["roofline_s"] for stage in stages.values()),
+        }
+
+    def _answer(self, name: str, state: Any, prompt: Prompt) -> None:
+        answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
+        timing.check_length(answer, self.limits, self.engine, name)
+
+    def load_json(self) -> dict[str, Any]:
+        return {
+            "share": self.load.share,
+            "others_cpu_s": self.load.others_cpu_s,
+            "seconds": self.load.seconds,
+            "disturbed": sum(row["disturbed"] for row in self.rows),
+            "retried": self.retried,
+            "allowed_share": MAX_LOAD,
+            "gpu": self.gpu.to_json(),
+        }
+
+
+def disturbance(
+    rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch
+) -> str | None:
+    """What disturbed the trials, so that their times are not to be published; None if the machine
+    was quiet enough.
+    """
+    disturbed = [row["load_share"] for row in rows if row["disturbed"]]
+    if len(disturbed) > MAX_DISTURBED * len(rows):
+        share = statistics.median(disturbed)
+        return f"other processes took {share:.0%} of the machine's CPU time in {len(disturbed)} of {len(rows)} trials"
+    if load.share <= MAX_LOAD < machine_share:
+        return f"other processes took {machine_share:.0%} of its CPU time while the machine's rates were measured"
+    return timing.disturbance(load, gpu)
+
+
+def cuda_graphs(engine: LM) -> str | None:
+    """Whether tokens were decoded by CUDA graphs: "on", or "off" with the reason; None on a device
+    without them.
+    """
+    if (steps := getattr(engine, "steps", None)) is None:
+        return None
+    return f"off: {steps.fallback}" if steps.fallback else "on"
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Keep Python's garbage collector out of the trials; it runs between rounds of them."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

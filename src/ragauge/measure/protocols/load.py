@@ -1,0 +1,307 @@
+"""The load protocol: requests on a data set's questions arrive as `cost.arrivals` has them, and the
+decoder answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+from typing import Any, cast
+
+from ragauge.config.protocols import LoadSettings
+from ragauge.cost.gap import aligned
+from ragauge.cost.machine import MAX_LOAD, provenance
+from ragauge.datasets.base.dataset import TraceEntry
+from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import SpanEngine
+from ragauge.engines.store import MemoryStore
+from ragauge.io.progress import bar
+from ragauge.measure import timing
+from ragauge.measure.protocols import arrivals, stream
+from ragauge.measure.protocols.arrivals import Clock, Level, OneByOne, Request, TimedRequest
+from ragauge.measure.timing import Bench
+from ragauge.methods.base.method import Method
+
+COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
+CACHE_STATES = {
+    "ready": "what a method prepares before the question is known is in memory when a request arrives",
+    "computed": "what a method prepares is computed within each request, as for documents that nobody has read yet",
+}
+REPLAYED = "a level begins with nothing cached; what a request reads of its documents is there for later ones"
+SIMULATED = "simulated: random words; lengths and the blocks that requests share are the trace's"
+
+
+def measure_load(
+    variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0
+) -> dict[str, Any]:
+    """The load protocol, one variant after another; those that the model cannot run are left out
+    with the reason.
+
+    With the same `seed`, arrivals are the same for all variants at a level. Returns {"provenance",
+    "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises
+    UserError: a response that the context cuts short.
+    """
+    levels = levels_of(settings, bench.trace)
+    able, unsupported = bench.supported(variants)
+    longest = max(prompt.total_tokens for prompt in bench.prompts) + max(
+        lengths(settings, bench.trace)
+    )
+    batch = max_batch_size(bench.lm, longest) if settings.batch == "auto" else settings.batch
+    runs: list[dict[str, Any]] = []
+    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
+        for name, method in able.items():
+            progress.set_postfix_str(name)
+            size = 1 if method.sequential() else batch
+            server = _Server(name, method, bench, settings, size)
+            for level in levels:
+                runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed)})
+                progress.update()
+    bench.lm.documents = None  # the store of a replay
+    stated = (
+        settings.model_dump(exclude={"methods"})
+        | bench.protocol(seed)
+        | bench.prompt_sizes
+        | {"batch": batch}
+    )
+    protocol = stated | {
+        "cache_state": CACHE_STATES[settings.documents],
+        "counted": COUNTED,
+        "allowed_load": MAX_LOAD,
+    }
+    protocol |= (
+        {"documents": "computed", "cache_state": REPLAYED, **trace_facts(bench.trace)}
+        if bench.trace
+        else {}
+    )
+    return {
+        "provenance": provenance(),
+        "protocol": protocol,
+        "unsupported": unsupported,
+        "levels": runs,
+    }
+
+
+def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level]:
+    """The levels of a protocol, given the trace of the prompts that are replayed."""
+    latest = dict[str, int]()
+    next_turns = dict[int, int]()
+    for place, entry in enumerate(trace):
+        if entry.conversation:
+            if entry.conversation in latest:
+                next_turns[latest[entry.conversation]] = place
+            latest[entry.conversation] = place
+    moments = [entry.arrival_s for entry in trace]
+    replays = [
+        Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds
+    ]
+    return [
+        *(Level(rate=r) for r in settings.rates),
+        *(Level(clients=n) for n in settings.clients),
+        *replays,
+    ]
+
+
+def lengths(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[int]:
+    """The tokens of the response to each prompt of a trace; without one, of every response."""
+    return [entry.new_tokens or settings.new_tokens for entry in trace] or [settings.new_tokens]
+
+
+def trace_facts(trace: Sequence[TraceEntry]) -> dict[str, Any]:
+    """The part of a result's protocol about a replayed trace."""
+    text = SIMULATED if any(entry.is_simulated for entry in trace) else "the trace's own"
+    return {
+        "trace": {
+            "requests": len(trace),
+            "seconds": trace[-1].arrival_s - trace[0].arrival_s,
+            "text": text,
+        }
+    }
+
+
+def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
+    """One level of load on one method, by the wall clock. The first `warmup` requests find the
+    server emptier than later ones do and are left out of the summary. Returns {"rate", "clients",
+    "speed", "load_share", "gpu", "busy", "refused", "summary", "requests"}, see `timing.watched`. A
+    refused level has no `summary`.
+    """
+    settings = server.settings
+    count = len(level.moments) or settings.warmup + settings.requests
+
+    def drive() -> Sequence[TimedRequest]:
+        if level.speed:
+            server.forget()
+        stepping = OneByOne(server.answer_alone, Clock()) if server.size == 1 else _Batched(server)
+        return arrivals.drive(stepping, level, len(server.prompts), count, Clock(), seed)
+
+    served, seen = timing.watched(server.lm, settings.allow_load, drive)
+    rows = arrivals.rows(served, settings.warmup)
+    targets = {
+        "first_token_s": settings.target_first_token_s,
+        "per_token_s": settings.target_per_token_s,
+    }
+    summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)
+    if level.speed:
+        rows = [{**row, "found": server.found[row["prompt"]]} for row in rows]
+    about = {"rate": level.rate, "clients": level.clients, "speed": level.speed}
+    return {**about, **seen, "summary": summary, "requests": rows}
+
+
+class _Server:
+    """A method on the prompts, with what it has prepared of them."""
+
+    def __init__(
+        self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int
+    ) -> None:
+        self.name = name
+        self.method = method
+        self.lm = bench.lm
+        self.prompts = bench.prompts
+        self.settings = settings
+        self.size = size  # size: requests that are answered together
+        self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
+        self.limits = [timing.fixed_length(length) for length in lengths(settings, bench.trace)]
+        # of each prompt, the share of its documents' tokens that was stored
+        self.found: dict[int, float | None] = {}
+        self.engine = _ThreadEngine(self.lm)
+        # of each prompt, those that no request uses
+        self.free_states: dict[int, list[Any]] = defaultdict(list)
+        if settings.documents == "ready" and not bench.trace:
+            for place, prompt in enumerate(self.prompts):
+                self.free_states[place].append(
+                    method.prepare(cast(SpanEngine, self.engine), prompt)
+                )
+        for place in range(1 if bench.trace else len(self.prompts)):
+            self.answer_alone(place)  # warm up, and load what a method loads when it is first used
+        for free in self.free_states.values():
+            free += [deepcopy(free[0], {id(self.engine): self.engine}) for _ in range(size - 1)]
+
+    def forget(self) -> None:
+        """Begin with nothing stored of documents, as a replay does."""
+        self.method = stream.fresh(self.method, self.settings.store_gb)
+        self.lm.documents = MemoryStore("load", int(self.settings.store_gb * 1e9))
+
+    def answer_alone(self, place: int) -> tuple[float, float, int]:
+        """Answer a prompt: the times of the first token and of the last, and the number of tokens."""
+        _, end, new_tokens = self.answer(place, self.lm)
+        assert self.lm.first_token_at is not None
+        return self.lm.first_token_at, end, new_tokens
+
+    def answer(self, place: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
+        """Answer a prompt on an engine: the times of the beginning and of the last token, and the
+        number of tokens.
+        """
+        prompt = self.prompts[place]
+        limits = self.limits[place % len(self.limits)]
+        start = time.perf_counter()
+        with self.engine.using(engine), engine.tracing() as trace:
+            free = self.free_states.get(place)
+            here = cast(SpanEngine, self.engine)
+            state = free.pop() if free else self.method.prepare(here, prompt)
+            answer = self.method.answer(
+                here, state if self.replays else self.method.unread(state), prompt, limits
+            )
+        self.found[place] = stream.found_share(trace, prompt)
+        if free is not None:
+            free.append(state)
+        self.lm.synchronize()
+        end = time.perf_counter()
+        timing.check_length(answer, limits, self.lm, self.name)
+        return start, end, len(answer.ids)
+
+
+class _ThreadEngine:
+    """The engine of the calling thread, so that a prepared state can serve requests of different
+    threads in turn.
+    """
+
+    def __init__(self, lm: LM) -> None:
+        self._lm, self._thread = lm, threading.local()
+
+    @contextmanager
+    def using(self, engine: LM | EngineProxy) -> Iterator[None]:
+        """Use this engine for the thread's calls inside the block."""
+        self._thread.engine = engine
+        try:
+            yield
+        finally:
+            del self._thread.engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(self._thread, "engine", self._lm), name)
+
+
+class _Batched:
+    """Requests share the decoder's passes: an arriving one is admitted to the next pass if there is
+    room.
+    """
+
+    def __init__(self, server: _Server) -> None:
+        self._server, self._batch = server, BatchScheduler(server.lm, server.size)
+        self._requests: dict[Task[tuple[float, float, int]], Request] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._batch.unfinished)
+
+    def admit(self, request: Request) -> None:
+        self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
+
+    def step(self, until: float) -> Sequence[TimedRequest]:
+        served = []
+        for task in self._batch.step():
+            start, end, new_tokens = task.result()
+            assert task.engine.first_token_at is not None
+            served.append(
+                TimedRequest(
+                    self._requests.pop(task), start, task.engine.first_token_at, end, new_tokens
+                )
+            )
+        return served
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """A line a variant and level: the percentiles and what was served."""
+    lines = [
+        [
+            "variant",
+            "arrivals",
+            "first token p50",
+            "p95",
+            "p99 s",
+            "token p95 s",
+            "questions/s",
+            "good",
+            "failed",
+        ]
+    ]
+    for level in result["levels"]:
+        cells = ["refused", *[""] * 6]
+        summary = level["summary"]
+        if summary and "first_token_s" not in summary:
+            cells[0] = "nothing answered"
+        elif summary:
+            first = summary["first_token_s"]
+            token = summary.get("per_token_s")
+            cells = [f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES]
+            cells += [
+                f"{token['p95']['value']:.3g}" if token else "",
+                f"{summary['questions_per_s']:.3g}",
+            ]
+            cells += [f"{summary['good_share']:.0%}", str(summary["failed"])]
+        lines.append(
+            [
+                level["variant"],
+                Level(level["rate"], level["clients"], level.get("speed")).name,
+                *cells,
+            ]
+        )
+    replayed = result["protocol"].get("trace")
+    return "\n".join(
+        [aligned(lines), *([f"text of the prompts: {replayed['text']}"] if replayed else [])]
+    )

@@ -1,0 +1,533 @@
+"""The protocols of `ragauge time`, `load` and `stream` on a model behind a server; see
+docs/served-models.md.
+
+Times are by the client's clock, with the server's own where it tells. A request that fails is
+counted and not repeated.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, cast
+
+from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings, TimedSettings
+from ragauge.config.schema import ModelEntry
+from ragauge.cost.gap import aligned
+from ragauge.cost.machine import competing_load, provenance
+from ragauge.datasets.base.dataset import TraceEntry
+from ragauge.engines import backend
+from ragauge.engines.backends.openai import ServedEngine
+from ragauge.engines.protocol import SpanEngine
+from ragauge.engines.served.completions import Completion, count
+from ragauge.engines.served.http import MAX_PAUSE_S, EndpointError
+from ragauge.engines.served.streams import StreamClient
+from ragauge.errors import UserError
+from ragauge.io.progress import bar
+from ragauge.measure import server_metrics, timing
+from ragauge.measure.inputs import Questions
+from ragauge.measure.protocols import arrivals, latency, load, stream
+from ragauge.measure.protocols.arrivals import Clock, Request, TimedRequest
+from ragauge.methods.base.method import Method
+from ragauge.methods.prompts import Prompt
+
+MAX_OPEN = 4096  # requests under way; more wait on this side
+PAUSE_S = 1.0  # after a failure, before the client's next request, if the server asks for less
+# share of prompts in the server's cache: at most where it is cold, at least where warm
+MAX_COLD = 0.1
+MIN_WARM = 0.5
+# tokens of a chat template in front of the user's turn, which the cache may have where it is cold
+MAX_TEMPLATE = 64
+MAX_LATE_S = 0.02
+MAX_LATE_SHARE = 0.05  # of the client's own delay: in seconds, and of the median first token
+CLOCKED = ("first_token_s", "per_token_s")  # what a server's own clock tells
+CACHE_STATES = {
+    "cold": "a random word in front of each prompt, so that the server's cache has nothing of it",
+    "warm": "the server has answered the same prompt before",
+    "found": "as the server's cache was found",
+}
+BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
+
+
+@dataclass(frozen=True)
+class ServedBench:
+    """A server with the prompts that every method sends to it."""
+
+    engine: ServedEngine
+    client: StreamClient
+    prompts: Sequence[Prompt]
+    dataset: str
+    trace: Sequence[TraceEntry] = ()  # of the prompts, where they are replayed
+
+    def adapted(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
+        """The variants that run on a server, adapted to it, and the reasons why the others do not."""
+        methods = {
+            name: method.adapted_to(self.engine.capabilities) for name, method in variants.items()
+        }
+        unsupported = {
+            name: reason
+            for name, method in methods.items()
+            if (reason := method.refusal(self.engine))
+        }
+        return {
+            name: method for name, method in methods.items() if name not in unsupported
+        }, unsupported
+
+    def result(
+        self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
+    ) -> dict[str, Any]:
+        """The part of a result that every kind of measurement has; `more`: of its protocol."""
+        facts = provenance()
+        cache = settings.server_cache
+        facts |= {
+            "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
+            "threads": None,
+        }
+        protocol = settings.model_dump(exclude={"methods", "models"}) | {
+            "seed": seed,
+            "device": "server",
+        }
+        protocol |= {
+            "dataset": self.dataset,
+            "prompts": len(self.prompts),
+            "timeout_s": self.engine.server.timeout_s,
+        }
+        protocol |= {"cache": cache, "cache_state": CACHE_STATES[cache], **more}
+        return {"provenance": facts, "protocol": protocol, "unsupported": dict(unsupported)}
+
+    @contextmanager
+    def watched(self, settings: TimedSettings, cache: str) -> Iterator[dict[str, Any]]:
+        """Watch the server and this client during the block, which sets the records `requests`.
+        Yields a mapping that then has what both say of these, and `refused`, why times must not be
+        reported.
+        """
+        self.client.late_s.clear()
+        with server_metrics.watched(self.engine) as metrics, competing_load() as others:
+            seen: dict[str, Any] = {}
+            yield seen
+        rows = [row for row in seen["requests"] if not row["warmup"] and not row.get("failure")]
+        clocks = [row["server"] for row in rows if row["server"]]
+        times = {key: [clock[key] for clock in clocks if key in clock] for key in CLOCKED}
+        medians = {key: statistics.median(values) for key, values in times.items() if values}
+        seen["server"] = {"cached_share": cached_share(rows), **medians, "metrics": metrics}
+        late_s = sorted(self.client.late_s)[int(0.99 * len(self.client.late_s)) :]
+        seen |= {
+            "load_share": others.share,
+            "gpu": None,
+            "client_late_p99_s": late_s[0] if late_s else 0.0,
+        }
+        seen["refused"] = _refusal(rows, cache) or (
+            None if settings.allow_load else _too_late(rows, seen)
+        )
+
+
+@contextmanager
+def bench(
+    questions: Questions, number: int, model: ModelEntry, new_tokens: int
+) -> Iterator[ServedBench]:
+    """A server with the prompts of the first `number` questions, for the length of the block."""
+    assert model.served is not None
+    how = model.served.engine_options
+    engine = cast(
+        ServedEngine,
+        backend.load(model.source, model.engine, max_context=model.max_context, served=how),
+    )
+    with StreamClient() as engine.client:
+        prompts = timing.prompts_of(questions, number, model, engine, new_tokens)
+        yield ServedBench(engine, engine.client, prompts, questions.name)
+
+
+def cached_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """The share of the prompts' tokens that the server's cache had; None where it does not say."""
+    known = [
+        row for row in rows if row.get("prompt_tokens") and row.get("cached_tokens") is not None
+    ]
+    tokens = sum(row["prompt_tokens"] for row in known)
+    return sum(row["cached_tokens"] for row in known) / tokens if tokens else None
+
+
+def _refusal(rows: Sequence[Mapping[str, Any]], cache: str) -> str | None:
+    """Why times must not be reported: a cache in another state than declared, or several models."""
+    share = cached_share(rows)
+    models = list(dict.fromkeys(row["model"] for row in rows if row["model"]))
+    had = f"the server's cache had {share or 0:.0%} of the prompts, which were to be {cache}"
+    most = max((row["cached_tokens"] or 0 for row in rows), default=0)
+    if cache == "cold" and share is not None and share > MAX_COLD and most > MAX_TEMPLATE:
+        return f"{had} (allowed: {MAX_COLD:.0%})"
+    if cache == "warm" and share is not None and share < MIN_WARM:
+        return f"{had} (required: {MIN_WARM:.0%})"
+    return (
+        f"the server changed its model while it was measured: {', '.join(models)}"
+        if len(models) > 1
+        else None
+    )
+
+
+def _too_late(rows: Sequence[Mapping[str, Any]], seen: Mapping[str, Any]) -> str | None:
+    late = seen["client_late_p99_s"]
+    first = [row["first_token_s"] for row in rows]
+    if not first or late <= max(MAX_LATE_S, MAX_LATE_SHARE * statistics.median(first)):
+        return None
+    return f"this client was {late:.3f} s late (99th percentile), as its machine was busy; or allow the load"
+
+
+class Sender:
+    """Sends a method's requests to a server: one by one by `serve`, or as they arrive, each in a
+    thread of its own.
+    """
+
+    def __init__(
+        self, bench: ServedBench, method: Method, prompts: Sequence[Prompt], *new_tokens: int
+    ) -> None:
+        """`new_tokens`: of the response to each prompt, or to every one."""
+        self.engine = bench.engine
+        self.method = method
+        self.prompts = prompts
+        self.limits = list(map(timing.fixed_length, new_tokens))
+        self.timeout_s = bench.engine.server.timeout_s
+        self._turn, self._done, self._open = (
+            threading.Lock(),
+            SimpleQueue[TimedRequest | BaseException](),
+            0,
+        )
+        self._pool = ThreadPoolExecutor(MAX_OPEN)
+        self._answered_at = math.inf  # since when nothing was answered
+        self._problem = ""  # of the last request that failed
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def busy(self) -> bool:
+        return self._open > 0
+
+    def admit(self, request: Request) -> None:
+        def work() -> None:
+            try:
+                self._done.put(self.serve(request))
+            except BaseException as error:  # raised where results are read
+                self._done.put(error)
+
+        self._open += 1
+        self._pool.submit(work)
+
+    def step(self, until: float) -> Sequence[TimedRequest]:
+        try:
+            done = self._done.get(
+                timeout=min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX)
+            )
+        except Empty:
+            return []
+        self._open -= 1
+        if isinstance(done, BaseException):
+            raise done
+        return [done]
+
+    def serve(self, request: Request) -> TimedRequest:
+        """Answer a request, while others wait for the server."""
+        with self._turn:
+            engine = self.engine.for_thread(self._turn, MAX_OPEN)
+            prompt = self.prompts[request.prompt]
+            spans = cast(SpanEngine, engine)
+            start = time.perf_counter()
+            self._answered_at = min(self._answered_at, time.monotonic())
+            try:
+                if self.is_lost:
+                    raise UserError(
+                        f"not asked, after {self.timeout_s:g} s without an answer: {self._problem}"
+                    )
+                state = self.method.prepare(spans, prompt)
+                start = time.perf_counter()
+                with engine.tracing():
+                    self.method.answer(
+                        spans, state, prompt, self.limits[request.prompt % len(self.limits)]
+                    )
+                    return self._timed(request, start, engine)
+            except UserError as error:
+                self._problem = self._problem if self.is_lost and self._problem else str(error)
+                wish_s = error.wish_s if isinstance(error, EndpointError) else 0.0
+                pause_s = 0.0 if self.is_lost else min(max(PAUSE_S, wish_s), MAX_PAUSE_S)
+                end = time.perf_counter()
+                return TimedRequest(request, start, end, end, 0, str(error), pause_s)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server has answered nothing for so long that it is asked no more."""
+        return time.monotonic() - self._answered_at > self.timeout_s
+
+    def _timed(self, request: Request, start: float, engine: ServedEngine) -> TimedRequest:
+        exchange = engine.exchange
+        completion = engine.completion
+        first = engine.first_token_at
+        assert exchange
+        assert completion
+        assert first
+        self._answered_at = time.monotonic()
+        counts = {"prompt_tokens": exchange.prompt_tokens, "cached_tokens": exchange.cached_tokens}
+        facts = {**counts, "model": completion.model, "server": server_times(completion)}
+        tokens = count(completion.usage, "completion_tokens") or len(completion.pieces)
+        return TimedRequest(request, start, first, completion.ended, tokens, facts=facts)
+
+
+def server_times(completion: Completion) -> dict[str, float] | None:
+    """Seconds of the first token and of each later one by the server's clock, of its `timings`;
+    None without them.
+    """
+    stated = [completion.timings.get(key) for key in ("prompt_ms", "predicted_ms", "predicted_n")]
+    values = [float(value) for value in stated if isinstance(value, int | float)]
+    if len(values) < len(stated):
+        return None
+    prompt_ms, predicted_ms, tokens = values
+    later = {"per_token_s": predicted_ms / 1e3 / (tokens - 1)} if tokens > 1 else {}
+    return {"first_token_s": prompt_ms / 1e3, **later}
+
+
+def new_nonce() -> str:
+    """A line that no prompt began with before."""
+    return f"[{secrets.token_hex(4)}]\n"
+
+
+# --- the protocols ---
+
+
+def measure_latency(
+    variants: Mapping[str, Method], bench: ServedBench, settings: LatencySettings, seed: int = 0
+) -> dict[str, Any]:
+    """Time the variants with every response length, as `latency.measure_latency` does. Returns its
+    keys, as far as a server tells; `server`: the server's view; a row of a trial without an answer
+    has its `failure` in place of times.
+    """
+    first, *others = (
+        _time(variants, bench, settings, tokens, seed) for tokens in settings.all_new_tokens
+    )
+    return {**first, "other_lengths": others}
+
+
+def _time(
+    variants: Mapping[str, Method],
+    bench: ServedBench,
+    settings: LatencySettings,
+    new_tokens: int,
+    seed: int,
+) -> dict[str, Any]:
+    able, unsupported = bench.adapted(variants)
+    senders = {
+        name: Sender(bench, method, bench.prompts, new_tokens) for name, method in able.items()
+    }
+    bench.engine.nonce = new_nonce if settings.server_cache == "cold" else str
+    order = random.Random(seed)
+    done = list[tuple[str, TimedRequest]]()
+    with (
+        bench.watched(settings, settings.server_cache) as seen,
+        bar(f"timing on {bench.dataset}", "trial", len(able) * settings.trials) as progress,
+    ):
+        for number in range(-settings.warmup, settings.trials):
+            for name in order.sample(list(able), len(able)):
+                for _ in range(2 if settings.server_cache == "warm" else 1):
+                    one = _served(senders[name], number, number % len(bench.prompts))
+                done.append(
+                    (name, replace(one, request=replace(one.request, arrival_s=one.start_s)))
+                )
+                progress.update(number >= 0)
+        trials = [(name, one) for name, one in done if one.request.number >= 0]
+        rows = [
+            {"variant": name, **arrivals.rows([one], 0)[0], "disturbed": False}
+            for name, one in trials
+        ]
+        seen["requests"] = [{**row, "trial": row["request"]} for row in rows]
+    rows, answered = seen.pop("requests"), [row for row in rows if not row.get("failure")]
+    result = bench.result(
+        settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup
+    )
+    nothing: dict[str, Any] = {
+        "machine": {},
+        "stages": {},
+        "gap": {},
+        "documents": None,
+        "evidence_batches": None,
+    }
+    summary = {} if seen["refused"] else latency.summarise(answered)
+    return {
+        **result,
+        **nothing,
+        **seen,
+        "load": {"share": seen["load_share"]},
+        "summary": summary,
+        "rows": rows,
+    }
+
+
+def _served(sender: Sender, number: int, place: int) -> TimedRequest:
+    """The next of requests that follow one another, and the pause that a failure asks for."""
+    done = sender.serve(Request(number, place, time.perf_counter()))
+    time.sleep(done.pause_s)
+    return done
+
+
+def latency_table(result: Mapping[str, Any]) -> str:
+    """A line a variant, by the client's clock and by the server's, and what was lost."""
+    heads = (
+        "variant",
+        "first token s",
+        "per token s",
+        "total s",
+        "n",
+        "server: first token s",
+        "per token s",
+        "cached",
+    )
+    lines: list[Sequence[str]] = [heads]
+    for name, times in result["summary"].items():
+        rows = [row for row in result["rows"] if row["variant"] == name and not row.get("failure")]
+        clocks = [row["server"] or {} for row in rows]
+        share = cached_share(rows)
+        theirs = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
+        cells = [f"{times[key]['median']:.3g}" if times[key]["n"] else "" for key in latency.TIMES]
+        cells += [
+            str(times["total_s"]["n"]),
+            *(f"{statistics.median(v):.3g}" if v else "" for v in theirs),
+        ]
+        lines.append([name, *cells, "" if share is None else f"{share:.0%}"])
+    return "\n".join([aligned(lines), *losses(result["rows"])])
+
+
+def losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each reason why requests have no answer."""
+    reasons = Counter(row["failure"] for row in rows if row.get("failure"))
+    return [f"{number} requests failed: {reason}" for reason, number in reasons.items()]
+
+
+def measure_load(
+    variants: Mapping[str, Method], bench: ServedBench, settings: LoadSettings, seed: int = 0
+) -> dict[str, Any]:
+    """The load protocol, as `load.measure_load` has it; the server batches requests as it likes.
+    Returns its keys; a level also has what `ServedBench.watched` yields. A request that failed has
+    its `failure` in place of times.
+    """
+    targets = {
+        "first_token_s": settings.target_first_token_s,
+        "per_token_s": settings.target_per_token_s,
+    }
+    (able, unsupported) = bench.adapted(variants)
+    runs = list[dict[str, Any]]()
+    levels = load.levels_of(settings, bench.trace)
+    lengths = load.lengths(settings, bench.trace)
+    prompts = bench.prompts
+    number = len(bench.trace) or settings.warmup + settings.requests
+    is_cold = settings.server_cache == "cold"
+    bench.engine.nonce = new_nonce if is_cold else str
+    warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
+    # a replay reuses what it read itself
+    cache = "found" if bench.trace and is_cold else settings.server_cache
+    more = load.trace_facts(bench.trace) if bench.trace else {}
+    more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
+    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
+        for name, method in able.items():
+            for level in levels:
+                progress.set_postfix_str(f"{name}, {level.name}")
+                with Sender(bench, method, prompts, *lengths) as sender:
+                    for place in warmup:  # and learn what the server refuses
+                        _served(sender, place, place)
+                    if bench.trace and is_cold:
+                        bench.engine.nonce = partial(str, new_nonce())
+                        sender.method = stream.fresh(method, settings.store_gb)
+                    with bench.watched(settings, cache) as seen:
+                        done = arrivals.drive(sender, level, len(prompts), number, Clock(), seed)
+                        seen["requests"] = arrivals.rows(done, settings.warmup)
+                summary = (
+                    {} if seen["refused"] else arrivals.summarise(seen["requests"], targets, seed)
+                )
+                about = {
+                    "variant": name,
+                    "batch": None,
+                    "rate": level.rate,
+                    "clients": level.clients,
+                }
+                runs.append({**about, "speed": level.speed, **seen, "summary": summary})
+                progress.update()
+    return {
+        **bench.result(settings, seed, unsupported, counted=load.COUNTED, **more),
+        "levels": runs,
+    }
+
+
+def measure_stream(
+    variants: Mapping[str, Method], bench: ServedBench, settings: StreamSettings, seed: int = 0
+) -> dict[str, Any]:
+    """The stream protocol, as `stream.measure_stream` has it; what is found of documents, the
+    server's cache has.
+
+    With `server_cache: cold` a word in front of a variant's prompts is new, so that its stream
+    begins with an empty cache; with `warm` each request was answered once before.
+
+    Returns: its keys; a stream also has what `ServedBench.watched` yields. `missed_s` and `found_s`
+        are of a new prompt and of the same one again.
+    """
+    prompts = stream.requests(bench.prompts, settings, seed)
+    (able, unsupported) = bench.adapted(variants)
+    streams = list[dict[str, Any]]()
+    with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
+        for name, method in able.items():
+            progress.set_postfix_str(name)
+            sender = Sender(bench, method, prompts, settings.new_tokens)
+            streams.append({"variant": name, **_stream(bench, sender, settings, seed)})
+            progress.update()
+    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
+    more: dict[str, Any] = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    more |= {"cache_state": BEGINS_COLD} if settings.server_cache == "cold" else {}
+    return {**bench.result(settings, seed, unsupported, **more), "streams": streams}
+
+
+def _stream(
+    bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int
+) -> dict[str, Any]:
+    ends: list[tuple[TimedRequest, TimedRequest]] = []
+    for place in range(stream.PROBES):
+        bench.engine.nonce = partial(str, new_nonce())
+        ends.append(
+            (
+                _served(sender, 0, place % len(sender.prompts)),
+                _served(sender, 0, place % len(sender.prompts)),
+            )
+        )
+    bench.engine.nonce = partial(str, new_nonce() if settings.server_cache == "cold" else "")
+    with bench.watched(
+        settings, "found" if settings.server_cache == "cold" else settings.server_cache
+    ) as seen:
+        for _ in range(2 if settings.server_cache == "warm" else 1):
+            done = [_served(sender, place, place) for place in range(len(sender.prompts))]
+        rows = arrivals.rows(done, warmup=0)
+        seen["requests"] = [{**row, "found": cached_share([row])} for row in rows]
+    probes = [pair for pair in ends if not any(one.failure for one in pair)]
+    seconds = ([pair[i].first_token_s - pair[i].start_s for pair in probes] for i in range(2))
+    missed_s, found_s = (statistics.median(times) if times else None for times in seconds)
+    answered = [row for row in rows if not row.get("failure")]
+    summary = stream.summarise(answered, seed) if answered and not seen["refused"] else {}
+    parts = stream.shares_by_part(seen["requests"])
+    about = {
+        "hit_rate": cached_share(answered),
+        "found_parts": parts,
+        "missed_s": missed_s,
+        "found_s": found_s,
+    }
+    return {
+        **seen,
+        **about,
+        "summary": summary,
+        "probes": len(probes),
+        "failed": len(rows) - len(answered),
+    }

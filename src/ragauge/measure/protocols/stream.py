@@ -1,0 +1,258 @@
+"""A stream of questions over a corpus whose documents come back, answered with a store of what was
+prepared of them.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ragauge.config.protocols import StreamSettings
+from ragauge.cost.machine import MAX_LOAD, provenance
+from ragauge.cost.trace import Call
+from ragauge.engines.lm import LM
+from ragauge.engines.store import MemoryStore
+from ragauge.errors import UserError
+from ragauge.io.progress import bar
+from ragauge.measure import timing
+from ragauge.measure.protocols import arrivals
+from ragauge.measure.protocols.arrivals import Request, TimedRequest
+from ragauge.measure.protocols.cold import STATE, drop_page_cache, storing_documents
+from ragauge.measure.timing import Bench
+from ragauge.methods.base.method import Method
+from ragauge.methods.base.tree import TreeMethod
+from ragauge.methods.prompts import Prompt
+
+PARTS = 5  # of a stream, for which shares are shown
+PROBES = 2  # requests that are answered with an empty store and again, before the stream
+CACHE_STATES = {
+    "disk": f"documents are read from disk: {STATE}",
+    "memory": "documents are read from memory",
+}
+
+
+def measure_stream(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: StreamSettings,
+    *,
+    folder: Path,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The same stream for one variant after another, each with a store of its own that begins
+    empty.
+
+    A request's documents are known with its question, so all that is read of them is on the clock:
+    from the store, or anew. A tree of prefixes is its own store, in memory, of the same size.
+    `folder` is on the disk that the store is meant to be on; what is written there is removed
+    again. `seed` is of the documents' popularity and of what is drawn.
+
+    Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`,
+        `hit_rate` by tokens, `found_parts` (see `shares_by_part`), `summary` as
+        `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of
+        `probes` requests with no document in the store, and with all), and `requests`.
+
+    Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
+    """
+    prompts = requests(bench.prompts, settings, seed)
+    able, unsupported = bench.supported(variants)
+    streams = []
+    with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
+        for name, method in able.items():
+            progress.set_postfix_str(name)
+            stream = _Stream(name, method, bench.lm, prompts, settings, folder)
+            streams.append({"variant": name, **stream.run(seed)})
+            progress.update()
+    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
+    sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    protocol = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **sizes}
+    protocol |= {"cache_state": CACHE_STATES[settings.store], "allowed_load": MAX_LOAD}
+    return {
+        "provenance": provenance(),
+        "protocol": protocol,
+        "unsupported": unsupported,
+        "streams": streams,
+    }
+
+
+def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
+    """The prompts of a stream: the questions in turn, each with documents that are drawn by their
+    popularity.
+
+    The corpus' last documents enter one by one, `growth` a request: a new one is the most popular,
+    and all others move down a rank.
+
+    Quality is not measured, so the documents need not answer the question. Raises UserError: the
+    corpus has fewer documents than a request.
+    """
+    pairs = [pair for p in prompts for pair in zip(p.documents, p.document_texts, strict=True)]
+    corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())
+    # documents at the beginning
+    first = len(corpus) - int(settings.growth * (settings.requests - 1))
+    if first < settings.documents:
+        few = f"{settings.documents} a request, but {len(prompts)} questions have {len(corpus)} in all"
+        few += f", of which {len(corpus) - first} enter later" if len(corpus) > first else ""
+        raise UserError(f"documents: {few}; ask more questions")
+    rng = np.random.default_rng(seed)
+    ranks = rng.permutation(first)  # from 0, the most popular
+    made = []
+    for place in range(settings.requests):
+        new = int(settings.growth * place)
+        weights = np.arange(1, first + new + 1, dtype=float) ** -settings.exponent
+        popularity = (weights / weights.sum())[np.concatenate([ranks + new, np.arange(new)[::-1]])]
+        drawn = [
+            corpus[i]
+            for i in rng.choice(first + new, settings.documents, replace=False, p=popularity)
+        ]
+        documents, texts = zip(*drawn, strict=True)
+        prompt = prompts[place % len(prompts)]
+        made.append(
+            replace(
+                prompt,
+                documents=list(documents),
+                document_texts=texts,
+                gold=(),
+                sources=(),
+                text=None,
+            )
+        )
+    return made
+
+
+@dataclass
+class _Stream:
+    name: str
+    method: Method
+    lm: LM
+    prompts: Sequence[Prompt]  # one a request
+    settings: StreamSettings
+    folder: Path
+    # between requests, off the clock
+    after_request: Callable[[], object] = field(default=lambda: None)
+
+    def run(self, seed: int) -> dict[str, Any]:
+        self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
+        missed_s = list[float]()
+        found_s = list[float]()
+        for place in range(PROBES):
+            with self._store():
+                method = fresh(self.method, self.settings.store_gb)
+                for times in (missed_s, found_s):
+                    request, _ = self._answer(method, place % len(self.prompts))
+                    times.append(request.first_token_s - request.start_s)
+
+        def answer_all() -> list[tuple[TimedRequest, float | None]]:
+            with self._store():
+                method = fresh(self.method, self.settings.store_gb)
+                return [self._answer(method, place) for place in range(len(self.prompts))]
+
+        served, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
+        shares = [share for _, share in served]
+        rows = arrivals.rows([request for request, _ in served], warmup=0)
+        rows = [{**row, "found": share} for row, share in zip(rows, shares, strict=True)]
+        return {
+            **seen,
+            "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
+            "found_parts": shares_by_part(rows),
+            "probes": PROBES,
+            "missed_s": statistics.median(missed_s),
+            "found_s": statistics.median(found_s),
+            "summary": {} if seen["refused"] else summarise(rows, seed),
+            "requests": rows,
+        }
+
+    def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
+        """Answer a request; its times, and the share of its documents' tokens that was found."""
+        prompt = self.prompts[place]
+        limits = timing.fixed_length(self.settings.new_tokens)
+        self.lm.synchronize()
+        start = perf_counter()
+        with self.lm.tracing() as trace:
+            answer = method.answer(self.lm, method.prepare(self.lm, prompt), prompt, limits)
+        self.lm.synchronize()
+        end = perf_counter()
+        timing.check_length(answer, limits, self.lm, self.name)
+        assert self.lm.first_token_at is not None
+        self.after_request()
+        request = TimedRequest(
+            Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids)
+        )
+        return request, found_share(trace, prompt)
+
+    @contextmanager
+    def _store(self) -> Iterator[None]:
+        size = int(self.settings.store_gb * 1e9)
+        try:
+            if self.settings.store == "memory":
+                self.lm.documents = MemoryStore("stream", size)
+                yield
+                return
+            with storing_documents(self.lm, self.folder, size) as place:
+                self.after_request = lambda: drop_page_cache(place)
+                yield
+        finally:
+            self.lm.documents = None
+            self.after_request = lambda: None
+
+
+def fresh(method: Method, store_gb: float) -> Method:
+    """The method without what it stored for other questions, its own store of this size."""
+    return replace(method, **({"store_gb": store_gb} if isinstance(method, TreeMethod) else {}))
+
+
+def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
+    """The share of the documents' tokens that was not read anew; None for a method that keeps
+    nothing of them. Of a ranker, whose prompt contains all documents but the best, it is the share
+    of the best document's tokens.
+    """
+    calls = [call for call in trace if call.stage == "documents"]
+    in_tree = any(call.stage == "load" for call in trace)
+    tokens = sum(map(len, prompt.documents))
+    if not calls and not in_tree:
+        return None
+    if not in_tree:  # documents of a tree that are found have no call
+        tokens = min(tokens, sum(sum(call.lengths) for call in calls))
+    anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
+    return max(0.0, 1 - anew / tokens)
+
+
+def shares_by_part(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """The mean share that was found in each of `PARTS` successive parts of a stream; None: not
+    known, or no request.
+    """
+    shares = [row["found"] for row in rows]
+    bounds = [i * len(rows) // PARTS for i in range(PARTS + 1)]
+    parts = ([share for share in shares[i:j] if share is not None] for i, j in pairwise(bounds))
+    return [statistics.mean(part) if part else None for part in parts]
+
+
+def line(stream: Mapping[str, Any]) -> str:
+    """One line about a variant's stream."""
+    summary = stream["summary"]
+    share = stream["hit_rate"]
+    if not summary:
+        return f"{stream['variant']}: refused"
+    first = summary["first_token_s"]
+    parts = ", ".join(f"{part:.0%}" for part in stream["found_parts"] if part is not None)
+    hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
+    wait = f"first token p50 {first['p50']['value']:.3g} s, p95 {first['p95']['value']:.3g} s"
+    return f"{stream['variant']}: {hits}, {wait}, {summary['questions_per_s']:.3g} questions/s"
+
+
+def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+    """As of load; requests came one after another, so the rates are over the time of answering."""
+    made = arrivals.summarise(rows, seed=seed)
+    seconds = sum(row["total_s"] for row in rows)
+    rates = {"questions_per_s": len(rows), "tokens_per_s": sum(row["new_tokens"] for row in rows)}
+    times = {
+        key: made[key]
+        for key in ("first_token_s", "per_token_s", "total_s", "requests")
+        if key in made
+    }
+    return times | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}

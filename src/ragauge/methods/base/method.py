@@ -1,0 +1,191 @@
+"""What every method is made of: `Method` with its two verbs, the `Answer`, and helpers to read and
+generate.
+
+The other modules of this folder are building blocks that some methods share: `ranked`, `reading`,
+`stored`, `tree`, `windows`, `wrapper`, `compression`, `grounding`. docs/building-blocks.md
+describes all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+from ragauge.cost.trace import Call
+from ragauge.engines.protocol import (
+    Capabilities,
+    Capability,
+    Engine,
+    Limits,
+    Row,
+    Span,
+    SpanEngine,
+    mismatch,
+)
+from ragauge.methods.prompts import Prompt, unit_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ragauge.engines.cache import KVCache
+
+    Compress = Callable[[KVCache, Sequence[Span], Span, Sequence[int]], KVCache]
+    """(cache, spans before a document, its span, its tokens) -> a cache of the document's remaining
+    tokens alone.
+    """
+
+SPANS: Capabilities = frozenset({Capability.SPANS})
+"""What a method requires that fills key-value caches itself."""
+FULL_ATTENTION: Capabilities = SPANS | {Capability.FULL_ATTENTION}
+"""The same of one that moves keys, reads documents apart or selects by attention, which no sliding
+window allows.
+"""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A stretch of a document: `text` is `document[start:stop]`, in characters.
+
+    Generated text that no document contains has no place: all three are None.
+    """
+
+    document: int | None  # index among the prompt's documents
+    start: int | None
+    stop: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The generated tokens and the documents that they were generated from."""
+
+    ids: list[int]  # generated tokens
+    kept: tuple[int, ...] = ()  # documents that the answer was generated from, in reading order
+    saliency: tuple[float | None, ...] = ()  # one score a document, where the method scores any
+    # stretches it was generated from; None: the method looks for none
+    evidence: tuple[Evidence, ...] | None = None
+    truncated: int | None = None  # document tokens cut to fit the context; None: as the prompt says
+    request: str = ""  # for evidence, without the document
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """An inference method. Its fields are its options; a variant is a set of them.
+
+    `prepare` reads the prompt's preamble and documents only. The state that it returns can be used
+    for any number of questions about them: `answer` does not change it, apart from tokens cached
+    after it.
+    """
+
+    finds: ClassVar[bool] = False  # takes the engine's `finder`, for evidence or to choose tokens
+    # of the engine, whatever the options are; empty: the text level
+    requires: ClassVar[Capabilities] = frozenset()
+    # the option that does without key-value caches, for messages
+    without_caches: ClassVar[str] = ""
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
+        """Compute the state that does not depend on the question; None where there is none."""
+
+    @abstractmethod
+    def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        """Answer the prompt's question. Raises UserError: the prompt is longer than the model's
+        context.
+        """
+
+    def checked(self, where: str = "") -> Self:
+        """Check options against each other and fill in those that depend on others; called by
+        `make` once. Raises UserError: options that exclude each other; `where` is the place in a
+        configuration.
+        """
+        return self
+
+    def required(self) -> Capabilities:
+        """Return the engine capabilities that these options require."""
+        return self.requires
+
+    def adapted_to(self, capabilities: Capabilities) -> Self:
+        """Return a copy that runs on an engine with these capabilities, where an option only
+        chooses what is cached.
+        """
+        return self
+
+    def assets(self) -> tuple[str, ...]:
+        """Return the names or sources of text encoders and the like that these options read besides
+        the model.
+        """
+        return ()
+
+    def unsupported(self, engine: SpanEngine) -> str | None:
+        """Explain why this model's shape or tokenizer rules the method out; None where it does not.
+        Called for engines that have the required capabilities; `refusal` checks both.
+        """
+        return None
+
+    def sequential(self) -> bool:
+        """Return whether one question's cache serves the next, so that none are answered side by
+        side.
+        """
+        return False
+
+    def unread(self, state: Any) -> Any:
+        """The prepared state without what answers have stored in it since."""
+        return state
+
+    def storable(self) -> bool:
+        """Return whether prepared documents serve any question about them, as from a document
+        store.
+        """
+        return True
+
+    def refusal(self, engine: Engine) -> str | None:
+        """Explain in one line why the method cannot run on this engine; None where it can."""
+        if lacking := mismatch(self.required(), engine.capabilities):
+            window = (
+                Capability.SPANS in engine.capabilities
+                and cast(SpanEngine, engine).shape.shortest_window
+            )
+            hint = f"; this model has a sliding window of {window} tokens (with max_context {window} it has none)"
+            return lacking + (hint if window else "")
+        return self.unsupported(cast(SpanEngine, engine))
+
+
+def read_plain(
+    engine: Engine, prompt: Prompt, documents: Iterable[Sequence[int] | str], limits: Limits
+) -> list[int]:
+    """Read a plain prompt of these documents, token ids or texts, as one text, nothing cached, and
+    generate.
+    """
+    return engine.respond(prompt.as_one(engine.tokenizer, documents), limits).ids
+
+
+def plain_row(ids: Sequence[int], after: int = 0) -> Row:
+    """Make a row that attends to the first `after` slots of a cache and stands at the integer
+    positions behind them.
+    """
+    return Row(ids, unit_steps(after, len(ids)), (Span(0, after),) if after else ())
+
+
+def generate(
+    engine: SpanEngine, cache: KVCache, last_logits: Tensor | None, position: float, limits: Limits
+) -> list[int]:
+    """Generate from `position` on after everything in the cache, given the logits (1, vocab) of its
+    last token.
+    """
+    assert last_logits is not None
+    return engine.generate(cache, last_logits[0], position, limits)
+
+
+@contextmanager
+def traced(engine: Engine, stage: str, *, macs: int = 0, offline: bool = False) -> Iterator[None]:
+    """Add work outside the decoder, such as ranking or moving keys, to the engine's trace with its
+    seconds.
+    """
+    started = time.perf_counter()
+    yield
+    engine.note(
+        Call(stage, (), (), offline=offline, macs=macs, seconds=time.perf_counter() - started)
+    )

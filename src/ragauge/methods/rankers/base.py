@@ -1,0 +1,69 @@
+"""What rankers with a model share: its checkpoint, and batches of texts of like length."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragauge.assets.tokenizer import check_rows, load_tokenizer
+from ragauge.errors import UserError, in_one_line
+
+logger = logging.getLogger(__name__)
+
+
+def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
+    """The tokenizer and the model, in fp32, of a local checkpoint folder. Raises UserError: a file
+    that cannot be read, or a missing tensor, which transformers would fill with random numbers.
+    """
+    import torch
+
+    try:
+        tokenizer = load_tokenizer(path)
+        model, loading = model_class.from_pretrained(
+            path,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except Exception as error:  # a damaged folder fails in any way
+        raise UserError(f"{kind} {path}: cannot be loaded: {in_one_line(error, 200)}") from error
+    missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
+    if missing:
+        raise UserError(
+            f"{kind} {path}: the checkpoint has no tensor {min(missing)!r}; is it whole?"
+        )
+    check_rows(tokenizer, model.get_input_embeddings().num_embeddings, f"{kind} {path}")
+    return tokenizer, model.eval()
+
+
+def encoder_macs(config: Any, tokens: int) -> int:
+    """Count multiply-accumulates of one text: projections and MLP linear in its tokens, attention
+    quadratic.
+    """
+    d = config.hidden_size
+    ffn = config.intermediate_size
+    return int(config.num_hidden_layers * ((4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2))
+
+
+def check_finite(values: np.ndarray, texts: Sequence[str], model: str) -> None:
+    """Raise UserError if the vector or the score of a text, a row of `values`, is not finite."""
+    bad = [text for text, row in zip(texts, values, strict=True) if not np.isfinite(row).all()]
+    if bad:
+        count = f"{len(bad)} of {len(texts)} texts have values that are not finite numbers, the first is {bad[0]!r:.62}"
+        raise UserError(f"{model}: {count}; do its weights fit its data type?")
+
+
+def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+    """The places of texts in batches of at most `size`, the shortest first, to pad little."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return (order[start : start + size] for start in range(0, len(order), size))
+
+
+def warn_of_ties(ranker: str, query: str) -> None:
+    """Warn that a ranking is only the order in which the documents were given."""
+    logger.warning(
+        "%s: no word of %.80r occurs in its documents, which stay in their order", ranker, query
+    )

@@ -1,0 +1,209 @@
+"""Dense retrieval over the documents of one question: a text encoder, mean or first-token pooling,
+dot products.
+
+Contriever (Izacard et al., 2022) pools by mean and compares by dot product, all-MiniLM-L6-v2 by
+cosine, BGE and LLM-Embedder take the first token: the checkpoint's folder says which (a
+sentence-transformers `modules.json` names its modules). It also has the prefixes of queries and
+texts that an encoder was trained with, where the catalog has none.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+
+from ragauge.assets.tokenizer import padded, plain_reader
+from ragauge.errors import UnsupportedError, UserError, in_one_line
+from ragauge.methods.rankers.base import (
+    batches_by_length,
+    check_finite,
+    encoder_macs,
+    load_checkpoint,
+)
+
+BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
+Dtype = Literal["float32", "bfloat16", "float16"]
+Json = TypeVar("Json", list[Any], dict[str, Any])
+
+
+class Encoder:
+    """A BERT-like text encoder from a local checkpoint folder, as sentence-transformers would run
+    it.
+
+    Attributes:
+        dim: width of an embedding.
+        pooling: "mean" of all tokens, or the first one's ("cls").
+        query_prefix, text_prefix: written before what is encoded as a query or not as one.
+        max_tokens: longer texts are cut to this, special tokens included.
+        normalised: embeddings have length 1, so that dot products are cosines.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        query_prefix: str = "",
+        text_prefix: str = "",
+        dtype: Dtype = "float32",
+        device: str = "cpu",
+    ) -> None:
+        """Load the checkpoint in fp32; `dtype` is that of matrix products and attention, not of
+        sums and norms. Raises UserError: the folder holds no encoder, or one pooled in another way.
+        """
+        from transformers import AutoModel
+
+        self.path = path
+        self.query_prefix = query_prefix
+        self.text_prefix = text_prefix
+        self.pooling, self.normalised = _modules(path)
+        self._dtype, self._device = getattr(torch, dtype), torch.device(device)
+        self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
+        if hasattr(self.model, "pooler"):
+            # reads the first token for classification, which nothing here uses
+            self.model.pooler = None
+        self.model.to(self._device)
+        self.dim = int(self.model.config.hidden_size)
+        file = path / "sentence_bert_config.json"
+        if (declared := _json(file, dict).get("max_seq_length")) is None:
+            declared = int(self.tokenizer.model_max_length)
+        if type(declared) is not int or declared < 1:
+            raise UserError(
+                f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}"
+            )
+        self.max_tokens = min(declared, int(self.model.config.max_position_embeddings))
+        try:
+            self._encode([""])
+        except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
+            raise UserError(f"encoder {path}: cannot encode: {in_one_line(error, 200)}") from error
+
+    def encode(
+        self, texts: Sequence[str], batch_size: int | None = None, query: bool = False
+    ) -> np.ndarray:
+        """Embeddings (text, dim) float32, in the order given. Raises UserError: one is not finite."""
+        embeddings = self._encode(texts, batch_size, query)
+        check_finite(embeddings, texts, f"encoder {self.path}")
+        return embeddings
+
+    @torch.inference_mode()
+    def _encode(
+        self, texts: Sequence[str], batch_size: int | None = None, query: bool = False
+    ) -> np.ndarray:
+        ids = self._ids(texts, query)
+        embeddings = np.empty((len(ids), self.dim), dtype=np.float32)
+        for rows in batches_by_length(
+            list(map(len, ids)), batch_size or BATCH_SIZES[self._device.type]
+        ):
+            batch, attended = (
+                torch.from_numpy(part).to(self._device) for part in padded([ids[i] for i in rows])
+            )
+            with torch.autocast(
+                self._device.type, dtype=self._dtype, enabled=self._dtype != torch.float32
+            ):
+                hidden = self.model(
+                    input_ids=batch, attention_mask=attended.long()
+                ).last_hidden_state.float()
+            embeddings[rows] = self.pool(hidden, attended).cpu().numpy()
+        return embeddings
+
+    def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
+        """Count the tokens of each text after the cut, its prefix and special tokens included."""
+        return [len(row) for row in self._ids(texts, query)]
+
+    def encoding_macs(self, texts: Sequence[str], query: bool = False) -> int:
+        """Count the multiply-accumulates of encoding texts, each by itself."""
+        return sum(
+            encoder_macs(self.model.config, tokens) for tokens in self.count_tokens(texts, query)
+        )
+
+    def pool(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Embeddings (text, dim) of hidden states (text, token, dim); `attended` (text, token) is
+        False for padding.
+        """
+        if self.pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            mask = attended.unsqueeze(-1).to(hidden.dtype)  # (text, token, 1)
+            pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalised else pooled
+
+    def _ids(self, texts: Sequence[str], query: bool) -> list[list[int]]:
+        prefix = self.query_prefix if query else self.text_prefix
+        prefixed = [prefix + text for text in texts]
+        options = {"truncation": True, "max_length": self.max_tokens}
+        return (
+            list(plain_reader(self.tokenizer, prefixed)(prefixed, **options)["input_ids"])
+            if texts
+            else []
+        )
+
+
+@lru_cache(maxsize=2)
+def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> Encoder:
+    """The encoder of an asset's name or source ("minilm", "contriever", "path:/folder"), loaded
+    once a process.
+    """
+    from ragauge.assets import resolver
+
+    return Encoder(resolver.resolve(name), *resolver.prefixes(name), dtype=dtype, device=device)
+
+
+def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:
+    """Dot products of the query's embedding with the documents': (document,) float32."""
+    model = load_encoder(encoder)
+    return model.encode(documents) @ model.encode([query], query=True)[0]
+
+
+def _modules(path: Path) -> tuple[str, bool]:
+    """How a checkpoint pools, and whether it normalises, by its sentence-transformers modules. A
+    plain transformer, which has none, pools by mean. Raises UnsupportedError if a module does what
+    this encoder does not.
+    """
+    pooling = "mean"
+    normalised = False
+    for module in _json(path / "modules.json", list):
+        kind, place = (
+            (module.get(key) for key in ("type", "path"))
+            if isinstance(module, dict)
+            else (None, None)
+        )
+        if not isinstance(kind, str) or not isinstance(place, str):
+            raise UserError(
+                f"encoder {path}: modules.json: a module needs a type and a path, not {module!r}"
+            )
+        kind = kind.rpartition(".")[2]
+        if kind == "Pooling":
+            pooling = _pooling(_json(path / place / "config.json", dict))
+        if kind not in ("Pooling", "Transformer", "Normalize") or not pooling:
+            raise UnsupportedError(
+                f"encoder {path}: module {kind} is not mean or first-token pooling or normalisation"
+            )
+        normalised = normalised or kind == "Normalize"
+    return pooling, normalised
+
+
+def _pooling(config: dict[str, Any]) -> str:
+    """ "mean" or "cls"; empty for any other pooling, several at once, or one that leaves a prefix
+    out. Old files have a flag for each mode.
+    """
+    flags = {name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token"): value
+             for name, value in config.items() if name.startswith("pooling_mode_")}  # fmt: skip
+    modes = (
+        [config["pooling_mode"]]
+        if config.get("pooling_mode")
+        else [name for name, value in flags.items() if value]
+    )
+    return modes[0] if modes in (["mean"], ["cls"]) and config.get("include_prompt", True) else ""
+
+
+def _json(path: Path, kind: type[Json]) -> Json:
+    """The list or object of a settings file; empty if there is no such file."""
+    try:
+        content = json.loads(path.read_bytes()) if path.is_file() else kind()
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"encoder {path}: no JSON: {error}") from error
+    if not isinstance(content, kind):
+        raise UserError(f"encoder {path}: must hold {'a list' if kind is list else 'an object'}")
+    return content

@@ -1,0 +1,94 @@
+"""Metrics: one file each, with `score(record)` -> a number, or None if the metric does not apply to
+the record.
+
+Answers are compared as text by SQuAD's normalisation (Rajpurkar et al., EMNLP 2016), to the letter
+in the metrics of papers; a study's own comparison, `comparable`, sets more aside.
+"""
+
+import re
+import string
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from ragauge import registry
+from ragauge.text import fold
+
+Fields = Mapping[str, Any]
+"""The fields of a record."""
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+
+
+def score(name: str, record: Fields) -> float | None:
+    """One record's score: None if the metric does not apply, else 0 if the question failed.
+
+    Args: name: a metric's name. record: the fields of a `ragauge.io.records.Record`; a metric reads
+        only those that its docstring names.
+
+    Raises:
+        UserError: there is no metric of that name.
+    """
+    value: float | None = registry.module("metric", name).score(record)
+    return 0.0 if value is not None and record.get("status") == "failed" else value
+
+
+def with_failed_empty(
+    records: Sequence[Fields], prediction_key: str = "prediction"
+) -> list[Fields]:
+    """Return the records of one method, each failed one with an empty prediction and without a
+    piece of evidence.
+
+    Its evidence is None where an answered record's is: the method looks for none, and metrics of it
+    do not apply.
+    """
+    without = any(
+        record.get("status") != "failed" and record.get("evidence") is None for record in records
+    )
+    empty: dict[str, Any] = {prediction_key: "", "evidence": None if without else []}
+    return [
+        {**record, **empty} if record.get("status") == "failed" else record for record in records
+    ]
+
+
+def wordless(answers: Iterable[str]) -> list[str]:
+    """The answers that normalisation empties, such as "A" or "!!!": official formulas see them in
+    every prediction.
+    """
+    return [answer for answer in answers if not normalise(answer)]
+
+
+def normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation, articles and spare white space."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def comparable(text: str) -> str:
+    """Normalise a text as a study compares it: as `normalise`, after `fold`, without punctuation of
+    any script.
+    """
+    return normalise(text if text.isascii() else fold(text).translate(_all_punctuation()))
+
+
+@cache
+def _all_punctuation() -> dict[int, None]:
+    """Map every punctuation character of Unicode to nothing."""
+    return dict.fromkeys(
+        i for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)).startswith("P")
+    )
+
+
+def token_f1(prediction: str, answer: str) -> float:
+    """F1 of the normalised words that two texts share."""
+    predicted = normalise(prediction).split()
+    expected = normalise(answer).split()
+    common = sum((Counter(predicted) & Counter(expected)).values())
+    if not common:  # right only where both are empty
+        return float(predicted == expected)
+    precision = common / len(predicted)
+    recall = common / len(expected)
+    return 2 * precision * recall / (precision + recall)

@@ -1,0 +1,1 @@
+"""Chunk databases: corpora cut into chunks, embedded, and stored in shards."""

@@ -1,0 +1,219 @@
+"""Embeddings of chunks, `<database>/embeddings/00000/vectors.bin` (chunk, dim) float16, and their
+encoders.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from ragauge.assets import resolver, store
+from ragauge.assets.tokenizer import padded, plain_reader
+from ragauge.engines.onnx.graphs import open_session, write_graph
+from ragauge.errors import UserError
+from ragauge.io import folders
+from ragauge.io.files import text_sha256
+from ragauge.io.progress import bar
+from ragauge.methods.rankers.base import batches_by_length, check_finite
+from ragauge.pipelines.database.database import BuiltFolder, Shard, load_tokenizer, tokenizer_sha256
+
+EMBEDDINGS = "embeddings of a shard"
+BLOCK_CHUNKS = 4096  # sorted by length together; their texts and vectors are what memory holds
+BATCH_TEXTS = 32
+
+
+class TextEncoder(Protocol):
+    dim: int  # width of a vector
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors (text, dim) float32, in the order given."""
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    name: str = "minilm"  # an asset's name, source or folder
+    engine: Literal["onnx", "torch"] = "onnx"
+    threads: int | None = None  # default: the library's own choice
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of matrix products
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    def load(self) -> TextEncoder:
+        """Load the encoder. Raises UserError: a dtype or device that the engine does not support,
+        or no encoder.
+        """
+        if self.engine == "torch":
+            import torch
+
+            from ragauge.methods.rankers.dense import load_encoder
+
+            if self.threads:
+                torch.set_num_threads(self.threads)
+            return load_encoder(self.name, dtype=self.dtype, device=self.device)
+        if self.dtype != "float32":
+            raise UserError(f"engine onnx: runs an encoder in float32, not in {self.dtype}")
+        if self.device != "cpu":
+            raise UserError(f"engine onnx: runs an encoder on the cpu, not on {self.device}")
+        return OnnxEncoder(self.name, self.threads)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of weights and prefixes, the same for every engine: they agree to 1e-5."""
+        return resolver.fingerprint(self.name)
+
+
+class OnnxEncoder:
+    """A text encoder (transformer, pooling, normalisation) as one ONNX graph, exported once and
+    cached.
+    """
+
+    def __init__(self, name: str, threads: int | None = None) -> None:
+        """Load an encoder by asset name, source or folder. Raises UserError if it is not an
+        encoder.
+        """
+        folder = resolver.resolve(name)
+        home = store.Store(store.home())
+        target = home.folder(
+            "onnx", f"encoder-{folder.name}", store.digest(store.contents(folder)), EXPORT
+        )
+        home.build(target, lambda unfinished: _export(folder, unfinished))
+        facts = store.manifest(target) or {}
+        self._name, self.dim, self._max_tokens = name, int(facts["dim"]), int(facts["max_tokens"])
+        self._tokenizer, (_, self._prefix) = load_tokenizer(name), resolver.prefixes(name)
+        self._session = open_session(target / "encoder.onnx", threads)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors (text, dim) float32, in the order given. Raises UserError: one is not finite."""
+        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
+        if not texts:
+            return vectors
+        prefixed = [self._prefix + text for text in texts]
+        options = {"truncation": True, "max_length": self._max_tokens}
+        ids = plain_reader(self._tokenizer, prefixed)(prefixed, **options)["input_ids"]
+        for rows in batches_by_length(list(map(len, ids)), BATCH_TEXTS):
+            batch, mask = padded([ids[i] for i in rows])
+            inputs = {"input_ids": batch, "attention_mask": mask.astype(np.int64)}
+            vectors[rows] = self._session.run(None, inputs)[0]
+        check_finite(vectors, texts, f"encoder {self._name}")
+        return vectors
+
+
+EXPORT = 4  # version of the cached graphs; change it with the export
+
+
+def _export(folder: Path, target: Path) -> dict[str, Any]:
+    """Writes encoder.onnx: ids and mask (text, token) int64 -> vectors (text, dim) float32."""
+    import torch
+
+    from ragauge.methods.rankers.dense import Encoder
+
+    encoder = Encoder(folder)
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = encoder.model
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden = self.model(
+                input_ids=input_ids, attention_mask=attention_mask
+            ).last_hidden_state
+            return encoder.pool(hidden, attention_mask)
+
+    tokens = torch.randint(5, 100, (3, 7))
+    mask = torch.ones_like(tokens)
+    mask[0, 5:] = 0
+    shape = {
+        0: torch.export.Dim("texts", max=1 << 16),
+        1: torch.export.Dim("tokens", max=encoder.max_tokens),
+    }
+    inputs = ["input_ids", "attention_mask"]
+    shapes = dict.fromkeys(inputs, shape)
+    write_graph(
+        Pooled().eval(), target / "encoder.onnx", (tokens, mask), shapes, inputs, ["vectors"]
+    )
+    return {"source": str(folder), "dim": encoder.dim, "max_tokens": encoder.max_tokens}
+
+
+def embedding_folder(database: Path, number: int) -> Path:
+    return database / "embeddings" / f"{number:05d}"
+
+
+def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
+    """Embed the chunks of one shard, where a killed build stopped; returns whether there was
+    anything to do. Raises UserError: the shard is missing or truncated, its tokenizer has changed,
+    or the disk is full.
+    """
+    shard = Shard(database, number)
+    made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
+    target = embedding_folder(database, number)
+    inputs = text_sha256(
+        {**made_from, "engine": choice.engine, "device": choice.device, "block": BLOCK_CHUNKS}
+    )
+    partial = target.with_name(f".{target.name}.{inputs[:12]}.partial")
+
+    def make(folder: Path) -> dict[str, Any]:
+        encoder = choice.load()
+        detokenise = detokeniser(shard)
+        done = (
+            _whole_blocks(partial, BLOCK_CHUNKS * encoder.dim * np.dtype(np.float16).itemsize)
+            * BLOCK_CHUNKS
+        )
+        shown = bar(f"embedding shard {number}", "chunk", shard.chunks, done)
+        with open(partial, "ab", buffering=0) as file, shown:
+            for start in range(done, shard.chunks, BLOCK_CHUNKS):
+                rows = slice(start, start + BLOCK_CHUNKS)
+                pairs = zip(shard.tokens[rows], shard.lengths[rows], strict=True)
+                texts = [detokenise(tokens[:length]) for tokens, length in pairs]
+                file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
+                shown.update(len(texts))
+        partial.rename(folder / "vectors.bin")
+        sizes = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
+        return {"encoder": choice.name, "engine": choice.engine, **sizes}
+
+    return folders.build(target, EMBEDDINGS, made_from, make)
+
+
+def _whole_blocks(partial: Path, block_bytes: int) -> int:
+    """Cut a file after its last whole block and return how many there are; remove files of other
+    inputs.
+    """
+    for other in partial.parent.glob(f".{partial.name.split('.')[1]}.*.partial"):
+        if other != partial:
+            other.unlink()
+    partial.touch()
+    blocks = partial.stat().st_size // block_bytes
+    os.truncate(partial, blocks * block_bytes)
+    return blocks
+
+
+class Embeddings(BuiltFolder):
+    def __init__(self, database: Path, number: int) -> None:
+        """Raises UserError if they are missing, truncated, or of another state of their shard."""
+        super().__init__(embedding_folder(database, number), EMBEDDINGS)
+        self.dim: int = self.manifest["dim"]  # width of a vector
+        if self.manifest["made_from"]["shard"] != Shard(database, number).sha256:
+            raise UserError(
+                f"{self.folder}: embeddings of an earlier state of shard {number}; embed it again"
+            )
+        self.vectors = self.array("vectors.bin", "float16", self.dim)  # (chunk, dim)
+
+
+def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
+    """Tokens (n,) -> text, by the shard's tokenizer. Raises UserError if that has changed."""
+    source = shard.manifest["tokenizer_source"]
+    tokenizer = load_tokenizer(source)
+    if tokenizer_sha256(tokenizer) != shard.manifest["made_from"]["tokenizer"]:
+        raise UserError(
+            f"{shard.folder}: its tokenizer {source!r} is no longer the one that it was made with"
+        )
+    return lambda tokens: str(tokenizer.decode(tokens.tolist()))
+
+
+def normalised(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, dim) scaled to unit length."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, np.maximum(lengths, np.finfo(np.float32).tiny))

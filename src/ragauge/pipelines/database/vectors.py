@@ -1,0 +1,147 @@
+"""The vectors that go into an index: the chunks' own, and those drawn around them to fill it
+(docs/retrieval.md).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.io.progress import bar
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.database.embed import Embeddings, normalised
+from ragauge.pipelines.indexes import IndexRecipe
+
+BLOCK_VECTORS = 16384  # in memory at a time, in float32
+# length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good
+# neighbour
+NOISE = 1.0
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vectors that go into an index: the chunks' own, then those drawn around them."""
+
+    database: Database
+    embeddings: tuple[Embeddings, ...]  # of the shards that the index takes
+    recipe: IndexRecipe
+
+    @classmethod
+    def open(cls, folder: Path, recipe: IndexRecipe) -> Self:
+        """Raises UserError if shards or embeddings are missing, truncated or not of one encoder, or
+        do not fit.
+        """
+        database = Database(folder)
+        embeddings = tuple(
+            Embeddings(folder, number) for number in range(recipe.shards or len(database.shards))
+        )
+        for part in embeddings[1:]:
+            if (
+                part.manifest["made_from"]["encoder"]
+                != embeddings[0].manifest["made_from"]["encoder"]
+            ):
+                other = embeddings[0].folder
+                raise UserError(
+                    f"{part.folder}: of a different encoder than {other}; embed the shards again"
+                )
+        vectors = cls(database, embeddings, recipe)
+        if recipe.filled is not None and recipe.filled < vectors.real:
+            raise UserError(
+                f"index: filled is {recipe.filled:,}; the database has {vectors.real:,} vectors already"
+            )
+        recipe.check(vectors)
+        return vectors
+
+    @property
+    def dim(self) -> int:
+        return self.embeddings[0].dim
+
+    def rows(self, shard: int) -> np.ndarray:
+        """The rows of a shard that are indexed, ascending; those of all shards would not fit in
+        memory.
+        """
+        rows = np.arange(self.database.shards[shard].chunks)
+        excluded = self.database.near_duplicates
+        if self.recipe.near_duplicates == "drop" and len(excluded):
+            documents = self.database.documents(rows + self.database.chunk_starts[shard])
+            rows = rows[~np.isin(documents, excluded)]
+        return rows
+
+    @cached_property
+    def counts(self) -> list[int]:
+        return [len(self.rows(shard)) for shard in range(len(self.embeddings))]
+
+    @property
+    def real(self) -> int:
+        """Vectors of chunks."""
+        return sum(self.counts)
+
+    @property
+    def total(self) -> int:
+        return self.recipe.filled or self.real
+
+    def drawn(self, shard: int) -> int:
+        """How many vectors are drawn around those of a shard: its share of the missing ones."""
+        if self.recipe.filled is None:
+            return 0
+        before = sum(self.counts[:shard])
+        missing = self.total - self.real
+        return missing * (before + self.counts[shard]) // self.real - missing * before // self.real
+
+    def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(vectors (n, dim) float32, ids (n,) int64) of a shard; ids of drawn ones are chunks,
+        modulo their number.
+        """
+        rows = self.rows(shard)
+        own = self.embeddings[shard].vectors
+        start = int(self.database.chunk_starts[shard])
+        drawn = self.drawn(shard)
+        with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as shown:
+            for first in range(0, len(rows), BLOCK_VECTORS):
+                taken = rows[first : first + BLOCK_VECTORS]
+                yield own[taken].astype(np.float32), start + taken
+                shown.update(len(taken))
+            for first in range(0, drawn, BLOCK_VECTORS):
+                numbers = np.arange(first, min(first + BLOCK_VECTORS, drawn))
+                taken = rows[numbers % len(rows)]
+                copies = 1 + numbers // len(rows)
+                draw = np.random.default_rng([self.recipe.seed, shard, first])
+                yield (
+                    _around(own[taken].astype(np.float32), draw),
+                    start + taken + copies * len(self.database),
+                )
+                shown.update(len(taken))
+
+    def sample(self, count: int) -> np.ndarray:
+        """At most `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in
+        proportion.
+        """
+        count = min(count, self.total)
+        places = np.arange(count) * self.total // count
+        start = 0
+        parts = list[np.ndarray]()
+        for shard, embeddings in enumerate(self.embeddings):
+            rows = self.rows(shard)
+            own = embeddings.vectors
+            end = start + self.counts[shard] + self.drawn(shard)
+            chosen = places[slice(*np.searchsorted(places, (start, end)))] - start
+            real = chosen[chosen < len(rows)]
+            drawn = chosen[chosen >= len(rows)]
+            parts.append(own[rows[real]].astype(np.float32))
+            around = own[rows[drawn % max(1, len(rows))]].astype(np.float32)
+            parts.append(_around(around, np.random.default_rng([self.recipe.seed, shard])))
+            start = end
+        return np.concatenate(parts)
+
+
+def _around(vectors: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Unit vectors around unit vectors (n, dim): a normal step of length `NOISE` on average."""
+    step = draw.standard_normal(vectors.shape, dtype=np.float32)
+    step *= NOISE / math.sqrt(vectors.shape[1])
+    step += vectors
+    return normalised(step)

@@ -1,0 +1,1 @@
+"""What index types are made of."""

@@ -1,0 +1,101 @@
+"""HNSW (Malkov and Yashunin, 2018): a navigable graph over the vectors themselves, memory-mapped.
+
+Graphs cannot be merged: each shard has one, a search asks every one and keeps the nearest.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ragauge.pipelines.indexes.base import faiss_files
+from ragauge.pipelines.indexes.base.recipe import ID_BYTES, IndexRecipe, Together, VectorSource
+
+EMPTY = "trained.faiss"
+GRAPH = "graph.faiss"
+IDS = "ids.bin"
+# faiss's name, bytes a dimension
+STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}
+LINK_BYTES = 4
+MAX_NPROBE = 1 << 12  # whatever the size of a part
+SAMPLE = 20_000  # vectors; the ranges of int8 need no more
+
+
+class Hnsw(IndexRecipe):
+    """A graph with `m` links a vector (2m on its lowest level); a search keeps `ef_search`
+    candidates.
+    """
+
+    NPROBE_KEY: ClassVar[str] = "ef_search"
+    MEASURED: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512)
+
+    type: Literal["hnsw"] = Field("hnsw", description="index type")
+    m: int = Field(32, ge=2, le=1024, description="links per vector on each level above the lowest")
+    ef_construction: int = Field(200, ge=1, description="candidates while the graph is built")
+    ef_search: int = Field(64, ge=1, description="candidates of a search whose query states none")
+    stored: Literal["float32", "float16", "int8"] = Field(
+        "float32", description="how vectors are stored"
+    )
+
+    @property
+    def max_nprobe(self) -> int:
+        return MAX_NPROBE
+
+    def vector_bytes(self, dim: int) -> float:
+        """The vector, its links on the lowest level (the others add about one in m), and its id."""
+        return STORED[self.stored][1] * dim + 2 * (self.m + 1) * LINK_BYTES + ID_BYTES
+
+    def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
+        """Write an empty graph; only int8 has anything to train, the range of each dimension."""
+        import faiss
+
+        factory = f"HNSW{self.m},{STORED[self.stored][0]}"
+        index: Any = faiss.index_factory(vectors.dim, factory, faiss_files.metric(self.metric))
+        sample = (
+            np.empty((0, vectors.dim), np.float32) if index.is_trained else vectors.sample(SAMPLE)
+        )
+        if len(sample):
+            index.train(sample)
+        index.hnsw.efConstruction = self.ef_construction
+        faiss_files.write(index, folder / EMPTY)
+        return {"trained_on": len(sample)}
+
+    def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
+        """Build the graph of one shard. On one thread it is reproducible; with several it depends
+        on their order.
+        """
+        from faiss.swigfaiss import RandomGenerator
+
+        index = faiss_files.read(trained / EMPTY)
+        # which draws the levels, and is not in the file
+        index.hnsw.rng = RandomGenerator(self.seed + 1)
+        with open(folder / IDS, "wb") as file:
+            for block, ids in vectors.blocks(shard):
+                index.add(block)
+                file.write(ids.astype(np.int64).tobytes())
+        faiss_files.write(index, folder / GRAPH)
+        return int(index.ntotal)
+
+    def open(self, folder: Path) -> Together:
+        """The graphs, mapped into memory: links and vectors are read as a search reaches them."""
+        graphs, ids = (sorted(folder.glob(f"*-{name}")) for name in (GRAPH, IDS))
+        return Together(list(map(_Graph, graphs, ids)), self.largest_is_nearest)
+
+
+class _Graph:
+    """The opened graph of one shard; nprobe is the number of candidates."""
+
+    def __init__(self, graph: Path, ids: Path) -> None:
+        import faiss
+
+        self._index = faiss_files.read(graph, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
+        self._ids = np.fromfile(ids, dtype=np.int64)
+
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+        import faiss
+
+        walk: Any = faiss.SearchParametersHNSW  # type: ignore[attr-defined]
+        distances, rows = self._index.search(vectors, k, params=walk(efSearch=nprobe))
+        return distances, np.where(rows < 0, -1, self._ids[rows])

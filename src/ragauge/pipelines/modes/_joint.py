@@ -1,0 +1,247 @@
+"""Joint attention in torch: reading neighbours, what training adds, and its loss (docs/piperag.md).
+
+All neighbours of a window have the same positions and end where the sequence begins or, once it has
+grown, `reach` tokens before the window. Each is read behind the first token of the sequence, since
+decoders put much attention on the first token they see; with ALiBi that is moved to directly before
+the neighbour, so that no key stands after a query. Training adds a low-rank term (LoRA; Hu et al.,
+2022) and an offset to their projections.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ragauge.cost.trace import Call
+from ragauge.engines.cache import KVCache
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
+from ragauge.engines.spans import Row, Span
+from ragauge.engines.weights import Linear, Weights
+from ragauge.pipelines.modes._trained import NeighbourRows, TrainedWeights, attend, causal_mask
+from ragauge.pipelines.modes.base import Checkpoint
+from ragauge.pipelines.reader import (
+    CachedReader,
+    DecoderModel,
+    Prepared,
+    PreparingReader,
+    State,
+    StateCache,
+    Tokens,
+)
+
+
+class Placement(NamedTuple):
+    """Where neighbours stand and how much they weigh: the options of `JointAttention`."""
+
+    reach: int | None
+    bias: float
+
+
+def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
+    """The decoder, and the same with trained adapters where there are any."""
+    lm = checkpoint.decoder()
+    if checkpoint.adapters is None:
+        return lm, None
+    return lm, Adapters.load(checkpoint.adapters, lm, checkpoint.sha256).merged(lm)
+
+
+class JointDecoder(DecoderModel):
+    """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained
+    adapters.
+    """
+
+    def __init__(self, lm: LM, placement: Placement, adapted: LM | None = None) -> None:
+        super().__init__(lm)
+        self.placement = placement
+        self.adapted = adapted or lm
+
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> JointReader:
+        return JointReader(self, tokens + neighbour_tokens)
+
+
+class JointStates(PreparingReader, Generic[State]):
+    """A reader of neighbours behind the sequence's first token; the state of each is stored, and
+    not read again.
+    """
+
+    placement: Placement
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._sink: Any = None  # the cached first token
+        self._states: StateCache[State] = StateCache()
+
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        texts = [tuple(ids) for ids in neighbours if len(ids)]
+        last = 0 if (reach := self.placement.reach) is None else max(0, length - reach)
+        calls: list[Call] = []
+        states = self._states.get(
+            [(last, ids) for ids in texts],
+            lambda places: self._read([texts[i] for i in places], last, calls),
+        )
+        return Prepared(tuple(calls), self._placed(states, last))
+
+    @abstractmethod
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[State]:
+        """Keys and values of each neighbour, which end before position `last`; appends to `calls`."""
+
+    @abstractmethod
+    def _placed(self, states: Sequence[State], last: int) -> Callable[[], None]:
+        """What makes these states the neighbours in front of the sequence."""
+
+
+class JointReader(JointStates[KVCache], CachedReader):
+    """A sequence behind its neighbours in one cache, so that the keys of every read are a view of
+    it.
+    """
+
+    def __init__(self, model: JointDecoder, capacity: int) -> None:
+        super().__init__(model.lm, model.lm.new_cache(capacity))
+        self.placement = model.placement
+        self.adapted = model.adapted
+        self._front = 0  # slots of the neighbours
+
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[KVCache]:
+        # each call has a trace and caches of its own
+        lm = LM(self.adapted.decoder, self.adapted.tokenizer)
+        alibi = lm.shape.position == "alibi"
+        with lm.tracing() as trace:
+            sinks = (
+                [Span(i, i + 1) for i in range(len(texts))] if alibi else [Span(0, 1)] * len(texts)
+            )
+            cache = lm.new_cache(len(set(sinks)) + sum(map(len, texts)))
+            for _ in set(sinks):
+                cache.append(self._sink, Span(0, 1))
+            if alibi:
+                cache.move(Span(0, len(sinks)), [last - len(ids) - 1 for ids in texts])
+            rows = [
+                Row(ids, range(last - len(ids), last), (sink,))
+                for ids, sink in zip(texts, sinks, strict=True)
+            ]
+            read = lm.extend(cache, rows, stage="neighbours", parallel=True)
+            states = [lm.join(cache, [span], 0) for span in read.spans]
+        calls += trace
+        return states
+
+    def _placed(self, states: Sequence[KVCache], last: int) -> Callable[[], None]:
+        cache = self.adapted.new_cache(sum(state.length for state in states))
+        for state in states:
+            cache.append(state, Span(0, state.length))
+        return lambda: self._put(cache)
+
+    def read(self, ids: Tokens) -> Tensor:
+        logits = super().read(ids)
+        if self._sink is None:
+            self._sink = self._cache.select([Span(0, 1)])
+        return logits
+
+    @torch.inference_mode()
+    def _put(self, source: KVCache) -> None:
+        count = source.length
+        if count == self._front:
+            self._cache.copy(source, slice(0, count), 0)
+            return
+        own = Span(self._front, self._cache.length)
+        joined = self.lm.join(source, [Span(0, count)], max(len(own), self._cache.capacity - count))
+        joined.append(self._cache, own)
+        self._cache = joined
+        self._front = count
+        self._cache.bias = None
+        if self.placement.bias and count:
+            self._cache.add_bias(Span(0, count), self.placement.bias)
+
+
+class Adapters(TrainedWeights):
+    """One low-rank term and one offset per layer; all zero at first, so that nothing changes."""
+
+    mode: ClassVar[str] = "joint"
+
+    def __init__(self, weights: Weights, rank: int = 8, seed: int = 0) -> None:
+        super().__init__()
+        self.rank = rank
+        draw = torch.Generator().manual_seed(seed)
+        self.down, self.up, self.offset = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
+        for layer in weights.layers:
+            rows, width = layer.qkv.weight.shape
+            self.down.append(torch.randn(rank, width, generator=draw) * width**-0.5)
+            self.up.append(torch.zeros(rows, rank))
+            self.offset.append(torch.zeros(rows))
+        self.to(weights.embedding.device)
+
+    def added(self, index: int, x: Tensor) -> Tensor:
+        """The term added to a layer's projections of neighbours' states (token, width) -> (token,
+        rows).
+        """
+        low = (x.float() @ self.down[index].t()) @ self.up[index].t() + self.offset[index]
+        return low.to(x.dtype)
+
+    def groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        return [(list(self.parameters()), 1.0)]
+
+    def sizes(self) -> dict[str, str]:
+        return {"rank": str(self.rank)}
+
+    @classmethod
+    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> Adapters:
+        return cls(lm.decoder.weights, int(sizes["rank"]))
+
+    def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
+        """See `TrainedWeights.states`; neighbours are placed as by `JointAttention()`."""
+        n = len(sequence)
+        shape = rows.ids.shape
+        rows_at = rows.positions
+        own_at = torch.arange(n, device=sequence.device)
+        rotations = decoder.rotations(torch.cat([own_at, rows_at.flatten()]))
+        past = causal_mask(1, n, sequence.device)
+        row_past = causal_mask(shape[0], shape[1], sequence.device)
+        mask = torch.cat([rows.visible, past[0]], 1)[None]
+        # first the sequence's first token
+        row_mask = torch.cat([row_past.new_ones(*shape, 1), row_past], 2)
+        keys_at = torch.cat([rows_at.flatten(), own_at])[None]
+        sinks_at = (
+            torch.zeros_like(rows_at[:, :1]) if decoder.slopes is None else rows_at[:, :1] - 1
+        )
+        row_keys_at = torch.cat([sinks_at, rows_at], 1)
+
+        def inner(index: int, normed: Tensor) -> Tensor:
+            qkv = decoder.weights.layers[index].qkv(normed)
+            qkv = torch.cat([qkv[:n], qkv[n:] + self.added(index, normed[n:])])
+            q, k, v = decoder.split(index, qkv, rotations[index])
+            keys, values = (torch.cat([part[n:], part[:n]])[None] for part in (k, v))
+            own = attend(decoder, q[None, :n], keys, values, own_at[None], keys_at, mask)[0]
+            firsts = (part[:1].expand(shape[0], 1, -1, -1) for part in (k, v))
+            keys, values = (
+                torch.cat([first, part[n:].unflatten(0, shape)], 1)
+                for first, part in zip(firsts, (k, v), strict=True)
+            )
+            read = attend(
+                decoder, q[n:].unflatten(0, shape), keys, values, rows_at, row_keys_at, row_mask
+            )
+            return torch.cat([own, read.flatten(0, 1)])
+
+        return decoder.run_layers(decoder.embed(torch.cat([sequence, rows.ids.flatten()])), inner)[
+            :n
+        ]
+
+    @torch.no_grad()
+    def merged(self, lm: LM) -> LM:
+        """A decoder that reads neighbours so, of the same shape; it shares all other weights with
+        `lm`.
+        """
+        weights = lm.decoder.weights
+        layers = []
+        for layer, down, up, added in zip(
+            weights.layers, self.down, self.up, self.offset, strict=True
+        ):
+            frozen = layer.qkv
+            dtype = layer.qkv.weight.dtype
+            offset = added if frozen.bias is None else added + frozen.bias
+            qkv = Linear((frozen.weight + up @ down).to(dtype), offset.to(dtype))
+            layers.append(replace(layer, qkv=qkv))
+        return LM(Decoder(lm.shape, replace(weights, layers=tuple(layers))), lm.tokenizer)

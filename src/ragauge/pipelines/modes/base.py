@@ -1,0 +1,125 @@
+"""What all attention modes share. A mode is a file in this folder with one class below `Mode`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from ragauge.assets import resolver
+from ragauge.errors import UnsupportedError
+from ragauge.io.sections import Section
+
+if TYPE_CHECKING:
+    from ragauge.engines.lm import LM
+    from ragauge.pipelines.modes._trained import TrainedWeights
+    from ragauge.pipelines.reader import NeighbourModel
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights that a mode is loaded with, and where it runs."""
+
+    model: str = ""  # name, source or folder of the decoder
+    sha256: str | None = None  # of the decoder's weights
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int | None = None
+    adapters: Path | None = None  # trained by `ragauge piperag retrofit`
+    adapters_sha256: str | None = None
+    exported: Path | None = None  # graphs of `ragauge piperag export`, which ONNX Runtime runs
+    weights: Path | None = None  # RETRO's own tensors; None: random ones, by the seed
+    seed: int = 0
+    vocabulary: int = 0  # of the database's tokenizer
+    tokenizer: Any = None  # the database's
+
+    @property
+    def released_retro(self) -> Path | None:
+        """The folder of the model where that is a checkpoint of RETRO and no other weights are
+        given.
+        """
+        is_retro = self.weights is None and self.model and resolver.is_retro(self.model)
+        return resolver.resolve(self.model) if is_retro else None
+
+    def decoder(self) -> LM:
+        """The decoder in torch. Raises UnsupportedError for one with sliding windows."""
+        from ragauge.engines import kernels
+        from ragauge.engines.loading import load_lm
+
+        lm = load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
+        # "native" switches oneDNN off in all threads; another one may read neighbours
+        if lm.device.type == "cpu":
+            kernels.use(kernels.active().without("native"))
+        if window := lm.shape.shortest_window:
+            raise UnsupportedError(
+                f"{self.model}: a sliding window of {window} tokens; pipelines need full attention"
+            )
+        return lm
+
+
+class WeightOptions(Section):
+    """The options of RETRO-fit on which a mode's weights depend before they are trained."""
+
+    rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
+    cross_layers: int = Field(
+        3, ge=1, description="mode cross_attention: number of decoder layers that get it"
+    )
+    encoder_layers: int = Field(
+        2, ge=1, description="mode cross_attention: encoder layers, copied from the decoder"
+    )
+    seed: int = Field(0, description="seed of the texts and the initial weights")
+
+
+class Mode(ABC):
+    """An attention mode: a frozen dataclass whose fields are its options, in a file of its name
+    without torch.
+    """
+
+    name: ClassVar[str]  # its file's
+    label: ClassVar[str]  # in tables
+    engines: ClassVar[tuple[str, ...]]  # that run it: "torch", "onnx"
+    # whether it reads nothing before RETRO-fit has trained it
+    needs_training: ClassVar[bool] = False
+    trainable: ClassVar[bool] = False  # by RETRO-fit
+    # name, and shape, of a model of its own that replaces the decoder
+    own_model: ClassVar[str | None] = None
+    # whether neighbours are slots of the cache that a decoding step attends to
+    in_cache: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__module__.rpartition(".")[2]
+
+    @classmethod
+    def option_names(cls) -> set[str]:
+        """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
+        own = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        trained = {"retrofit_minutes", "adapters"} if cls.trainable else set()
+        return own | trained | ({"weights"} if cls.own_model else set())
+
+    @classmethod
+    def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
+        """The weights before training, with which neighbours have no effect or are read by the
+        unchanged decoder.
+        """
+        raise UnsupportedError(f"RETRO-fit does not train mode {cls.name!r}")
+
+    @abstractmethod
+    def load(self, checkpoint: Checkpoint) -> NeighbourModel:
+        """The model that opens sequences. Raises UserError: weights missing, damaged, or of another
+        model or mode.
+        """
+
+    def export(self, checkpoint: Checkpoint, folder: Path) -> None:
+        """Write the graphs that `load` opens from `checkpoint.exported`, where the mode's engines
+        include ONNX.
+        """
+        raise UnsupportedError(f"mode {self.name!r} cannot be exported to ONNX")
+
+    def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
+        """(name, hash) of the weights. Raises UserError if they are not available."""
+        resolver.resolve(checkpoint.model)
+        return checkpoint.model, resolver.describe(checkpoint.model)["sha256"]

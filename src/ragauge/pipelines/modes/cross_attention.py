@@ -1,0 +1,38 @@
+"""Gated chunked cross-attention to an encoding of the neighbours, in some layers of a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ragauge.errors import UserError
+from ragauge.pipelines.modes.base import Checkpoint, Mode, WeightOptions
+
+if TYPE_CHECKING:
+    from ragauge.engines.lm import LM
+    from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights
+
+
+@dataclass(frozen=True)
+class CrossAttention(Mode):
+    """Gated cross-attention in some layers, trained by RETRO-fit."""
+
+    label: ClassVar[str] = "cross-attention"
+    engines: ClassVar[tuple[str, ...]] = ("torch",)
+    needs_training: ClassVar[bool] = True
+    trainable: ClassVar[bool] = True
+
+    @classmethod
+    def untrained(cls, lm: LM, options: WeightOptions) -> CrossWeights:
+        from ragauge.pipelines.modes._cross_attention import CrossWeights, cross_layers
+
+        layers = cross_layers(lm.shape.layers, options.cross_layers)
+        return CrossWeights(lm.decoder, layers, min(options.encoder_layers, lm.shape.layers))
+
+    def load(self, checkpoint: Checkpoint) -> CrossDecoder:
+        from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights
+
+        if checkpoint.adapters is None:
+            raise UserError("mode 'cross_attention' requires trained weights: give --adapters")
+        lm = checkpoint.decoder()
+        return CrossDecoder(lm, CrossWeights.load(checkpoint.adapters, lm, checkpoint.sha256))

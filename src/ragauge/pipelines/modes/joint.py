@@ -1,0 +1,49 @@
+"""Chunked joint attention: a decoder attends to neighbours in the same softmax as to its own past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from ragauge.pipelines.modes.base import Checkpoint, Mode, WeightOptions
+
+if TYPE_CHECKING:
+    from ragauge.engines.lm import LM
+    from ragauge.pipelines.modes._joint import Adapters
+    from ragauge.pipelines.reader import NeighbourModel
+
+
+@dataclass(frozen=True)
+class JointAttention(Mode):
+    """A decoder reads neighbours itself; untrained, or trained by RETRO-fit."""
+
+    reach: int | None = None  # most tokens between a neighbour's end and its window; None: no bound
+    bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
+
+    label: ClassVar[str] = "joint attention"
+    engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
+    trainable: ClassVar[bool] = True
+    in_cache: ClassVar[bool] = True
+
+    @classmethod
+    def untrained(cls, lm: LM, options: WeightOptions) -> Adapters:
+        from ragauge.pipelines.modes._joint import Adapters
+
+        return Adapters(lm.decoder.weights, options.rank, options.seed)
+
+    def load(self, checkpoint: Checkpoint) -> NeighbourModel:
+        from ragauge.pipelines.modes._joint import JointDecoder, Placement, load_adapted
+
+        placement = Placement(self.reach, self.bias)
+        if checkpoint.exported is not None:
+            from ragauge.pipelines.modes._joint_onnx import load_exported
+
+            return load_exported(checkpoint, placement)
+        lm, adapted = load_adapted(checkpoint)
+        return JointDecoder(lm, placement, adapted)
+
+    def export(self, checkpoint: Checkpoint, folder: Path) -> None:
+        from ragauge.pipelines.modes._joint_onnx import export
+
+        export(checkpoint, folder)

@@ -1,0 +1,196 @@
+"""Runs one pipeline over sequences of held-out text, which it scores or continues, and writes a
+record of each.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragauge.cost.machine import competing_load, processor
+from ragauge.cost.trace import Trace
+from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
+from ragauge.errors import in_one_line
+from ragauge.io.progress import bar
+from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
+from ragauge.io.records import SequenceRecord
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.decoding import generate, token_nll
+from ragauge.pipelines.evaluation import EvaluationStretch
+from ragauge.pipelines.performance import GenerationModel
+from ragauge.pipelines.reader import NeighbourModel, PreparingReader, Reader
+from ragauge.pipelines.schedules.base import SequenceInputs
+from ragauge.pipelines.sources import NeighbourSource
+from ragauge.pipelines.specification import PipelineSpecification
+from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
+
+PROMPT = CHUNK  # tokens of a sequence that are continued
+
+
+@dataclass
+class Pipeline:
+    lm: NeighbourModel
+    specification: PipelineSpecification
+    searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks an index
+    passages: Database | None = None  # the database's, where neighbours are random
+    network_s: float = 0.0  # of a message to the searcher and back without a search
+    # fitted once, where nprobe follows from it
+    performance: GenerationModel | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.settings = self.specification.pipeline
+        self.schedule = self.settings.make_schedule(self.specification.seed)
+
+    def record(self, text: EvaluationStretch) -> SequenceRecord:
+        """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails.
+        Raises UserError: the retriever failed.
+        """
+        base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
+        try:
+            run = self._score if self.settings.task == "perplexity" else self._generate
+            with unified_memory_errors():
+                result = run(text)
+        except MEMORY_ERRORS as error:
+            return SequenceRecord(**base, status="failed", reason=in_one_line(error))
+        if not math.isfinite(result.get("nll", 0.0)):  # which JSON has no number for
+            return SequenceRecord(
+                **base, status="failed", reason="its likelihood is not a finite number"
+            )
+        return SequenceRecord(**base, status="ok", **result)
+
+    def _score(self, text: EvaluationStretch) -> dict[str, Any]:
+        windows = self.schedule.windows
+        nll, source, trace, seconds = self._run(
+            text, lambda reader, source: token_nll(reader, text.ids, source, windows)
+        )
+        # what is predicted before the first retrieval is the same for all schedules
+        scored = nll if self.settings.scoring == "published" else nll[CHUNK - 1 :]
+        made = {"nll": float(scored.double().mean()), "scored": len(scored), "trials_s": [seconds]}
+        return made | _retrieved(source, trace)
+
+    def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
+        self.warm_up(text)
+        with competing_load() as load:
+            trials = [self.generate(text) for _ in range(self.settings.trials)]
+        ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
+        return {
+            "prompt_tokens": PROMPT,
+            "generated": ids,
+            "trials_s": [seconds for *_, seconds in trials],
+            "load_share": load.share,
+            "network_s": self.network_s if self.settings.asks_index else None,
+            **_retrieved(source, trace),
+        }
+
+    def generate(self, text: EvaluationStretch) -> tuple[list[int], NeighbourSource, Trace, float]:
+        """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64
+        tokens.
+        """
+        tokens = self.settings.tokens
+        windows = self.schedule.windows
+        return self._run(
+            text,
+            lambda reader, source: generate(reader, text.ids[:PROMPT], tokens, source, windows),
+        )
+
+    def warm_up(self, text: EvaluationStretch) -> None:
+        """Generate once untimed; the performance model is fitted to the first such trace, searches
+        at nprobe 1.
+        """
+        if self.settings.chooses_nprobe and self.performance is None:
+            self.performance = GenerationModel.of(
+                self.generate(text)[2], self.specification.mode.in_cache
+            )
+        elif self.settings.trials > 1:
+            self.generate(text)
+
+    def _run(
+        self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
+    ) -> tuple[Any, NeighbourSource, Trace, float]:
+        """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new
+        cache.
+        """
+        schedule = self.schedule
+        lm = self.lm
+        reader = lm.open(
+            self.settings.tokens,
+            schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0,
+        )
+        prepare = reader.prepare if isinstance(reader, PreparingReader) else None
+        searched = self.searcher, self.passages, lm.tokenizer, self._budget_s
+        source = schedule.source(
+            SequenceInputs(reader.note, text.key, text.document, *searched, prepare)
+        )
+        try:
+            with lm.tracing() as trace:
+                lm.synchronize()
+                started = time.perf_counter()
+                result = use(reader, source)
+                lm.synchronize()
+                seconds = time.perf_counter() - started
+        finally:
+            source.close()
+        return result, source, list(trace), seconds
+
+    def _budget_s(self, length: int) -> float:
+        """Seconds of a search next to the window after `length` tokens; the least there is until a
+        model is fitted.
+        """
+        if self.performance is None:
+            return 1e-3
+        return self.performance.budget_s(
+            length, self.schedule.windows, self.settings.neighbours, self.network_s
+        )
+
+
+def run(
+    make: Callable[[], Pipeline],
+    texts: list[EvaluationStretch],
+    specification: PipelineSpecification,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    about: dict[str, Any] | None = None,
+) -> Path:
+    """Write a record of every sequence that `out` does not have yet, with metadata `about`; a
+    killed run resumes. `make` loads the decoder and connects the retriever; it is called only if a
+    sequence is missing. Raises UserError as `make` and `RecordWriter` do.
+    """
+    keys = [text.key for text in texts]
+    machine = processor(specification.device)
+    with RecordWriter(
+        out, specification.fingerprint, keys, overwrite, SequenceRecord, machine
+    ) as writer:
+        todo = [text for text in texts if text.key not in writer.done]
+        pipeline = make() if todo else None
+        label = specification.pipeline.schedule
+        for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
+            if (crashes := writer.crashes.get(text.key, 0)) >= MAX_CRASHES:
+                facts: dict[str, Any] = {
+                    "key": text.key,
+                    "document": text.document,
+                    "tokens": len(text.ids),
+                }
+                writer.append(
+                    SequenceRecord(**facts, status="failed", reason=crash_reason(crashes))
+                )
+                continue
+            assert pipeline is not None
+            writer.start(text.key)
+            writer.append(pipeline.record(text))
+        model = pipeline.performance if pipeline else None
+        network_s = pipeline.network_s if pipeline and specification.pipeline.asks_index else None
+        measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
+        writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
+    return out
+
+
+def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:
+    """A sequence's calls, the chunks that each search found, and the lists that it scanned."""
+    return {
+        "trace": [call.to_json() for call in trace],
+        "neighbours": [[int(i) for i in neighbours.ids] for neighbours in source.results],
+        "nprobe": [int(neighbours.nprobe) for neighbours in source.results],
+    }

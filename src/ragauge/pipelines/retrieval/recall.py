@@ -1,0 +1,95 @@
+"""How many of the exact nearest chunks an index finds (docs/retrieval.md)."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragauge.io import resumed
+from ragauge.io.files import text_sha256
+from ragauge.pipelines.database.vectors import BLOCK_VECTORS, Vectors
+from ragauge.pipelines.indexes.base.faiss_files import metric
+from ragauge.pipelines.indexes.base.recipe import SearchResult, nearest
+from ragauge.pipelines.retrieval.index import Index
+
+KS = (1, 2, 10)
+RESERVE = 4  # results of a search for each that is expected to be of the compared shards
+
+
+def exact_search(
+    vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable[int]
+) -> SearchResult:
+    """The nearest of the own vectors of these shards' chunks, all compared, block by block."""
+    import faiss
+
+    heap = faiss.ResultHeap(len(queries), k, keep_max=vectors.recipe.largest_is_nearest)
+    for shard in shards:
+        rows = vectors.rows(shard)
+        own = vectors.embeddings[shard].vectors
+        start = int(vectors.database.chunk_starts[shard])
+        for first in range(0, len(rows), BLOCK_VECTORS):
+            taken = rows[first : first + BLOCK_VECTORS]
+            block = own[taken].astype(np.float32)
+            distances, places = faiss.knn(
+                queries, block, min(k, len(taken)), metric=metric(vectors.recipe.metric)
+            )
+            heap.add_result(distances, start + taken[places])
+    heap.finalize()
+    return heap.D, heap.I
+
+
+def exact_search_within(
+    vectors: Vectors, queries: np.ndarray, minutes: float | None, saved: Path
+) -> tuple[np.ndarray, list[int]]:
+    """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards
+    compared. `saved`: file of each shard's results, with which a killed search goes on.
+    """
+    recipe = vectors.recipe
+    k = max(KS)
+    embeddings = [one.sha256 for one in vectors.embeddings]
+    # the near-duplicates too
+    indexed = vectors.database.sha256, embeddings, recipe.metric, recipe.near_duplicates
+    identity = text_sha256(*indexed, k, queries.tolist())
+    shards = np.random.default_rng(recipe.seed).permutation(len(embeddings)).tolist()
+
+    def search(shard: int) -> list[Any]:
+        return [part.tolist() for part in exact_search(vectors, queries, k, [shard])]
+
+    made = resumed.results(saved, identity, shards, search, minutes)
+    parts = [(np.array(distances), np.array(ids)) for distances, ids in made]
+    return nearest(parts, k, recipe.largest_is_nearest)[1], shards[: len(made)]
+
+
+def recall(
+    index: Index, vectors: Vectors, queries: np.ndarray, exact: np.ndarray, shards: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The share of the exact k nearest chunks (ids (q, k)) of some shards that the index finds, for
+    each k and nprobe. Drawn vectors among the k results count as misses; their share is reported.
+    """
+    k_max = max(KS)
+    every = len(vectors.embeddings)
+    rows = []
+    results = (
+        k_max if len(shards) == every else min(len(index), RESERVE * k_max * every // len(shards))
+    )
+    for nprobe in index.nprobes:
+        ids = index.search_raw(queries, results, nprobe)[1]
+        owners = (
+            np.searchsorted(vectors.database.chunk_starts, ids % len(index.database), side="right")
+            - 1
+        )
+        is_compared = np.isin(owners, shards) & (ids >= 0)
+        first = np.argsort(~is_compared, axis=1, kind="stable")[:, :k_max]
+        ids = np.where(
+            np.take_along_axis(is_compared, first, 1), np.take_along_axis(ids, first, 1), -2
+        )
+        drawn = float(np.mean(ids >= len(index.database)))
+        for k in KS:
+            hits = np.array(
+                [np.isin(ids[i, :k], exact[i, :k]).sum() / k for i in range(len(queries))]
+            )
+            error = float(hits.std(ddof=1) / np.sqrt(len(hits))) if len(hits) > 1 else None
+            measured = {"recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
+            rows.append({"k": k, index.recipe.NPROBE_KEY or "nprobe": nprobe, **measured})
+    return rows

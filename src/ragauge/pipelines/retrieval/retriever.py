@@ -1,0 +1,313 @@
+"""The retriever: queries in, neighbours with their continuations out, every stage timed
+(docs/service.md).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.database.embed import EncoderChoice, TextEncoder
+from ragauge.pipelines.indexes.base.recipe import SearchResult
+from ragauge.pipelines.retrieval.index import Index
+
+Stop = Callable[[], bool]  # whether nobody waits for a search any longer
+STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service adds its own
+
+
+class CancelledSearchError(Exception):
+    """A search that was stopped between its stages, since nobody waits for it any longer."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query: tokens of the database's tokenizer, or text, with at most one of `nprobe` and
+    `budget_s`.
+    """
+
+    # detokenised by the database's tokenizer before they are encoded
+    tokens: Sequence[int] | None = None
+    text: str | None = None
+    k: int = 2  # neighbours
+    nprobe: int | None = None  # of the search: nprobe of IVF, efSearch of HNSW
+    # seconds for the whole call: the largest nprobe predicted to fit is taken
+    budget_s: float | None = None
+    # chunks after each neighbour, of the same document; stale queries need 2 (PipeRAG, 4.1)
+    continuation: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises UserError on an invalid query."""
+        if (self.tokens is None) == (self.text is None):
+            raise UserError("query: give tokens or text, one of the two")
+        if not (self.tokens if self.text is None else self.text.strip()):
+            raise UserError(f"query: the {'tokens are' if self.text is None else 'text is'} empty")
+        if self.nprobe is not None and self.budget_s is not None:
+            raise UserError("query: give nprobe or budget_s, not both")
+        for name, least in (("k", 1), ("continuation", 0), ("nprobe", 1)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise UserError(f"query: {name} must be at least {least}, not {value}")
+        if self.budget_s is not None and not self.budget_s > 0:
+            raise UserError(f"query: budget_s must be positive, not {self.budget_s}")
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The answer to one query, nearest first. A place without a neighbour has id -1; tokens beyond
+    a length are 0.
+    """
+
+    # (k,) int64: chunk in the database; of a filled index the real chunk a vector was drawn around
+    ids: np.ndarray
+    # (k,) float32: squared L2, or inner product; infinite if there is no neighbour
+    distances: np.ndarray
+    documents: np.ndarray  # (k,) int64: number of the chunk's document in the database
+    tokens: np.ndarray  # (k, chunk) int32
+    lengths: np.ndarray  # (k,) int32: tokens of each chunk; a document's last may be short
+    # (k, continuation * chunk) int32: the next chunks of the same document
+    continuations: np.ndarray
+    continuation_lengths: np.ndarray  # (k,) int32: 0 if the document ends
+    nprobe: int  # of the search that found them
+    seconds: dict[str, float]  # by stage, of the whole call that the query was part of
+    missing: tuple[str, ...] = ()  # addresses of the servers of parts that gave no answer
+
+
+@dataclass(frozen=True)
+class About:
+    """What is searched. Servers whose answers are merged agree in all but `index` and `vectors`."""
+
+    index: str  # digest
+    tokenizer: str  # digest
+    encoder: str  # digest
+    metric: str  # "l2" or "inner_product"
+    vectors: int
+    max_nprobe: int  # the largest nprobe of a search; 0 if it has none
+    vocabulary: int  # token ids are below it
+    chunk_tokens: int
+
+
+class Searcher(Protocol):
+    """What generation searches with: a retriever in this process, or a client of the service."""
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        """The neighbours of each query, in order. Raises UserError on an invalid query."""
+
+
+class Retriever:
+    """Retrieval in this process. Threads may search at the same time; they encode one after
+    another.
+    """
+
+    # seconds of a call by nprobe, which a query with a budget needs (`calibrate`)
+    latency: LinearTime | None = None
+
+    def __init__(self, database: Database, index: Index, encoder: TextEncoder) -> None:
+        """The encoder is that of the index's vectors, which `open` checks."""
+        self.database = database
+        self.index = index
+        self.encoder = encoder
+        self._encoding = threading.Lock()  # tokenizers hold the padding and truncation of a call
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        label: str = "ivf",
+        *,
+        encoder: str = "minilm",
+        engine: Literal["onnx", "torch"] = "onnx",
+        threads: int | None = None,
+        part: tuple[int, int] | None = None,
+    ) -> Retriever:
+        """Open the index of a database's folder, or the part (number, of) of one of several
+        servers. `threads`: of encoder and search; default: the libraries' choice. Raises UserError:
+        a file is missing, truncated, changed, or of another database, tokenizer or encoder.
+        """
+        import faiss
+
+        database = Database(folder)
+        index = Index(database, label, part)
+        choice = EncoderChoice(encoder, engine, threads)
+        if choice.sha256 != index.encoder_sha256:
+            raise UserError(
+                f"{index.folder}: its vectors were not made with the encoder {encoder!r}"
+            )
+        if threads:
+            faiss.omp_set_num_threads(threads)
+        return cls(database, index, choice.load())
+
+    def describe(self) -> About:
+        database = self.database
+        index = self.index
+        return About(
+            index.sha256, database.manifest["tokenizer"], index.encoder_sha256, index.recipe.metric,
+            len(index), index.recipe.max_nprobe, database.vocabulary, database.chunk_tokens,
+        )  # fmt: skip
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        """The neighbours of each query, in order. Raises UserError on a token, nprobe or budget
+        that cannot be used.
+        """
+        return self.search_together([queries], None)[0] if queries else []
+
+    def search_together(
+        self, requests: Sequence[Sequence[Query]], stop: Stop | None
+    ) -> list[list[Neighbours]]:
+        """The neighbours of several requests' queries, the index searched in one call. Each request
+        is encoded by itself: padding to another's length would change the last bits of its vectors.
+        Raises UserError as `search`, and CancelledSearchError once `stop` returns true.
+        """
+        queries = [query for request in requests for query in request]
+        nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
+        started = time.perf_counter()
+        vectors = []
+        for request in requests:
+            with self._encoding:
+                _raise_if(stop)
+                vectors.append(self.encoder.encode([self._text(query) for query in request]))
+        encoded = time.perf_counter()
+        results = self._search(queries, nprobes, np.concatenate(vectors), stop)
+        searched = time.perf_counter()
+        answers = list(map(self._look_up, queries, nprobes, *zip(*results, strict=True)))
+        moments = (started, encoded, searched, time.perf_counter())
+        for answer in answers:
+            answer.seconds.update(
+                zip(STAGES, (end - start for start, end in pairwise(moments)), strict=True)
+            )
+        remaining = iter(answers)
+        return [[next(remaining) for _ in request] for request in requests]
+
+    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> LinearTime:
+        """Measure calls of one query, a new one in each trial, and store the line that predicts a
+        call's seconds.
+        """
+        choices = list(nprobes or self.index.nprobes)
+        ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
+        texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids).tolist()]
+        points = []
+        for trial, text in enumerate(texts):
+            for nprobe in choices:
+                start = time.perf_counter()
+                self.search([Query(text=text or "?", nprobe=nprobe)])
+                if trial:  # the first warms up
+                    points.append((nprobe, time.perf_counter() - start))
+        self.latency = fit_line(points)
+        return self.latency
+
+    def _nprobe(self, query: Query, queries: int) -> int:
+        if query.budget_s is None:
+            return query.nprobe or self.index.recipe.default_nprobe
+        if self.latency is None:
+            raise UserError(
+                "query: budget_s requires a retriever whose latency was measured (calibrate)"
+            )
+        return largest_nprobe(
+            query.budget_s / queries, self.latency, range(1, self.index.recipe.max_nprobe + 1)
+        )
+
+    def _text(self, query: Query) -> str:
+        if query.text is not None:
+            return query.text
+        tokens = list(query.tokens or ())
+        outside = [token for token in tokens if not 0 <= token < self.database.vocabulary]
+        if outside:
+            raise UserError(
+                f"query: token {outside[0]} is beyond the vocabulary of {self.database.vocabulary:,}"
+            )
+        return str(self.database.tokenizer.decode(tokens))
+
+    def _search(
+        self,
+        queries: Sequence[Query],
+        nprobes: Sequence[int],
+        vectors: np.ndarray,
+        stop: Stop | None,
+    ) -> list[SearchResult]:
+        """Distances (k,) and ids (k,) of each query."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for place, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
+            groups.setdefault((query.k, nprobe), []).append(place)
+        results: dict[int, SearchResult] = {}
+        for (k, nprobe), places in groups.items():
+            _raise_if(stop)
+            distances, ids = self.index.search(vectors[places], k, nprobe)
+            results.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
+        return [results[place] for place in range(len(queries))]
+
+    def _look_up(
+        self, query: Query, nprobe: int, distances: np.ndarray, ids: np.ndarray
+    ) -> Neighbours:
+        """The neighbours with their tokens and continuations, still without seconds."""
+        database = self.database
+        following = ids
+        parts = []
+        lengths = np.zeros(len(ids), dtype=np.int32)
+        for _ in range(query.continuation):
+            following = database.continuations(following)
+            parts.append(database.tokens(following))
+            lengths = lengths + database.lengths(following)
+        continuations = (
+            np.concatenate(parts, axis=1) if parts else np.zeros((len(ids), 0), dtype=np.int32)
+        )
+        content = (
+            database.documents(ids),
+            database.tokens(ids),
+            database.lengths(ids),
+            continuations,
+            lengths,
+        )
+        return Neighbours(ids, distances, *content, nprobe=nprobe, seconds={})
+
+
+def _raise_if(stop: Stop | None) -> None:
+    if stop and stop():
+        raise CancelledSearchError("the search was stopped")
+
+
+@dataclass(frozen=True)
+class LinearTime:
+    """Predicted seconds as a line in a count: of a search's nprobe, or of a decoder's tokens."""
+
+    intercept_s: float  # at 0
+    slope_s: float  # of each further unit
+    error: float = 0.0  # median of |predicted - measured| / measured over the points of the fit
+
+    def __call__(self, count: float) -> float:
+        return self.intercept_s + self.slope_s * count
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> LinearTime:
+    """Least squares over (count, seconds), with neither part below zero: more is never faster, no
+    time is negative.
+    """
+    x, y = np.asarray(points, dtype=np.float64).T
+    slope, intercept = (
+        (float(part) for part in np.polyfit(x, y, 1))
+        if len(set(x)) > 1
+        else (0.0, float(np.median(y)))
+    )
+    if slope < 0:
+        slope = 0.0
+        intercept = float(y.mean())
+    elif intercept < 0:
+        slope = float((x @ y) / (x @ x))
+        intercept = 0.0
+    return LinearTime(
+        intercept, slope, float(np.median(np.abs(intercept + slope * x - y) / np.maximum(y, 1e-9)))
+    )
+
+
+def largest_nprobe(budget_s: float, fit: LinearTime, choices: Sequence[int]) -> int:
+    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if
+    none does.
+    """
+    return choices[max(0, bisect_right(choices, budget_s, key=fit) - 1)]

@@ -1,0 +1,3 @@
+"""When the database is queried during generation, and when generation waits for it: one file a
+schedule.
+"""

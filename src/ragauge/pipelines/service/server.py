@@ -1,0 +1,246 @@
+"""The retrieval service: a retriever behind gRPC, which checks and bounds every field of a request."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from ragauge.errors import UserError
+from ragauge.pipelines.retrieval.retriever import About, Query, Retriever
+from ragauge.pipelines.service import credentials, wire
+from ragauge.pipelines.service.metrics import Metrics
+from ragauge.pipelines.service.proto import ragauge_pb2 as pb
+from ragauge.pipelines.service.search_queue import RefusedError, SearchJob, SearchQueue
+from ragauge.pipelines.service.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+SPARE_THREADS = 8  # for health, descriptions and refusals, besides those of the requests under way
+WAITING_CALLS = 256  # calls that may wait for a thread; gRPC refuses more
+OPTIONS = [
+    ("grpc.max_send_message_length", -1),  # what is sent is bounded by the chunks of a reply
+    # no compression: a megabyte could unpack to a gigabyte
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
+]
+
+MAX_K = 256
+MAX_CONTINUATION = 16
+MAX_TOKENS = 4096
+MAX_CHARACTERS = 32768  # of a query
+MAX_CHUNKS = 16384  # in one reply
+MAX_BUDGET_S = 3600.0
+
+Request = TypeVar("Request", bound=Message)
+
+
+@dataclass(frozen=True)
+class LoadedIndex:
+    """What answers requests; replaced as a whole when an index is reloaded."""
+
+    searcher: Retriever
+    about: About
+    detokenize: Callable[[list[list[int]]], list[str]]  # by the database's tokenizer
+
+
+class Health(health.HealthServicer):
+    """Health of the service, which is NOT_SERVING while a search hangs."""
+
+    def __init__(self, queue: SearchQueue, hang_s: float) -> None:
+        super().__init__()
+        self._queue = queue
+        self._hang_s = hang_s
+
+    def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        if self._queue.longest_s() > self._hang_s:
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+        return super().Check(request, context)
+
+
+class Server:
+    """Serves an index at `address` from `start` to `stop`, or inside a `with` block."""
+
+    def __init__(
+        self,
+        loaded: LoadedIndex,
+        settings: ServerSettings,
+        *,
+        tls: grpc.ServerCredentials | None = None,
+        token: str | None = None,
+    ) -> None:
+        """Without `tls` nothing is encrypted; without a token, which calls carry, anyone may
+        search. Raises UserError: the address cannot be listened on.
+        """
+        self.loaded = loaded  # a request keeps the one that it began with
+        self.queue = SearchQueue(
+            settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms
+        )
+        self.metrics: Metrics | None = None
+        self._max_queries, self._token, self._decoding = (
+            settings.max_queries,
+            token,
+            threading.Lock(),
+        )
+        self._health = Health(self.queue, settings.hang)
+        threads = settings.max_concurrent + SPARE_THREADS
+        calls = {
+            "Search": self._handler("search", pb.SearchRequest, self._search),
+            "Detokenize": self._handler("detokenize", pb.DetokenizeRequest, self._detokenize),
+            "Describe": self._handler(
+                "describe", pb.DescribeRequest, lambda *_: pb.Description(**vars(self.loaded.about))
+            ),
+        }
+        self._server = grpc.server(
+            ThreadPoolExecutor(threads, thread_name_prefix="retrieval"),
+            handlers=[grpc.method_handlers_generic_handler(wire.SERVICE, calls)],
+            options=[*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_bytes)],
+            maximum_concurrent_rpcs=threads + WAITING_CALLS,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        host = settings.host
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        address = f"{host}:{settings.port}"
+        server = self._server
+        try:
+            port = (
+                server.add_secure_port(address, tls) if tls else server.add_insecure_port(address)
+            )
+        except RuntimeError as error:
+            raise UserError(
+                f"cannot listen on {address}: the port is taken, or no address of this machine"
+            ) from error
+        self.address = f"{host}:{port}"
+
+    def start(self) -> None:
+        self._server.start()
+        for name in ("", wire.SERVICE):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def stop(self, grace_s: float = 30.0) -> bool:
+        """Refuse new requests and wait for running ones; False if a search still runs after
+        `grace_s`.
+        """
+        end = time.monotonic() + grace_s
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace_s).wait(grace_s)
+        return self.queue.close(end - time.monotonic())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _handler(
+        self,
+        call: str,
+        kind: type[Request],
+        answer: Callable[[Request, grpc.ServicerContext], Message],
+    ) -> grpc.RpcMethodHandler:
+        """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an
+        internal error.
+        """
+
+        def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+            started = time.perf_counter()
+            reply = b""
+            code = grpc.StatusCode.OK
+            message = ""
+            try:
+                if self._token and not credentials.carries_token(context, self._token):
+                    raise RefusedError(
+                        grpc.StatusCode.UNAUTHENTICATED,
+                        "the call does not carry the server's token",
+                    )
+                reply = answer(kind.FromString(data), context).SerializeToString()
+            except RefusedError as error:
+                code, message = error.args
+            except DecodeError:
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                message = f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}"
+            except UserError as error:
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                message = str(error)
+            except Exception as error:  # a defect, whose inside only the log shows
+                logger.error("a request failed", exc_info=error)
+                code = grpc.StatusCode.INTERNAL
+                message = f"it failed ({type(error).__name__}); see the server's log"
+            if self.metrics:
+                self.metrics.count_request(call, code.name, time.perf_counter() - started)
+            if code is not grpc.StatusCode.OK:
+                context.abort(code, message)
+            return reply
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _search(self, request: pb.SearchRequest, context: grpc.ServicerContext) -> pb.SearchReply:
+        loaded = self.loaded
+        job = SearchJob(loaded.searcher, _read_queries(request, loaded.about, self._max_queries))
+        answers = self.queue.search(job, context)
+        if self.metrics:
+            self.metrics.count_search(
+                len(answers), job.joined, {"queue": job.queue_s, **answers[0].seconds}
+            )
+        return pb.SearchReply(
+            results=[wire.neighbours_message(answer, job.queue_s) for answer in answers]
+        )
+
+    def _detokenize(
+        self, request: pb.DetokenizeRequest, _: grpc.ServicerContext
+    ) -> pb.DetokenizeReply:
+        loaded = self.loaded
+        _check_range("sequences", len(request.sequences), self._max_queries, low=1)
+        for i, sequence in enumerate(request.sequences):
+            _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
+        with self._decoding:
+            return pb.DetokenizeReply(
+                texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences])
+            )
+
+
+def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> list[Query]:
+    """The queries of a request. Raises UserError naming the first field that is out of bounds, and
+    its range.
+    """
+    _check_range("queries", len(request.queries), max_queries, low=1, unit="queries")
+    queries = [
+        _read_query(f"queries[{i}]", message, about) for i, message in enumerate(request.queries)
+    ]
+    chunks = sum(query.k * (1 + query.continuation) for query in queries)
+    _check_range(
+        "queries", chunks, MAX_CHUNKS, unit="chunks (k times 1 + continuation, over all queries)"
+    )
+    return queries
+
+
+def _read_query(place: str, message: pb.Query, about: About) -> Query:
+    try:
+        query = wire.query(message)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+    _check_range(f"{place}.text", len(query.text or ""), MAX_CHARACTERS, unit="characters")
+    _check_tokens(f"{place}.tokens", query.tokens or (), about)
+    _check_range(f"{place}.k", query.k, MAX_K, low=1)
+    _check_range(f"{place}.continuation", query.continuation, MAX_CONTINUATION)
+    _check_range(f"{place}.nprobe", query.nprobe or 1, about.max_nprobe or 1, low=1)
+    _check_range(f"{place}.budget_s", query.budget_s or 0.0, MAX_BUDGET_S)
+    return query
+
+
+def _check_tokens(place: str, ids: Sequence[int], about: About) -> None:
+    _check_range(place, len(ids), MAX_TOKENS, unit="tokens")
+    for i, token in enumerate(ids):
+        _check_range(f"{place}[{i}]", token, about.vocabulary - 1)
+
+
+def _check_range(place: str, value: float, high: float, *, low: float = 0, unit: str = "") -> None:
+    if not low <= value <= high:
+        raise UserError(f"{place}: {f'{value} {unit}'.strip()}; must be from {low} to {high}")

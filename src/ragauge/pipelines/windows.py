@@ -1,0 +1,65 @@
+"""Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG,
+section 3.2).
+
+Window i of a sequence begins every `interval` tokens m. A fresh query is the tokens `[i*m, i*m +
+64)`; a stale one that of the window before, whose neighbours lie m tokens behind: their first m
+tokens are dropped (Figure 3).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ragauge.errors import SettingError
+
+CHUNK = 64  # tokens of a database chunk and of a query
+NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk and its continuation
+
+
+@dataclass(frozen=True)
+class Windows:
+    interval: int = CHUNK  # m: tokens between retrievals
+    # each query is that of the window before, so that it can be answered ahead of time
+    stale: bool = False
+
+    def __post_init__(self) -> None:
+        if self.interval < 1 or CHUNK % self.interval:
+            choices = ", ".join(str(m) for m in range(1, CHUNK + 1) if CHUNK % m == 0)
+            message = (
+                f"{self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}"
+            )
+            raise SettingError("interval", message)
+
+    def of(self, place: int) -> int:
+        """The window whose neighbours the token at `place` attends to; -1 if it attends to none."""
+        return max(-1, (place + 1 - CHUNK) // self.interval)
+
+    def first(self, window: int) -> int:
+        """The first place that attends to a window's neighbours: the last token of its fresh query."""
+        return CHUNK - 1 + window * self.interval
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The tokens [start, stop) cut where the window changes: (start, stop, window); -1 before
+        the first one.
+        """
+        while start < stop:
+            window = self.of(start)
+            end = min(stop, self.first(window + 1))
+            yield start, end, window
+            start = end
+
+    def query(self, window: int) -> slice:
+        """The places of the tokens of a window's query."""
+        first = max(0, window - 1) if self.stale else window
+        return slice(first * self.interval, first * self.interval + CHUNK)
+
+    def part(self, window: int) -> slice:
+        """The tokens of each neighbour fetched for a window that are attended to."""
+        shift = self.interval if self.stale and window > 0 else 0
+        return slice(shift, shift + NEIGHBOUR)
+
+    @property
+    def continuation(self) -> int:
+        """Chunks that must be fetched after each neighbour: 1, or 2 where the first `interval`
+        tokens are dropped.
+        """
+        return 2 if self.stale else 1

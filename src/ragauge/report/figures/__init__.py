@@ -1,0 +1,8 @@
+"""Figures and files of items: `Dots` and `Lines` are figures as values, `style` has the colours."""
+
+from ragauge.report.figures.axis import Axis
+from ragauge.report.figures.dots import Dots
+from ragauge.report.figures.lines import Lines, Panel, Point, Row
+from ragauge.report.figures.style import Axes, Figure
+
+__all__ = ["Axes", "Axis", "Dots", "Figure", "Lines", "Panel", "Point", "Row"]

@@ -1,0 +1,209 @@
+"""Dot plots: a line a row of a table, with measured points, their intervals and published numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ragauge.report.figures import style
+from ragauge.report.figures.axis import Axis, is_number
+from ragauge.report.figures.lines import NOTHING
+from ragauge.report.figures.style import Axes, Figure
+from ragauge.results.cells import Status, Table
+from ragauge.results.publications import LONGBENCH
+
+ROW_IN = 0.165  # height of one row
+Share = Literal["all", "col"]
+Text = Callable[[Mapping[Any, Any]], str]
+_Panel = tuple[str, Table, str, Axis]  # title, rows, the quantity that is drawn of them, its axis
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one model on one data set, or those of the paper's models."""
+
+    title: str
+    table: Table
+    published: bool
+
+    @property
+    def labels(self) -> list[str]:  # of the rows, from the top
+        return list(dict.fromkeys(self.table["label"]))
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other
+    models last. Of a single quantity `by_dataset` has a column a data set and a row a model.
+    """
+
+    axes: Mapping[str, Axis]  # the quantities, left to right
+    # of a line of the table: the method, or another word, whose colour and marker it has
+    look: Text = lambda line: str(line["method"])
+    name: Text | None = None  # the text of its row; by default the name of its look
+    by_dataset: bool = False
+
+    def __call__(self, table: Table) -> Figure:
+        lines = table.to_dict("records")
+        looks = [self.look(line) for line in lines]
+        labels = list(map(self.name, lines) if self.name else map(style.method_label, looks))
+        named = table.assign(style=looks, label=labels)
+        shown = blocks(named[named["quantity"].isin(list(self.axes))], self.by_dataset)
+        if not shown:
+            return style.empty(NOTHING)
+        return _draw(shown, [self._panels(block) for block in shown], self.by_dataset)
+
+    def _panels(self, block: Block) -> list[_Panel]:
+        if not self.by_dataset:
+            return [
+                ("" if place else block.title, block.table, *entry)
+                for place, entry in enumerate(self.axes.items())
+            ]
+        parts = block.table.groupby("dataset", sort=False)
+        names = [f"\n{str(name).removeprefix(LONGBENCH)}" for name, _ in parts]
+        titles = [block.title + names[0], *names[1:]]
+        return [
+            (title, part, *next(iter(self.axes.items())))
+            for title, (_, part) in zip(titles, parts, strict=True)
+        ]
+
+
+def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
+    """The measured (model, data set) pairs, or models, in the table's order, then all other
+    published models as one, with the predictions of published numbers.
+    """
+    others = (
+        table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
+    )
+    measured = table[~others]
+    printed = table[others]
+    parts = measured.groupby(["model"] if by_dataset else ["model", "dataset"], sort=False)
+    drawn = [Block(f"measured: {' · '.join(map(str, key))}", part, False) for key, part in parts]
+    if printed.empty:
+        return drawn
+    if by_dataset:
+        order = {name: place for place, name in enumerate(dict.fromkeys(measured["dataset"]))}
+        printed = printed.sort_values(
+            "dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable"
+        )
+        return [*drawn, Block("published", printed, True)]
+    title = " · ".join(
+        filter(
+            None, ["published (the paper's models)", ", ".join(dict.fromkeys(printed["dataset"]))]
+        )
+    )
+    return [*drawn, Block(title, printed, True)]
+
+
+def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset: bool) -> Figure:
+    share: Share = "all" if by_dataset else "col"
+    room_in, keys = (0.5, 4) if by_dataset else (0.42, 7)
+    heights = [len(block.labels) for block in shown]
+    columns = max(map(len, panels))
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, ROW_IN * sum(heights) + room_in * len(shown) + 0.6)
+        axes = figure.subplots(
+            len(shown), columns, sharex=share, squeeze=False, height_ratios=heights
+        )
+        for block, line, row in zip(shown, axes, panels, strict=True):
+            for place, ax in enumerate(line):
+                ax.set_visible(place < len(row))
+                if place < len(row):
+                    _draw_panel(ax, block, row[place], named=place == 0)
+        longest = next(row for row in panels if len(row) == columns)
+        for ax, (*_, axis) in zip(axes[-1], longest, strict=True):
+            ax.set_xlabel(axis.label)
+            ax.tick_params(axis="x", which="both", labelbottom=True)
+        style.legend(figure, _handles(shown), columns=keys)
+        return figure
+
+
+def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
+    title, table, quantity, axis = panel
+    part = table[table["quantity"] == quantity]
+    labels = block.labels
+    style.name_rows(ax, labels if named else [""] * len(labels))
+    ax.spines["left"].set_visible(False)
+    if title:
+        ax.set_title(title, loc="left", color=style.MUTED, pad=3)
+    if block.published:
+        ax.set_facecolor(style.PUBLISHED_FACE)
+    models = list(dict.fromkeys(table["model"]))
+    for line in part.to_dict("records"):
+        if block.published:
+            _draw_published(ax, line, labels.index(line["label"]), models)
+        else:
+            _draw_measured(
+                ax, line, labels.index(line["label"]), style.few(line["n"], part["n"].max())
+            )
+    axis.apply(ax, "x", [*part["measured"], *part["published"]])
+    if axis.scale == "linear" and not axis.is_difference:
+        _make_room(ax, [*part["high"], *part["measured"], *part["published"]])
+
+
+def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None:
+    """Filled where measured, hollow where published for the same model; "no number" where there is
+    none.
+    """
+    small: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
+    _, colour, marker = style.method_style(str(line["style"]))
+    if is_number(line["published"]):
+        ax.plot(
+            line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3
+        )
+    if is_number(line["measured"]):
+        style.interval(ax, line["measured"], y, line["low"], line["high"], colour)
+        ax.plot(
+            line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4
+        )
+        end = line["high"] if is_number(line["high"]) else line["measured"]
+        ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small)
+    else:
+        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), **small)
+
+
+def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:
+    """A marker for each of the paper's models, with a dot where its number was predicted."""
+    _, colour, _ = style.method_style(str(line["style"]))
+    place = models.index(line["model"])
+    at = y + 0.11 * (place - (len(models) - 1) / 2)
+    ax.plot(
+        line["published"],
+        at,
+        style.series_style(place)[1],
+        mfc="white",
+        mec=colour,
+        mew=0.9,
+        ms=3.6,
+        zorder=3,
+    )
+    if is_number(line["measured"]):
+        ax.plot(line["measured"], at, ".", color=style.INK, ms=1.8, mew=0, zorder=4)
+
+
+def _handles(shown: Sequence[Block]) -> list[Any]:
+    handles = []
+    measured = [block for block in shown if not block.published]
+    if measured:
+        handles.append(style.handle("measured, 95% interval", style.INK, "o", line=True))
+    if any(is_number(v) for block in measured for v in block.table["published"]):
+        handles.append(style.handle("published, same model", style.INK, "d", hollow=True))
+    for block in (block for block in shown if block.published):
+        for place, model in enumerate(dict.fromkeys(block.table["model"])):
+            handles.append(
+                style.handle(str(model), style.INK, style.series_style(place)[1], hollow=True)
+            )
+        if any(is_number(v) for v in block.table["measured"]):
+            handles.append(style.handle("predicted", style.INK, "."))
+    return handles
+
+
+def _make_room(ax: Axes, values: Sequence[float]) -> None:
+    """An axis from zero with room for its largest interval, and for those of the panels that share
+    it.
+    """
+    known = [float(v) for v in values if is_number(v)]
+    if not known:
+        return
+    shared = ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0
+    top = max(shared, 1.04 * max(known))
+    ax.set_xlim(min([0.0, *known]) - 0.02 * top, top if top > 0 else 1.0)

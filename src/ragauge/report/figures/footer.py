@@ -1,0 +1,195 @@
+"""The small print of every table and figure: what was measured, on how many questions, in which
+precision, where.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ragauge.report.figures.style import counted
+from ragauge.results.cells import CellSource, Table
+from ragauge.results.pipelines import IndexName, PipelineRun, pipelines
+from ragauge.results.provenance import commit, machine, place, provenance_of
+from ragauge.results.runs import Runs, Variant
+from ragauge.results.sequences import AGAINST_NONE
+from ragauge.results.staleness import comparisons
+from ragauge.results.systems import systems
+from ragauge.results.timing import precision
+
+FEW_COMMITS = 3  # that small print names one by one
+
+
+def footer(runs: Runs, table: Table) -> str:
+    """One line on the answers, times or pipelines behind the measured numbers of a table."""
+    measured = table[table["measured"].notna()]
+    answered = [v for v in runs.run if _in(measured, v)]
+    timed = _timed(runs, measured)
+    if answered or timed:
+        return sentence(*_of_answers(runs, answered), timed)
+    if sentences := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
+        return sentence(*sentences)
+    return (
+        "Nothing measured yet."
+        if table.empty
+        else "Nothing measured here: published and predicted numbers only."
+    )
+
+
+def sentence(*parts: str) -> str:
+    """The parts of a small print, empty ones left out."""
+    return "; ".join(filter(None, parts)) + "."
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _place(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> list[str]:
+    """Where numbers were measured and with which torch and code, from their provenance blocks, each
+    with its device.
+    """
+    names = _listed(machine(block, device) for block, device in blocks)
+    torches = [(block.get("packages") or {}).get("torch") for block, _ in blocks]
+    commits = list(dict.fromkeys(filter(None, (commit(block) for block, _ in blocks))))
+    if len(commits) > FEW_COMMITS:
+        commits = [f"{len(commits)} states of the code, named in provenance.json"]
+    versions = _listed([*(f"torch {torch}" for torch in torches if torch), *commits])
+    return [f"machine: {names}" if names else "machine not recorded", versions]
+
+
+def _in(measured: Table, variant: Variant) -> bool:
+    rows = measured[(measured["model"] == variant.model) & (measured["dataset"] == variant.dataset)]
+    if "variant" in rows.columns and (rows["variant"] != "").any():
+        rows = rows[rows["variant"].map(lambda names: variant.name in str(names).split(" − "))]
+    return not rows.empty
+
+
+def _of_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
+    if not answered:
+        return []
+    models = _listed(f"{v.model} ({v.engine})" for v in answered)
+    questions = _listed(
+        _questions(runs, answered, dataset)
+        for dataset in dict.fromkeys(v.dataset for v in answered)
+    )
+    place = _place([(provenance_of(v), v.device) for v in answered])
+    return [f"Measured: {models}", questions, "intervals: bootstrap 95%", *place]
+
+
+def _timed(runs: Runs, measured: Table) -> str:
+    """Where the measured times of the table were taken, if it holds any."""
+    clocked = measured[measured["source"] == CellSource.LATENCY]
+    pairs = set(zip(clocked["model"], clocked["dataset"], strict=True))
+    files = (*runs.latencies, *runs.loads, *runs.streams) if pairs else ()
+    shown = [
+        protocols for protocols in files if (protocols["model"], protocols["dataset"]) in pairs
+    ]
+    times = _listed(
+        f"{f['model']} ({precision(f.get('protocol') or {})}) on {place(f)}" for f in shown
+    )
+    return times and f"times: {times}"
+
+
+def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
+    """How many questions of a data set were asked, and how many answers the model's context cut."""
+    used = [v for v in answered if v.dataset == dataset]
+    counts = sorted({len(v.records) for v in used})
+    shown = (
+        counted(counts[0], "question")
+        if len(counts) == 1
+        else f"{counts[0]} to {counts[-1]} questions"
+    )
+    entry = runs.config.datasets.get(dataset)
+    facts = runs.facts(dataset)
+    if facts and facts.questions and counts[-1] < facts.questions:
+        shown += f" (a subset of {facts.questions:,})"
+    elif entry and entry.limit:
+        shown += " (a subset)"
+    cut = [record.get("cut", False) for v in used for record in v.records.values()]
+    return f"{dataset}: {shown}" + (
+        f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else ""
+    )
+
+
+def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
+    """Decoder, sequences, trials, threads and cores, filled indexes, intervals, machine, versions."""
+    if measured.empty or "interval" not in measured.columns:
+        return []
+    variants = set(measured["variant"])
+    shown = [system for system in systems(runs) if system.keys["variant"] in variants]
+    names = {pipeline.name for system in shown for pipeline in system.used}
+    used = [p for p in pipelines(runs) if not p.missing and p.name in names]
+    if not used:
+        return []
+    paired = (measured["quantity"] == AGAINST_NONE).any()
+    tasks = (
+        _listed(_sequences(p) for p in used if p.settings.task == task)
+        for task in ("perplexity", "generate")
+    )
+    models = _listed(
+        f"{p.specification.model} ({p.specification.dtype or 'dtype not recorded'})" for p in used
+    )
+    return [
+        f"Measured: {models}",
+        *tasks,
+        _disturbed(used),
+        _listed(_filled(system.index) for system in shown),
+        "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
+        "in the figure those of a perplexity are of its paired difference from no retrieval"
+        if paired
+        else "",
+        *_place([(p.meta.get("provenance") or {}, p.specification.device) for p in used]),
+    ]
+
+
+def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
+    """What stale queries found: encoders, queries, texts, intervals, machine."""
+    if measured.empty or "stale_tokens" not in measured.columns:
+        return []
+    reports = [(one, one.report) for one in comparisons(runs) if one.report]
+    texts = _listed(
+        f"{len(report.queries)} queries in {counted(report.texts, 'text')} of {report.tokens} tokens"
+        f" {_source(one.text, one.database)}"
+        for one, report in reports
+    )
+    return [
+        f"Measured: chunks compared by {_listed(one.encoder for one, _ in reports)}",
+        texts,
+        _listed(_filled(one.index) for one, _ in reports),
+        "intervals: bootstrap 95% over queries",
+        "machine: "
+        + (_listed(machine(report.provenance or {}) for _, report in reports) or "not recorded"),
+    ]
+
+
+def _sequences(pipeline: PipelineRun) -> str:
+    settings = pipeline.settings
+    # by the ends of short texts
+    is_cut = any(record.tokens < settings.tokens for record in pipeline.all_records)
+    most = "at most " if is_cut else ""
+    sequences = (
+        f"{counted(len(pipeline.all_records), 'sequence')} of {most}{settings.tokens} tokens"
+    )
+    if settings.task == "perplexity":
+        return f"perplexity: {sequences} {_source(pipeline.text, pipeline.specification.database)}"
+    where = f", decoder on cores {settings.cores}" if settings.cores else ""
+    where += f", {counted(settings.threads, 'thread')}" if settings.threads else ""
+    return f"latency: {sequences}, {counted(settings.trials, 'trial')}{where}"
+
+
+def _source(text: str, database: str) -> str:
+    """Where texts are from: an evaluation set with a database, or what is held out of it."""
+    return f"held out of {database}" if text == database else f"of {text}, database {database}"
+
+
+def _disturbed(used: Sequence[PipelineRun]) -> str:
+    shares = [p.load_share for p in used if p.settings.task == "generate"]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return "what other processes took of the machine was not always recorded"
+    return f"other processes took at most {max(known):.1%} of the machine" if known else ""
+
+
+def _filled(index: IndexName | None) -> str:
+    if index is None or not index.filled:
+        return ""
+    return f"index {index.label}: filled to {index.filled:,} vectors drawn around real ones"

@@ -1,0 +1,223 @@
+"""Items as files: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, without timestamps; the
+provenance of a run.
+"""
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ragauge import registry
+from ragauge.io.files import write_file
+from ragauge.report.figures import footer, style
+from ragauge.report.figures.style import Figure
+from ragauge.results import measures, provenance
+from ragauge.results.cells import VALUES, Table
+from ragauge.results.runs import Runs
+
+METADATA: dict[str, dict[str, None]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+    "png": {"Software": None},
+}
+_TEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\~{}",
+    "^": r"\^{}",
+}
+_TEX |= {
+    "\\": r"\textbackslash{}",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
+    "–": "--",
+    "−": "$-$",
+    "…": r"\ldots{}",
+}
+_ESCAPES = str.maketrans(_TEX)
+
+
+def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
+    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their
+    paths. Raises UserError if there is no such item, or a results file cannot be read.
+    """
+    module = registry.module("item", item)
+    table = module.table(runs)
+    about = module.__doc__ or item
+    small = small_print(item, runs, table)
+    contents = {
+        "csv": csv_text(table).encode(),
+        "md": markdown(table, about, small).encode(),
+        "tex": latex(item, table, about, small).encode(),
+        **_figure_bytes(module.draw(table), small),
+    }
+    for kind, data in contents.items():
+        write_file(out_dir / f"{item}.{kind}", data)
+    return [out_dir / f"{item}.{kind}" for kind in contents]
+
+
+def small_print(item: str, runs: Runs, table: Table) -> str:
+    """The line below an item's table and figure: its own `footer`, or the one of all items."""
+    return str(getattr(registry.module("item", item), "footer", footer.footer)(runs, table))
+
+
+def write_provenance(runs: Runs, out_dir: Path) -> Path:
+    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in a
+    run; and `scores.csv`, from which paired differences can be computed again.
+    """
+    path = out_dir / "provenance.json"
+    write_file(path.with_name("scores.csv"), csv_text(measures.by_question(runs)).encode())
+    text = json.dumps(provenance.describe(runs), indent=1, ensure_ascii=False)
+    write_file(path, f"{text}\n".encode())
+    return path
+
+
+def csv_text(table: Table) -> str:
+    """The table as CSV: six significant digits, empty if there is no number."""
+    return str(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    holds: Literal["key", "measured", "published", "n", "notes"]
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ") + (" (published)" if self.holds == "published" else "")
+
+
+def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
+    """The table for readers: (columns, rows of text, numbered notes), one row for each set of keys;
+    columns that hold nothing are left out.
+    """
+    keys = [c for c in table.columns if c not in (*VALUES, "quantity")]
+    printed = set(table[table["published"].notna()]["quantity"])
+    columns = []
+    for name in dict.fromkeys(table["quantity"]):
+        columns += [
+            Column(name, "measured"),
+            *([Column(name, "published")] if name in printed else []),
+        ]
+    notes: dict[str, int] = {}
+    rows = []
+    for names, part in table.groupby(keys, sort=False, dropna=False):
+        cells = dict(zip(part["quantity"], part.to_dict("records"), strict=True))
+        texts = [_cell(cells.get(column.name), column) for column in columns]
+        marks = [notes.setdefault(n, len(notes) + 1) for n in dict.fromkeys(part["note"]) if n]
+        sizes = sorted({int(line["n"]) for line in cells.values() if line["n"]})
+        key_texts = ["" if key is None or key != key else str(key) for key in names]
+        rows.append([*key_texts, *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
+    header = [
+        *(Column(key, "key") for key in keys),
+        *columns,
+        Column("n", "n"),
+        Column("notes", "notes"),
+    ]
+    filled = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
+    return [header[i] for i in filled], [[row[i] for i in filled] for row in rows], list(notes)
+
+
+def markdown(table: Table, about: str, footer: str) -> str:
+    """The wide table as a GitHub table with its notes below."""
+    columns, rows, notes = wide(table)
+    header = [column.title for column in columns]
+    title, _, rest = about.strip().partition("\n")
+    lines = [f"# {title}", "", rest.strip(), ""] if rest.strip() else [f"# {title}", ""]
+    lines += (
+        [_pipe(header), _pipe(["---"] * len(header)), *map(_pipe, rows)]
+        if rows
+        else ["No records yet."]
+    )
+    lines += ["", *(f"{i}. {note}" for i, note in enumerate(notes, 1))] if notes else []
+    return "\n".join([*lines, "", footer, ""])
+
+
+def latex(item: str, table: Table, about: str, footer: str) -> str:
+    """The wide table as a floating booktabs table; needs the packages booktabs and, for its width,
+    graphicx.
+    """
+    columns, rows, notes = wide(table)
+    header = [column.title for column in columns]
+    title = about.strip().partition("\n")[0]
+    small = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
+    cells = [
+        " & ".join(text.translate(_ESCAPES) for text in row) + r" \\" for row in (header, *rows)
+    ]
+    return "\n".join(
+        [
+            r"\begin{table*}",
+            r"\centering",
+            rf"\caption{{{title.translate(_ESCAPES)}}}\label{{tab:{item}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{'l' * len(header)}}}",
+            r"\toprule",
+            cells[0],
+            r"\midrule",
+            *cells[1:],
+            r"\bottomrule",
+            r"\end{tabular}}",
+            rf"\par\smallskip{{\footnotesize {small.translate(_ESCAPES)}}}",
+            r"\end{table*}",
+            "",
+        ]
+    )
+
+
+def number(value: Any, quantity: str) -> str:
+    """A number formatted by its quantity: cycles in powers of ten, speedups in 3 digits, shares in
+    3 decimals.
+    """
+    if value is None or value == "" or not math.isfinite(float(value)):
+        return ""
+    value = float(value)
+    if "cycles" in quantity:
+        return f"{value:.3g}".replace("e+", "e")
+    if "speedup" in quantity or quantity.endswith(
+        ("_s", "_ms", "_words", "_steps", "_d", "tokens", "samples")
+    ):
+        return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+    return f"{value:.3f}".replace("-", "−")
+
+
+def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
+    if line is None:
+        return ""
+    quantity = column.name
+    text = number(line[column.holds], quantity)
+    if column.holds == "published" or not text:
+        return text
+    low = number(line["low"], quantity)
+    high = number(line["high"], quantity)
+    between = f" [{low}, {high}]" if low and high else ""
+    p = line["p"]
+    return text + between + (f" p={p:.2g}" if isinstance(p, float) and math.isfinite(p) else "")
+
+
+def _pipe(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(c.replace("|", r"\|") for c in cells) + " |"
+
+
+def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
+    """The figure in each format, its axes at rounded places: the layout's solver differs in the
+    last bits between runs.
+    """
+    buffers = {kind: io.BytesIO() for kind in METADATA}
+    with style.theme():
+        style.footer(figure, footer)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for axes in figure.axes:
+            left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)
+            axes.set_position((left, bottom, width, height))
+        for kind, buffer in buffers.items():
+            figure.savefig(buffer, format=kind, metadata=METADATA[kind])
+    return {kind: buffer.getvalue() for kind, buffer in buffers.items()}

@@ -1,0 +1,122 @@
+"""CFIC, Table 1: the number of questions and the length of documents of each data set.
+
+What this shows: the questions asked of each data set of long documents, the mean words of their
+documents and the mean tokens under the model's tokenizer; and the same of the articles that a
+fine-tuning of the run drew its spans from.
+
+Limits: the paper's counts are of the whole data sets, and of its own 25,652 training pairs; a
+subset says so, and its ratio is that of the subset.
+"""
+
+import math
+
+from ragauge.config.reads import Reads, every
+from ragauge.report.figures import Axis, Dots, Figure
+from ragauge.report.items.cfic import _shared
+from ragauge.results import materials
+from ragauge.results.cells import Cell, Measure, Status, Table, frame, mean, noted
+from ragauge.results.publications import LONGBENCH, read_csv
+from ragauge.results.runs import Runs
+
+KEYS = ("model", "dataset")
+QUANTITIES = ("samples", "average_words")
+PAPER = "the paper"
+SFT = "sft"  # the paper's name of its training data
+
+READS = Reads(answers=(every(),), datasets="long", training_data=True)
+
+
+def table(runs: Runs) -> Table:
+    cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    cells += [cell for label in sorted(runs.config.training) for cell in _training(runs, label)]
+    shown = {runs.registered(cell.keys["dataset"]) for cell in cells if cell.published is not None}
+    note = Measure(note="published; this data set is not in the run")
+    for name, printed in _printed().items():
+        if name not in shown:
+            cells += [
+                Cell({"model": PAPER, "dataset": name}, q, note, printed[q]) for q in QUANTITIES
+            ]
+    return frame(KEYS, cells)
+
+
+def draw(table: Table) -> Figure:
+    import pandas as pd
+
+    measured = table[table["measured"].notna()].assign(published=math.nan)
+    printed = table[table["published"].notna()].assign(
+        model=PAPER, measured=math.nan, status=Status.PUBLISHED_ONLY
+    )
+    table = pd.concat([measured, printed], ignore_index=True)
+    axes = {
+        "average_words": Axis("words of a document"),
+        "average_tokens": Axis("tokens of a document"),
+    }
+    dots = Dots(
+        axes, look=lambda _: "average_document_tokens", name=lambda line: str(line["label"])
+    )
+    names = [dataset.removeprefix(LONGBENCH) for dataset in table["dataset"]]
+    return dots(table.assign(label=names, dataset="documents of the data sets"))
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    keys = {"model": model, "dataset": dataset}
+    variants = runs.of(dataset, model)
+    questions = max((len(v.records) for v in variants), default=0)
+    lengths = {key: 0 for v in variants for key in v.records}
+    counted = ((k, _shared.document_tokens(r)) for v in variants for k, r in v.records.items())
+    # a variant that failed there counts none
+    lengths |= {key: tokens for key, tokens in counted if tokens}
+    words = Measure(
+        reason=f"no {dataset}.jsonl beside the records: their documents are not at hand"
+    )
+    if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
+        articles = [of_one for key, of_one in documents.items() if key in lengths]
+        words = mean(
+            [float(sum(len(document.text.split()) for document in of_one)) for of_one in articles],
+            runs.seed,
+        )
+    measures = {
+        "samples": Measure(float(questions), n=questions),
+        "average_words": words,
+        "average_tokens": mean([float(n) for n in lengths.values() if n], runs.seed),
+    }
+    printed = _printed().get(runs.registered(dataset), {})
+    whole = int(printed.get("samples", 0))
+    subset = f"a subset: {questions} of {whole} questions" if questions < whole else ""
+    return [Cell(keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
+
+
+def _training(runs: Runs, label: str) -> list[Cell]:
+    """Spans with a question, and the mean words of the stretches of articles that they were drawn
+    from.
+    """
+    keys = {"model": runs.config.training[label].model, "dataset": SFT}
+    spans = materials.training_spans(runs, label)
+    printed = _printed()[SFT]
+    if spans is None:
+        reason = Measure(reason=f"not run: training {label} left no data")
+        return [Cell(keys, q, reason, printed[q]) for q in QUANTITIES]
+    by_corpus: dict[str, list[float]] = {}
+    for count, text, corpus in spans:
+        by_corpus.setdefault(corpus, []).extend([float(len(text.split()))] * count)  # one a pair
+    lengths = [length for of_one in by_corpus.values() for length in of_one]
+    smaller = ": a smaller set than the paper's" if len(lengths) < printed["samples"] else ""
+    parts = (
+        f"{c} {len(of)} pairs of {sum(of) / len(of):,.0f} words"
+        for c, of in sorted(by_corpus.items())
+        if of
+    )
+    note = "; ".join((f"training {label}{smaller}", *parts))
+    values = (Measure(float(len(lengths)), n=len(lengths)), mean(lengths, runs.seed))
+    return [
+        Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)
+    ]
+
+
+def _printed() -> dict[str, dict[str, float]]:
+    return {
+        ("" if line["dataset"] == SFT else LONGBENCH) + line["dataset"]: {
+            q: float(line[q]) for q in QUANTITIES
+        }
+        for line in read_csv("cfic_table_1")
+    }

@@ -1,0 +1,145 @@
+"""CFIC, Table 3: evidence without chunking compared with chunk-and-rank, free extraction and the
+full article.
+
+What this shows: F1 (a share; the paper prints per cent) of every method on every data set of long
+documents, the tokens of evidence, the recall of the gold section where the data set names one, and
+CFIC's F1 and recall minus the method's on the same questions, with a paired test (`..._cfic_gain`).
+Two chat models answer in the paper; `finder` names the model that found the evidence.
+
+Limits: Table 6 has the times. The paper's F1 rests on 150 to 200 questions a data set; a smaller
+count says so below.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ragauge.config.reads import ANY, Reads, defaults, others
+from ragauge.report.figures import Axis, Dots, style
+from ragauge.report.items.cfic import _shared
+from ragauge.report.items.cfic._shared import MethodRow
+from ragauge.results.cells import Cell, Table, frame, merge
+from ragauge.results.publications import read_csv
+from ragauge.results.runs import Runs, Variant, known_names
+
+KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
+ON = ("method", "chunking", "finder")
+CHUNKINGS = ("sliding_window", "paragraph")
+RANKERS = ("bge", "llm_embedder", "minilm", "bm25")  # the last two are ours
+WITHOUT_CHUNKS = (MethodRow("free_extraction"), MethodRow("cfic"), MethodRow("full_article"))
+ROWS = (
+    *(MethodRow(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS),
+    *WITHOUT_CHUNKS,
+)
+OURS = ("minilm", "bm25")
+HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/papers/paper.yaml has it"
+# The paper's extractors, by what the names of their checkpoints begin with.
+EXTRACTORS = {
+    "vicuna-7b": "vicuna_7b",
+    "longchat-7b": "longchat_7b",
+    "longalpaca-7b": "longalpaca_7b",
+}
+# of CFIC-7B: by section 4.3, and of the ablation
+FOUNDATIONS = ("llama-2-7b-chat", "longalpaca-7b")
+SHORT = {"sliding_window": "windows", "paragraph": "paragraphs"}
+
+READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long")
+
+
+def table(runs: Runs) -> Table:
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    return frame(KEYS, merge(measured, _published(), on=ON))
+
+
+def _name(line: Mapping[Any, Any]) -> str:
+    label = style.method_label(line["method"])
+    finder = line["finder"]
+    if line["chunking"]:
+        return f"{label}, {SHORT[line['chunking']]}"
+    by_another = finder and finder != line["model"] and line["method"] == "free_extraction"
+    return label + (f" ({finder.removesuffix('_7b')})" if by_another else "")
+
+
+draw = Dots({"f1": Axis("F1")}, name=_name, by_dataset=True)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
+    best = _shared.as_published(runs.of(dataset, model))
+    by_row: dict[MethodRow, list[Variant]] = {row: [] for row in ROWS}
+    for variant in runs.of(dataset, model):
+        if variant.method != "cfic" or variant is best:
+            by_row.setdefault(_shared.row(variant), []).append(variant)
+    for row, variants in by_row.items():
+        for variant in variants:
+            yield from _measured(runs, row, variant, best)
+        if not variants and row.method not in OURS and _shared.runs_every_method(runs, model):
+            default = HUB if row.chunking else "not run: not in this experiment"
+            alike = [v for v in runs.variants if _shared.row(v) == row]
+            yield Cell(
+                _keys(dataset, model, row), "f1", _shared.not_run(alike, dataset, model, default)
+            )
+
+
+def _measured(runs: Runs, row: MethodRow, variant: Variant, best: Variant | None) -> list[Cell]:
+    measures = _shared.qualities(runs, variant)
+    if best is variant:
+        measures = _shared.with_size(variant, measures)
+    elif best is not None:
+        measures |= _shared.differences(runs, best, variant, "cfic_gain")
+    keys = _keys(variant.dataset, variant.model, row)
+    finder = _finder(runs, variant) if row.method in ("cfic", "free_extraction") else None
+    return _shared.cells(runs, variant, keys | ({"finder": finder} if finder else {}), measures)
+
+
+def _finder(runs: Runs, variant: Variant) -> str | None:
+    """The paper's name of the model that finds evidence for a variant; its own is fine-tuned from
+    its base. None where that model is none of the paper's, or finds in another way than it does
+    there.
+    """
+    if variant.method == "cfic":
+        trainings = (
+            runs.config.trainings(variant.model) if variant.model in runs.config.models else ()
+        )
+        bases = [runs.config.training[name].model for name in trainings]
+        names = [name for base in bases for name in known_names(base)]
+        return "cfic_7b" if any(name.startswith(FOUNDATIONS) for name in names) else None
+    stated = variant.specification.finder if variant.specification else None
+    names = known_names(stated.model if stated else runs.source(variant.model))
+    return next(
+        (paper for name in names for start, paper in EXTRACTORS.items() if name.startswith(start)),
+        None,
+    )
+
+
+def _keys(dataset: str, model: str, row: MethodRow) -> dict[str, Any]:
+    finder = model if row.method in ("cfic", "free_extraction") else ""
+    return {
+        "model": model,
+        "dataset": dataset,
+        "method": row.method,
+        "chunking": row.chunking,
+        "finder": finder,
+    }
+
+
+def _published() -> list[Cell]:
+    """The paper's rows; its extractors and its own model stand as finders."""
+    cells = []
+    for line, cell in zip(
+        read_csv("cfic_table_3"), _shared.published_f1("cfic_table_3", {}), strict=True
+    ):
+        name = line["method"]
+        method = (
+            "free_extraction"
+            if name in EXTRACTORS.values()
+            else "cfic"
+            if name == "cfic_7b"
+            else name
+        )
+        row = {
+            "method": method,
+            "chunking": line["chunking"],
+            "finder": name if method != name else "",
+        }
+        cells.append(replace(cell, keys={**cell.keys, **row}))
+    return cells

@@ -1,0 +1,131 @@
+"""CFIC, Table 4: the ablation, without prefixes, without skip decoding, without both, without
+fine-tuning.
+
+What this shows: F1 (a share; the paper prints per cent) of each setting at one k and d, the tokens
+of evidence, the recall of the gold section where the data set names one, and CFIC's F1 and recall
+minus the setting's on the same questions, with a paired test (`..._loss`); also the search of the
+released code, which follows the likeliest first tokens greedily, its sentences, by NLTK's Punkt,
+and the full article.
+
+The paper's row without SFT has two readings. Section 4.5 describes CFIC's decoding with the model
+before fine-tuning (`without_sft`); the numbers printed there are those of LongAlpaca's free
+extraction in Table 3 (`without_sft_free`) and are compared with that. A model that was not
+fine-tuned has both from its own two rows.
+
+Limits: Table 6 has the times, Table 8 and Figure 3 other k and d.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ragauge.config.reads import ANY, Reads, defaults, every
+from ragauge.report.figures import Axis, Dots
+from ragauge.report.items.cfic import _shared
+from ragauge.results.cells import Cell, Measure, Table, frame, join, merge, noted
+from ragauge.results.runs import Runs, Variant
+
+KEYS = ("model", "dataset", "setting", "variant")
+# setting -> CFIC's options that it changes
+OPTIONS: dict[str, dict[str, Any]] = {
+    "cfic": {},
+    "without_prefix": {"prefix": False},
+    "without_skip": {"skip": False},
+    "without_both": {"prefix": False, "skip": False},
+    "first_token": {"search": "first_token"},
+    "punkt": {"sentences": "punkt"},
+}
+# CFIC's decoding; free extraction, which the paper's numbers are of
+WITHOUT_SFT = ("without_sft", "without_sft_free")
+RELEASED = ("first_token", "punkt")
+SETTINGS = (
+    "cfic",
+    "without_prefix",
+    "without_skip",
+    "without_both",
+    *WITHOUT_SFT,
+    *RELEASED,
+    "full_article",
+)
+NOT_RUN = "not run: not in this experiment"
+UNTRAINED = "this model was not fine-tuned for CFIC: what the paper calls without SFT"
+PRINTED = "the numbers printed for this row are those of free extraction in Table 3"
+
+VARIED = defaults("cfic", top_k=ANY, d=ANY, prefix=ANY, skip=ANY, search=ANY, sentences=ANY)
+READS = Reads((every("full_article", "naive", "free_extraction"), VARIED), datasets="long")
+
+
+def table(runs: Runs) -> Table:
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
+    free = {"setting": "without_sft_free"}
+    printed = [
+        replace(c, keys={**c.keys, **free}) if c.keys["setting"] == "without_sft" else c
+        for c in printed
+    ]
+    return frame(KEYS, merge(measured, printed, on=("setting",)))
+
+
+draw = Dots({"f1": Axis("F1")}, look=lambda line: str(line["setting"]), by_dataset=True)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
+    full = _shared.as_published(runs.of(dataset, model))
+    if full is None and not any(v.method == "cfic" for v in runs.of(dataset, model)):
+        return
+    variants = _found(runs, dataset, model, full)
+    for setting in SETTINGS:
+        keys = {"model": model, "dataset": dataset, "setting": setting}
+        if variant := variants.get(setting):
+            yield from _shared.cells(
+                runs, variant, keys, _measures(runs, model, setting, variant, full)
+            )
+        elif _shared.runs_every_method(runs, model):
+            yield Cell(keys, "f1", _reason(runs, dataset, model, setting))
+
+
+def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> dict[str, Variant]:
+    """The variant of each setting, all at the k and d of CFIC itself."""
+    here = runs.of(dataset, model)
+    before = runs.of(dataset, _shared.base_of(runs, model) or model)
+    size = _shared.size(full) if full else None
+    alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
+    by_setting = {
+        s: v
+        for s, options in OPTIONS.items()
+        for v in reversed(alike)
+        if _shared.is_cfic(v, **options)
+    }
+    others = {
+        "without_sft": [v for v in before if _shared.is_cfic(v) and _shared.size(v) == size],
+        "without_sft_free": [v for v in before if v.method == "free_extraction"],
+        "full_article": [v for v in here if _shared.row(v).method == "full_article"],
+    }
+    return by_setting | {setting: variants[0] for setting, variants in others.items() if variants}
+
+
+def _measures(
+    runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None
+) -> dict[str, Measure]:
+    measures = _shared.qualities(runs, variant)
+    if full is not None and variant is not full:
+        measures |= _shared.differences(runs, full, variant, "loss")
+    note = (
+        UNTRAINED
+        if _shared.base_of(runs, model) is None and setting in ("cfic", *WITHOUT_SFT)
+        else ""
+    )
+    note = join(note, PRINTED if setting == "without_sft" else "")
+    size = _shared.at(variant) if variant.method == "cfic" else ""
+    return {q: noted(m, note, size) if q == "f1" else m for q, m in measures.items()}
+
+
+def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
+    if setting in WITHOUT_SFT:
+        return Measure(reason=NOT_RUN)
+    if setting == "full_article":
+        alike = [v for v in runs.variants if _shared.row(v).method == "full_article"]
+        return _shared.not_run(alike, dataset, model, NOT_RUN)
+    changed = ", ".join(f"{k}: {str(v).lower()}" for k, v in OPTIONS[setting].items())
+    alike = [v for v in runs.variants if _shared.is_cfic(v, **OPTIONS[setting])]
+    return _shared.not_run(alike, dataset, model, f"{NOT_RUN}; it is method cfic with {changed}")

@@ -1,0 +1,131 @@
+"""Documents' keys and values on disk: costs and savings.
+
+What this shows: for each variant that reads documents before the question, the seconds of
+computing, writing and reading them and of the rest of the answer (medians of the latency protocol);
+the mean latency when 0 to 100% of the questions find their documents on disk; how often documents
+must be used again until storing them has paid; and from how many questions, and from which hit
+rate, the total time is below naive's. Stored documents equal computed ones bit for bit, so quality
+is the same at every hit rate.
+
+Limits: Table 7 has documents that stay in memory; the price of the disk is not counted. Reading was
+timed from the disk of the result's folder with a cold system cache; another disk gives other
+numbers.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from ragauge.config.reads import Reads, timed
+from ragauge.report.figures import Axis, Figure, Lines
+from ragauge.results import timing
+from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, noted
+from ragauge.results.measures import quality
+from ragauge.results.reuse import (
+    Seconds,
+    break_even_hit_rate,
+    break_even_questions,
+    break_even_reuses,
+)
+from ragauge.results.runs import Runs
+
+KEYS = ("model", "dataset", "method", "variant", "hit_rate")
+HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
+LATENCY = "mean_latency_s"
+SAME = "the same at every hit rate"
+UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
+
+Keys = Mapping[str, Any]
+Timed = partial(Measure, source=CellSource.LATENCY)
+
+READS = Reads(answers=(timed(),), latency="any")
+
+
+def table(runs: Runs) -> Table:
+    return frame(KEYS, (cell for latency in runs.latencies for cell in _protocol(runs, latency)))
+
+
+def draw(table: Table) -> Figure:
+    share = Axis("questions whose documents are on disk (%)")
+    latency = Axis("mean latency (s)", from_zero=True)
+    nothing = "Nothing to draw yet: no latency file has documents timed from disk."
+    plot = Lines(
+        "percent",
+        share,
+        LATENCY,
+        latency,
+        lambda row: str(row.keys["variant"]).replace("_", " "),
+        nothing=nothing,
+    )
+    return plot(
+        table.assign(percent=[100 * rate if rate != "" else rate for rate in table["hit_rate"]])
+    )
+
+
+def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
+    has_documents = bool((latency.get("documents") or {}).get("rows"))
+    seconds = {name: timing.seconds(latency, name) for name in timing.variants(latency)}
+    plain = (
+        name
+        for name, times in seconds.items()
+        if times and runs.named(latency["model"], name).method == "naive"
+    )
+    naive = next(plain, "")
+    naive_s = statistics.median(seconds[naive]) if naive else None
+    for name, online in seconds.items():
+        keys = timing.keys(runs, latency, name)
+        mine = timing.trials(latency, name, "documents")
+        if latency.get("refused"):
+            yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
+        elif name == naive:
+            yield from (
+                Cell(keys | {"hit_rate": h}, LATENCY, Timed(naive_s, n=len(online)))
+                for h in HIT_RATES
+            )
+        elif not has_documents:
+            yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
+        elif mine and online:
+            computing, missed, loading = (
+                statistics.median(float(trial[key]) for trial in mine)
+                for key in ("computing_s", "missed_s", "loading_s")
+            )
+            saving = max(0.0, missed - computing)  # what a miss takes beyond computing
+            of_one = Seconds(computing, saving, loading, statistics.median(online))
+            n = len(mine)
+            note = timing.described(latency, f"{len(mine)} trials with cold documents")
+            for quantity in ("computing_s", "saving_s", "loading_s"):
+                yield Cell(keys, quantity, Timed(getattr(of_one, quantity), n=n, note=note))
+            yield Cell(
+                keys,
+                "online_s",
+                Timed(of_one.online_s, n=len(online), note=timing.described(latency)),
+            )
+            yield from _variant(runs, keys, of_one, naive_s, n)
+
+
+def _variant(
+    runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n: int
+) -> Iterator[Cell]:
+    """The cells of one variant that follow from its seconds; `n`: trials with cold documents."""
+    for rate in HIT_RATES:
+        yield Cell({**keys, "hit_rate": rate}, LATENCY, Timed(seconds.latency_s(rate), n=n))
+    yield Cell(
+        keys, "break_even_reuses", _or_never(break_even_reuses(seconds), n, "reading takes as long")
+    )
+    if naive_s is not None:
+        never = "reading and answering take as long as naive"
+        yield Cell(
+            keys,
+            "break_even_questions",
+            _or_never(break_even_questions(seconds, naive_s), n, never),
+        )
+        yield Cell(
+            keys, "break_even_hit_rate", _or_never(break_even_hit_rate(seconds, naive_s), n, never)
+        )
+    answered = [v for v in runs.of(keys["dataset"], keys["model"]) if v.name == keys["variant"]]
+    yield from (Cell(keys, "quality", noted(quality(runs, variant), SAME)) for variant in answered)
+
+
+def _or_never(value: float | None, n: int, never: str) -> Measure:
+    return Measure(n=n, note=f"never: {never}") if value is None else Timed(float(value), n=n)

@@ -1,0 +1,127 @@
+"""All methods on one plane: quality against compute cycles and against seconds.
+
+What this shows: the primary metric of every variant against its mean compute cycles on the critical
+path as it ran here (with generated tokens, without what was prepared before the question), and
+against its online latency. The probability of being on the frontier is over bootstrap resamples of
+the questions that variants share, costs held at their measured values; the gold documents alone,
+which are a reference, and variants of far fewer questions have none. Latency is the median of the
+latency protocol where it timed the model on that data set, else the median of the answering run,
+which other work may have disturbed: the axis says which.
+
+Variants of a served model are hollow points on the panels of the models that ran here: their times
+are another stack's, with its cache, and they are not part of the frontier. For them the table also
+has the seconds of each further token, the cached part of the prompt, and the price of 1,000
+questions where the configuration states prices.
+
+Limits: no offline cost, no memory. Filled points of one panel come from one machine; two panels may
+not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ragauge.config.reads import Reads, every
+from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
+from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, served, staircase
+from ragauge.results.cells import Cell, CellSource, Table, frame, noted
+from ragauge.results.costs import cost, online_cycles
+from ragauge.results.measures import metric_name, quality
+from ragauge.results.runs import ELSEWHERE, Runs
+
+KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
+COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "online latency (s)"}
+
+READS = Reads(answers=(every(),), latency="any")
+
+
+def table(runs: Runs) -> Table:
+    return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
+
+
+def draw(table: Table) -> Figure:
+    groups, guests = _apart(table)
+    pairs = list[Panel]()
+    singles = list[Panel]()  # a group without times has one panel: two such share a row
+    for (model, dataset), part in groups:
+        others = [guest for of, guest in guests if of == dataset]
+        title = f"{model} · {dataset}"
+        measured = [q for q in COSTS if any(_is_measured(one, q) for one in (part, *others))]
+        panels = [
+            _panel("" if place else title, part, q, others) for place, q in enumerate(measured)
+        ]
+        (pairs if len(panels) > 1 else singles).extend(panels)
+    nothing = "No records of this run yet: the frontier needs at least one answered variant."
+    return lines.draw(pairs + singles, columns=len(COSTS), height_in=2.35, nothing=nothing)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    variants = [v for v in runs.of(dataset, model) if v.has_responses]
+    prices = {
+        "online_cycles": [cost(runs, v, online_cycles) for v in variants],
+        "online_latency_s": latencies(runs, dataset, model, variants, "total_s"),
+    }
+    metric = metric_name(runs, dataset)
+    chances = {
+        quantity: on_frontier(runs, variants, measures) for quantity, measures in prices.items()
+    }
+    cells = []
+    for place, variant in enumerate(variants):
+        note = f"quality is {metric}", (variant.stack and variant.engine) or ""
+        measures = {"quality": noted(quality(runs, variant), *note)} | (
+            served(runs, variant) if variant.stack else {}
+        )
+        for quantity, price in prices.items():
+            chance = chances[quantity].get(variant.name)
+            measures |= {quantity: price[place]} | ({_chance(quantity): chance} if chance else {})
+        cells += [
+            Cell(variant.keys | {"metric": metric}, quantity, m) for quantity, m in measures.items()
+        ]
+    return cells
+
+
+def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[str, Table]]]:
+    """The groups that have a row of panels, and those of served models that stand on others'
+    panels, by data set.
+    """
+    groups: list[tuple[Any, Table]] = list(table.groupby(["model", "dataset"], sort=False))
+    served = {key for key, part in groups if part["note"].astype(str).str.contains(ELSEWHERE).any()}
+    here = {key[1] for key, _ in groups if key not in served}
+    guests = {key for key in served if key[1] in here}
+    return [g for g in groups if g[0] not in guests], [
+        (key[1], part) for key, part in groups if key in guests
+    ]
+
+
+def _is_measured(part: Table, quantity: str) -> bool:
+    return bool(part.loc[part["quantity"] == quantity, "measured"].notna().any())
+
+
+def _chance(quantity: str) -> str:
+    """The quantity that is the probability of being on the frontier over a cost."""
+    return f"frontier_probability_{quantity.removeprefix('online_').removesuffix('_s')}"
+
+
+def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> Panel:
+    """The variants of a group, and those of served models as hollow points."""
+    run_only = ((part["quantity"] == quantity) & (part["source"] == CellSource.RECORDS)).any()
+    note = ", answering run" if run_only else ", hollow: answering run" if guests else ""
+    axes = Axis(COSTS[quantity] + note, "log"), Axis(str(part["metric"].iloc[0]), from_zero=True)
+    plot = Lines(quantity, axes[0], "quality", axes[1])
+    own = [_placed(point, _chance(quantity)) for point in plot.points(part)]
+    others = []
+    for point in (point for guest in guests for point in plot.points(guest)):
+        label = f"{point.row.keys['variant'].replace('_', ' ')} · {point.row.keys['model']}, another stack"
+        others.append(replace(point, fill="hollow", label=label))
+    stairs = staircase(own, _chance(quantity))
+    return Panel(title, *axes, own + others, join="none", stairs=stairs)
+
+
+def _placed(point: Point, chance: str) -> Point:
+    """The point, pale where it is unlikely to be on the frontier, labelled where it is likely."""
+    probability = point.row.number(chance)
+    if probability >= LIKELY:
+        return replace(
+            point, label=f"{point.row.keys['variant'].replace('_', ' ')} {probability:.2f}"
+        )
+    return replace(point, fill="pale", y_interval=lines.NO_INTERVAL)

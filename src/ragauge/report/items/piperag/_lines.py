@@ -1,0 +1,128 @@
+"""Points of PipeRAG's figures: panels by index, lines by schedule, intervals of paired differences."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ragauge.report.figures import Axis, Figure, Lines, Point, Row, style
+from ragauge.results.cells import Table
+from ragauge.results.sequences import AGAINST_NONE
+from ragauge.results.systems import S3
+
+PAPER = "the paper's RETRO"  # the model of the paper's rows
+PERPLEXITY = Axis("perplexity")
+SECONDS = Axis("latency of a sequence (s)", "log_if_wide")
+
+
+@dataclass(frozen=True)
+class SystemLines(Lines):
+    """A line plot of systems: what asks no index is in the panels of all indexes."""
+
+    columns: Sequence[str] = ("measured",)
+    kinds: Sequence[str] = ()  # schedules that are drawn; all of the table by default
+
+    def points(self, table: Table) -> list[Point]:
+        points = super().points(table[table["method"].isin(self.kinds)] if self.kinds else table)
+        measured = [point.row for point in points if not point.published]
+        if self.y == "perplexity":
+            points = [p if p.published else replace(p, y_interval=_interval(p.row)) for p in points]
+        elif self.x == "perplexity":
+            points = [p if p.published else replace(p, x_interval=_interval(p.row)) for p in points]
+        return [
+            replace(p, panel=panel, label=_label(p.row))
+            for p in points
+            for panel in _panels(p, measured)
+        ]
+
+
+@dataclass(frozen=True)
+class Frontiers(SystemLines):
+    """Latency against perplexity as in the paper: no retrieval, which would set the scale, is
+    written in the title.
+    """
+
+    def draw(self, points: Iterable[Point]) -> Figure:
+        shown = list(points)
+        plain = [p for p in shown if p.look == "no_retrieval"]
+        alone = {p.panel: f"\nno retrieval: {p.y:.3g} s, perplexity {p.x:.4g}" for p in plain}
+        others = [
+            replace(p, panel=p.panel + alone.get(p.panel, ""))
+            for p in shown
+            if p.look != "no_retrieval"
+        ]
+        return super().draw(others or shown)
+
+
+def schedule(row: Row) -> str:
+    """A row's line in a plane: its schedule, with its options."""
+    label = style.method_label(str(row.keys["method"]))
+    return f"{label}, {row.keys['options']}" if row.keys["options"] else label
+
+
+def with_interval(row: Row) -> str:
+    """A row's line over nprobe: its schedule and interval; of the paper's logs the database too."""
+    keys = row.keys
+    parts = [schedule(row)]
+    if keys["method"] in ("retro_plus", "piperag", "random") and keys["interval"]:
+        parts.append(f"m = {keys['interval']}")
+    if keys["model"] == PAPER and keys["index"]:
+        parts.append(str(keys["index"]).replace("_", " "))
+    return ", ".join(parts)
+
+
+def with_lists(label: str, row: Row) -> str:
+    """A row's line with the lists that searches scan, where they scan any."""
+    nprobe = row.keys["nprobe"]
+    return f"{label}, {S3 if nprobe == S3 else f'nprobe {nprobe}'}" if nprobe else label
+
+
+def database(keys: Mapping[Any, Any], mark: str) -> str:
+    """The database of a row behind a mark; empty where a text has neighbours from one alone."""
+    return f"{mark}database {keys['database']}" if keys.get("database") else ""
+
+
+FRONTIERS = Frontiers("perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, join="best")
+
+
+def _interval(row: Row) -> tuple[float, float]:
+    """The interval of the paired difference from no retrieval, around a perplexity: all systems
+    read the same texts.
+    """
+    value = row.number("perplexity")
+    nats = row.number(AGAINST_NONE)
+    low, high = (value * math.exp(end - nats) for end in row.interval(AGAINST_NONE))
+    return low, high
+
+
+def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
+    """The titles of a point's panels: its own, or those of all indexes of its database for a system
+    without one.
+    """
+    keys = point.row.keys
+    alike = list[Mapping[str, Any]]()
+    if not keys["index"] and not point.published:
+        same = [name for name in ("model", "dataset", "database") if keys.get(name)]
+        alike = [
+            row.keys
+            for row in measured
+            if row.keys["index"] and all(row.keys[n] == keys[n] for n in same)
+        ]
+    places = [(other, getattr(other["index"], "filled", None)) for other in alike or [keys]]
+    filled = [
+        database(other, "\n") + (f"\nindex filled to {count:,}" if count else "")
+        for other, count in places
+    ]
+    return [point.panel + place for place in dict.fromkeys(filled)]
+
+
+def _label(row: Row) -> str:
+    """What distinguishes a point from others of its line: interval and nprobe."""
+    keys = row.keys
+    interval = (
+        f"m{keys['interval']}"
+        if keys["interval"] and keys["method"] in ("retro_plus", "piperag")
+        else ""
+    )
+    nprobe = S3 if keys["nprobe"] == S3 else f"n{keys['nprobe']}" if keys["nprobe"] else ""
+    return " ".join(filter(None, (interval, nprobe)))

@@ -1,0 +1,78 @@
+"""PipeRAG, Figure 10: RETRO+ and PipeRAG at each interval.
+
+What this shows: a panel an interval, and in it the seconds of a sequence against perplexity over
+nprobe: RETRO+ waits for each retrieval, PipeRAG queries one window in advance; `waited_s` is the
+idle time. The paired difference of log-likelihood is the cost of a stale query, at the same
+interval and nprobe.
+
+Limits: Figure 8 has the frontier of both over all intervals. The paper prints no numbers for its
+points.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ragauge.config.reads import Reads
+from ragauge.report.figures import Figure, Point
+from ragauge.report.items.piperag import _lines
+from ragauge.results import sequences
+from ragauge.results.cells import Cell, Measure, Table, noted
+from ragauge.results.runs import Runs
+from ragauge.results.systems import S3, System, grouped
+
+SHOWN = ("retro", "retro_plus", "piperag")
+STALE = "stale_minus_fresh_nats"
+
+READS = Reads(pipelines=("no_retrieval", *SHOWN))
+
+
+def table(runs: Runs) -> Table:
+    return grouped(runs, _group)
+
+
+def draw(table: Table) -> Figure:
+    """Seconds against perplexity, joined over nprobe, a panel an interval; RETRO is RETRO+ at 64."""
+    plot = replace(_lines.FRONTIERS, join="all", across=2)
+    shown = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
+    # RETRO may have been run under both names
+    once = {
+        (p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in shown
+    }.values()
+    points = [_at_interval(point) for point in once]
+    return plot.draw(
+        sorted(points, key=lambda p: (p.panel.partition("\n")[2], p.row.keys["interval"]))
+    )
+
+
+def _at_interval(point: Point) -> Point:
+    """The point in the panel of its interval, labelled by nprobe; S3's is no part of the curve over
+    nprobe.
+    """
+    interval, nprobe = (point.row.keys[name] for name in ("interval", "nprobe"))
+    curve, label = (f"{point.line}, {S3}", S3) if nprobe == S3 else (None, f"n{nprobe}")
+    order = point.row.number("nprobe")
+    return replace(
+        point, panel=f"m = {interval}\n{point.panel}", curve=curve, label=label, order=order
+    )
+
+
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+    shown = [s for s in group if s.kind in SHOWN]
+    shared = sequences.shared_keys(shown)
+    for system in shown:
+        yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
+        yield from sequences.quality(runs, group, system, shared)
+        yield Cell(system.keys, "latency_s", sequences.latency(system))
+        yield Cell(system.keys, "waited_s", sequences.waited(system))
+        same = (system.interval, system.nprobe, system.index, system.options)
+        alike = [s for s in group if (s.interval, s.nprobe, s.index, s.options) == same]
+        # the same search with fresh queries; at 64 tokens that is RETRO itself
+        fresh = next((s for s in alike if s.kind in ("retro_plus", "retro")), None)
+        if system.kind == "piperag" and fresh is not None:
+            measure = sequences.difference(runs, system.scored, fresh.scored)
+            yield Cell(
+                system.keys,
+                STALE,
+                noted(measure, f"against {fresh.kind} at the same interval and nprobe"),
+            )
+            yield Cell(system.keys, "speedup_over_fresh", sequences.speedup(runs, fresh, system))

@@ -1,0 +1,96 @@
+"""PipeRAG, Figure 4: the size of the database against perplexity.
+
+What this shows: the perplexity of each schedule over indexes of the first shards of a database,
+against their number of chunks; lines with and without near-duplicates of the evaluation text are
+separate, and `near_duplicates_nats` is the paired difference between the two over the same shards:
+what a database gains by holding nearly the text itself.
+
+Limits: the paper prints no numbers for its curves; the table has the perplexities in the logs of
+its repository. Indexes filled with drawn vectors hold no more text and are left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ragauge.config.reads import Reads
+from ragauge.report.figures import Axis, Figure, Point, Row, lines
+from ragauge.report.items.piperag import _lines, _published
+from ragauge.results import sequences
+from ragauge.results.cells import Cell, Measure, Table, noted
+from ragauge.results.pipelines import Options
+from ragauge.results.runs import Runs
+from ragauge.results.systems import KINDS, System, grouped
+
+SIZE = "database_chunks"
+DUPLICATES = "near_duplicates"
+ONE_SIZE = "No system of this run asked databases of two sizes; the table has what there is."
+
+READS = Reads(pipelines=KINDS)
+
+
+def table(runs: Runs) -> Table:
+    return grouped(runs, _group, _published.logged(swept=False))
+
+
+def draw(table: Table) -> Figure:
+    axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
+
+    def line(row: Row, options: Options) -> str:
+        row = Row({**row.keys, "options": options}, row.cells)
+        return _lines.with_lists(_lines.with_interval(row), row)
+
+    def without(point: Point) -> str:
+        return point.panel + line(point.row, point.row.keys["options"].without(DUPLICATES))
+
+    plot = _lines.SystemLines(*axes, lambda row: line(row, row.keys["options"]), nothing=ONE_SIZE)
+    points = plot.points(table)
+    several = lines.swept(points)  # with those that differ from them in near-duplicates alone
+    shown = {without(point) for point in points if point.line in several}
+    return plot.draw([point for point in points if without(point) in shown])
+
+
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+    """The systems over each index that holds nothing but text; and those that ask none."""
+    shown = [s for s in group if s.kind in ("no_retrieval", "random")]
+    shown += [s for s in group if s.index and not s.index.filled]
+    shared = sequences.shared_keys(shown)
+    for system in shown:
+        facts = system.members[0].specification.index
+        more = ((DUPLICATES, "keep"),) if _has_duplicates(system) else ()
+        keys = system.keys | {"options": Options((*system.options.changed, *more))}
+        yield from (
+            replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared)
+        )
+        if more and (twin := next((s for s in shown if _is_twin(s, system)), None)) is not None:
+            gain = noted(
+                sequences.difference(runs, system.scored, twin.scored),
+                f"kept minus dropped ({twin.index})",
+            )
+            yield Cell(keys, "near_duplicates_nats", gain)
+        if facts is not None and facts.vectors is None:
+            yield Cell(keys, SIZE, Measure(reason="not known: no recall.json of this index"))
+        elif facts is not None:
+            shards = facts.settings.get("shards")
+            note = f"the first {shards} shards" if shards else ""
+            yield Cell(keys, SIZE, Measure(float(facts.vectors or 0), n=1, note=note))
+
+
+def _has_duplicates(system: System) -> bool:
+    facts = system.members[0].specification.index
+    return facts is not None and facts.settings.get(DUPLICATES) == "keep"
+
+
+def _is_twin(other: System, system: System) -> bool:
+    """Whether the other asks the same shards in the same way, without near-duplicates of the text."""
+    recipes = [(s.database, s.kind, s.interval, s.nprobe, s.options) for s in (other, system)]
+    shards = [
+        facts.settings.get("shards")
+        for s in (other, system)
+        if (facts := s.members[0].specification.index)
+    ]
+    return (
+        recipes[0] == recipes[1]
+        and len(shards) == 2
+        and shards[0] == shards[1]
+        and not _has_duplicates(other)
+    )

@@ -1,0 +1,125 @@
+"""PipeRAG, Table 2: the likeness of chunks that stale and fresh queries find.
+
+What this shows: the cosine of the chunks nearest to a query and to the same query some tokens
+earlier, by number of tokens, over held-out text; `same_chunk` is the share of queries for which the
+two are one chunk.
+
+Limits: Figure 10 has the cost of staleness in perplexity. The paper compares with another encoder
+over 3 billion chunks, where more chunks are alike; its numbers stand beside those of its encoder on
+texts that have its names, such as c4_t5 for C4.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ragauge.config.reads import Reads
+from ragauge.report.figures import Axis, Figure, Lines, Row
+from ragauge.report.items.piperag import _published
+from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted
+from ragauge.results.publications import read_csv
+from ragauge.results.runs import Runs
+from ragauge.results.staleness import StalenessEntry, comparisons
+
+# model: the encoder that compares
+KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")
+ENCODER = "msmarco-bert-base-dot-v5"
+COSINE = "cosine_similarity"
+SAME = "same_chunk"
+RELEASED = "the released script joins chunks with what follows them, and counts a text's first query as alike"
+OTHER = "published for another encoder and corpus"
+
+READS = Reads(staleness=True)
+
+
+def table(runs: Runs) -> Table:
+    # 0: the query itself
+    lines = [line for line in read_csv("piperag_table_2") if line["stale_tokens"] != "0"]
+    printed = {
+        (line["dataset"], int(line["stale_tokens"])): float(line["cosine_similarity"])
+        for line in lines
+    }
+    cells = [
+        cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)
+    ]
+    shown = {
+        (_published.dataset(c.keys["dataset"]), c.keys["stale_tokens"])
+        for c in cells
+        if c.published is not None
+    }
+    for (dataset, stale), value in printed.items():
+        if (dataset, stale) not in shown:
+            keys = {"model": ENCODER, "dataset": dataset, "stale_tokens": stale}
+            cells.append(Cell(keys, COSINE, Measure(note=OTHER), value))
+    return frame(KEYS, cells)
+
+
+def draw(table: Table) -> Figure:
+    axes = ("stale_tokens", Axis("stale tokens", "base2"), COSINE, Axis("cosine similarity"))
+    names = (
+        table.assign(index=table["index"].astype(str))
+        .groupby(["model", "dataset", "index"])["variant"]
+        .nunique()
+    )
+
+    def line(row: Row) -> str:
+        model, dataset, index, variant = (
+            str(row.keys[key]) for key in ("model", "dataset", "index", "variant")
+        )
+        # of other databases, or nprobe
+        several = f" ({variant})" if names[model, dataset, index] > 1 else ""
+        return dataset + (f", index {index}{several}" if index else " (the paper)")
+
+    plot = Lines(*axes, line, look=lambda row: str(row.keys["dataset"]))
+    return plot.draw(replace(p, panel=p.panel.partition("\n")[0]) for p in plot.points(table))
+
+
+def _measured(
+    runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str, int], float]
+) -> Iterator[Cell]:
+    report = comparison.report
+    dataset = _published.dataset(comparison.text)
+    common: dict[str, Any] = {
+        "dataset": comparison.text,
+        "index": comparison.index,
+        "variant": comparison.name,
+    }
+    encoder = comparison.encoder.rpartition("/")[2].rpartition(":")[2]
+    if report is None:
+        missing = Measure(reason="not run: no such file yet")
+        pairs = [(stale, value) for (text, stale), value in printed.items() if text == dataset]
+        for stale, value in pairs if encoder == ENCODER else [("", None)]:
+            yield Cell(
+                {"model": comparison.encoder, "stale_tokens": stale, **common},
+                COSINE,
+                missing,
+                value,
+            )
+        return
+    for place, stale in enumerate(report.stale_tokens):
+        keys = {"model": encoder, "stale_tokens": stale, "nprobe": report.nprobe, **common}
+        published = printed.get((dataset, stale)) if encoder == ENCODER else None
+        cosine = _mean(runs, [query.cosine[place] for query in report.queries])
+        yield Cell(
+            keys, COSINE, cosine if published is None else noted(cosine, RELEASED), published
+        )
+        # of the fresh, of the stale
+        chunks = [(query.chunks[0], query.chunks[1 + place]) for query in report.queries]
+        yield Cell(
+            keys,
+            SAME,
+            _mean(runs, [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in chunks]),
+        )
+
+
+def _mean(runs: Runs, values: list[float | None]) -> Measure:
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    note = (
+        f"{len(values) - len(known)} of {len(values)} queries found nothing"
+        if len(known) < len(values)
+        else ""
+    )
+    if len(known) == 1:
+        return Measure(known[0], n=1, note=note)
+    return mean(known, runs.seed, note, nothing="no query")

@@ -1,0 +1,156 @@
+"""What the items of this folder share: which methods they compare, and what differences mean where
+they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ragauge.config.reads import ANY, AnswersRead, defaults, every
+from ragauge.results import timing
+from ragauge.results.cells import CellSource, Measure, join
+from ragauge.results.measures import FLOOR, scored
+from ragauge.results.provenance import machine, provenance_of
+from ragauge.results.runs import Record, Runs, Variant
+from ragauge.results.runs import defaults as default_options
+
+READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip", "prefix_scale_recompute")
+STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "parallel_experts")
+TEXTS = ("long_llmlingua", "sentence_pruning", "prefix_tree", "context_pilot")
+METHODS = ("naive", "prompt_cache", *STORED, "compressed", *TEXTS)
+RANKERS = ("top", "bm25", "tfidf", "dense")
+AT_FLOOR = "nothing can be told here"  # of the notes of tables
+OWN = "of the answering run"
+
+# method -> the option that trades quality for time
+KNOBS = {
+    **dict.fromkeys(("superposition", *RANKERS), "top_k"),
+    "ape": "temperature",
+    "epic": "tokens",
+    "cache_blend": "recompute",
+    "prophet_kv": "recompute",
+    "cache_clip": "recompute",
+    "prefix_scale_recompute": "recompute",
+    "compressed": "ratio",
+    "long_llmlingua": "rate",
+    "sentence_pruning": "threshold",
+}
+
+
+def answers(*more: str) -> tuple[AnswersRead, ...]:
+    """The variants of these methods, of further ones, and of superposition at its defaults but for
+    top_k.
+    """
+    return every(*METHODS, *more), defaults("superposition", top_k=ANY)
+
+
+def belongs(variant: Variant, *more: str) -> bool:
+    return variant.method in (*METHODS, *more) or variant.is_superposition()
+
+
+def floor(runs: Runs, base: Variant | None) -> str:
+    """Why differences to the plain prompt tell nothing, where its reader is at the floor; else
+    nothing.
+    """
+    scores = list(scored(runs, base).values()) if base else []
+    low = bool(scores) and sum(scores) / len(scores) < FLOOR
+    return f"{AT_FLOOR}: the plain prompt scores below {FLOOR:g}" if low else ""
+
+
+@dataclass(frozen=True)
+class VariantSeconds:
+    """Seconds of variants side by side: the latency protocol's where it timed them all, else the
+    answering run's.
+    """
+
+    timed: Mapping[str, Any] | None
+    stack: str = ""  # whose seconds a served model's are
+
+    @classmethod
+    def of(
+        cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]
+    ) -> VariantSeconds:
+        timed = timing.find(runs, dataset, model)
+        variants = list(variants)
+        if (
+            timed is None
+            or timed.get("refused")
+            or not all(timing.seconds(timed, v.name) for v in variants)
+        ):
+            return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
+        return cls(timed)
+
+    @property
+    def note(self) -> str:
+        return timing.described(self.timed) if self.timed else OWN + self.stack
+
+    @property
+    def source(self) -> CellSource:
+        return CellSource.LATENCY if self.timed else CellSource.RECORDS
+
+    def first_tokens(self, variant: Variant) -> list[float]:
+        """Seconds to the first token: of each trial, or of each question that has a clock."""
+        if self.timed:
+            return timing.seconds(self.timed, variant.name, "first_token_s")
+        return [
+            s
+            for record in variant.answered.values()
+            if (s := record.get("first_token_s")) and s == s
+        ]
+
+    def tokens(self, variant: Variant) -> list[float]:
+        if self.timed:
+            return timing.seconds(self.timed, variant.name, "per_token_s")
+        return [s for record in variant.answered.values() if (s := _token(record)) and s == s]
+
+    def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
+        """How many times sooner than the plain prompt's the first token is known: the ratio of
+        medians.
+        """
+        slow = self.first_tokens(base)
+        fast = self.first_tokens(variant)
+        if not slow or not fast:
+            return Measure(reason="no clock")
+        places = (
+            []
+            if self.timed
+            else [machine(provenance_of(one), one.device) for one in (base, variant)]
+        )
+        apart = f"on two machines: {' and '.join(places)}" if len({*places}) > 1 else ""
+        note = join(self.note, apart)
+        return replace(
+            timing.ratio(slow, fast, runs.seed, n=len(fast), note=note), source=self.source
+        )
+
+
+def _token(record: Record) -> float | None:
+    """Seconds of each generated token after the first, of the calls that generate."""
+    decoding = [
+        c
+        for c in record.get("trace") or ()
+        if c["stage"] == "decode" and c.get("seconds") is not None
+    ]
+    steps = sum(c.get("steps", 1) for c in decoding)
+    return sum(c["seconds"] for c in decoding) / steps if steps else None
+
+
+def knob(variant: Variant) -> Any:
+    """The value of the option that trades quality for time; None where the method has none."""
+    return variant.param(KNOBS.get(variant.method, ""))
+
+
+def curve(variant: Variant) -> str:
+    """What a variant has in common with those that differ in the knob alone: the method and its
+    other options.
+    """
+    usual = default_options(variant.method)
+    shown = "compressor" if variant.method == "compressed" else ""
+    others = {
+        k: v
+        for k, v in variant.options.items()
+        if k != KNOBS.get(variant.method) and not isinstance(v, Mapping)
+    }
+    changed = [f"{k}={v}" for k, v in others.items() if k != shown and v != usual.get(k)]
+    return ", ".join([variant.row, *([str(others[shown])] if shown else []), *changed])

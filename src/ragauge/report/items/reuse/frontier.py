@@ -1,0 +1,113 @@
+"""Methods that reuse keys and values: quality against time to first token, by the option that
+trades them.
+
+What this shows: for each variant on the data sets on which a method was run at several values of
+that option (`knob`), the primary metric with its interval, the median seconds to the first token,
+and the probability that no other variant is at least as good and as fast, over bootstrap resamples
+of the shared questions. A curve connects variants that differ in the knob alone, labelled with its
+value. The dashed staircase is the frontier of the means; a filled point is on it with a probability
+of one half or more. The gold documents alone are a reference and excluded. `stored` says whether a
+store can serve what is prepared, which is not so where a compressor knows the question.
+
+Limits: `reuse_table` has the work before the question. Where the plain prompt is hardly ever right,
+differences mean nothing, and note and panel say so. The best point on these questions looks better
+than it is: choose the knob on other questions (docs/reuse.md).
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from ragauge.config.reads import Reads
+from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
+from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, staircase
+from ragauge.report.items.reuse._family import (
+    AT_FLOOR,
+    KNOBS,
+    RANKERS,
+    answers,
+    belongs,
+    curve,
+    floor,
+    knob,
+)
+from ragauge.results.cells import Cell, CellSource, Table, frame, noted
+from ragauge.results.measures import REFERENCES, metric_name, naive, quality
+from ragauge.results.reuse import servable
+from ragauge.results.runs import Runs
+
+KEYS = ("model", "dataset", "method", "variant", "curve", "knob", "value", "stored", "metric")
+CHANCE = "frontier_probability"
+FIRST = "first_token_s"
+
+READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
+
+
+def table(runs: Runs) -> Table:
+    return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
+
+
+def draw(table: Table) -> Figure:
+    panels = [
+        _panel(" · ".join(map(str, key)), part)
+        for key, part in table.groupby(["model", "dataset"], sort=False)
+    ]
+    nothing = "Nothing to draw yet: no method was run at several values of its option."
+    return lines.draw(panels, columns=2, height_in=2.9, nothing=nothing)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    candidates = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
+    variants = [v for v in candidates if v.has_responses]
+    values: dict[str, set[str]] = defaultdict(set)
+    for variant in variants:
+        values[curve(variant)].add(str(knob(variant)))
+    if max(map(len, values.values()), default=0) < 2:
+        return []
+    weak = floor(runs, naive(runs, dataset, model))
+    prices = latencies(runs, dataset, model, variants, FIRST)
+    chances = on_frontier(runs, variants, prices)
+    cells = []
+    for variant, price in zip(variants, prices, strict=True):
+        value = knob(variant)
+        keys = variant.keys | {
+            "curve": curve(variant),
+            "knob": KNOBS.get(variant.method, ""),
+            "value": "" if value is None else value,
+            "stored": "yes" if servable(variant) else "no",
+            "metric": metric_name(runs, dataset),
+        }
+        cells += [
+            Cell(keys, "quality", noted(quality(runs, variant), weak)),
+            Cell(keys, FIRST, price),
+        ]
+        cells += (
+            [Cell(keys, CHANCE, noted(chances[variant.name], weak))]
+            if variant.name in chances
+            else []
+        )
+    return cells
+
+
+def _panel(title: str, part: Table) -> Panel:
+    notes = f"\n{AT_FLOOR}" if part["note"].str.contains(AT_FLOOR).any() else ""
+    own = (part["source"] == CellSource.RECORDS) & (part["quantity"] == FIRST)
+    x = Axis("first token (s), " + ("answering run" if own.any() else "latency protocol"), "log")
+    y = Axis(str(part["metric"].iloc[0]), from_zero=True)
+    points = Lines(FIRST, x, "quality", y).points(part)
+    return Panel(
+        title + notes, x, y, [_placed(point) for point in points], stairs=staircase(points, CHANCE)
+    )
+
+
+def _placed(point: Point) -> Point:
+    """The point in its curve, labelled with the value of the knob and what distinguishes the curve."""
+    keys = point.row.keys
+    likely = point.row.number(CHANCE) >= LIKELY
+    _, _, others = str(keys["curve"]).partition(", ")
+    label = (
+        ""
+        if keys["value"] == ""
+        else f"{others.partition(',')[0].replace('_', ' ')} {keys['value']:g}".strip()
+    )
+    shown = replace(point, curve=keys["curve"], order=float(keys["value"] or 0), label=label)
+    return shown if likely else replace(shown, fill="hollow", y_interval=lines.NO_INTERVAL)

@@ -1,0 +1,111 @@
+"""Methods that reuse documents' keys and values, compared with the claims of their papers.
+
+What this shows: for each variant that reads documents before the question or compresses them, and
+for the plain prompt, the primary metric and its difference to the plain prompt on the same
+questions, with a paired test; the median seconds to the first token and the speedup over the plain
+prompt; seconds of each further token and of the work before the question; the largest size of keys
+and values; and the share of the documents' tokens that was read again with the question, counted
+over layers. `stored` says whether a store can serve what is prepared, which is not so where a
+compressor knows the question. A paper's number is its largest speedup of the first token over
+reading everything, of larger models on GPUs with long documents that were all cached. EPIC and APE
+state none (EPIC's factor of 8 is over CacheBlend, APE's of 4.5 is of complete answers).
+
+Limits: differences mean nothing where the plain prompt is hardly ever right, and the note says so.
+Seconds before the question are the answering run's; the others the latency protocol's where it
+timed all these variants on the data set.
+"""
+
+from ragauge.config.reads import Reads
+from ragauge.report.figures import Axis, Dots, style
+from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
+from ragauge.results import timing
+from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, mean, merge, noted
+from ragauge.results.measures import difference, naive, quality
+from ragauge.results.publications import published
+from ragauge.results.reuse import servable
+from ragauge.results.runs import Runs, Variant
+
+KEYS = ("model", "dataset", "method", "variant", "stored")
+UNRECORDED = "not recorded"
+
+READS = Reads(answers=answers(), latency="any")
+
+
+def table(runs: Runs) -> Table:
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    claims = published(
+        "reuse_table", ("model", "method"), {"first_token_speedup": "first_token_speedup"}, ""
+    )
+    return frame(KEYS, merge(measured, claims, ("method",)))
+
+
+draw = Dots(
+    {"quality": Axis("quality"), "first_token_speedup": Axis("speedup to first token", "log")},
+    name=lambda line: str(line["variant"]).replace("_", " ") or style.method_label(line["method"]),
+)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    base = naive(runs, dataset, model)
+    shown = [v for v in runs.of(dataset, model) if belongs(v)]
+    clock = VariantSeconds.of(runs, dataset, model, shown)
+    keys = {v.name: v.keys | {"stored": "yes" if servable(v) else "no"} for v in shown}
+    return [
+        Cell(keys[v.name], name, m)
+        for v in shown
+        for name, m in _measures(runs, v, base, clock).items()
+    ]
+
+
+def _measures(
+    runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds
+) -> dict[str, Measure]:
+    weak = floor(runs, base)
+    measures = {
+        "quality": noted(quality(runs, variant), weak),
+        "first_token_s": timing.quartiles(
+            clock.first_tokens(variant), clock.note, clock.source, nothing=UNRECORDED
+        ),
+        "token_s": timing.quartiles(
+            clock.tokens(variant), clock.note, clock.source, nothing=UNRECORDED
+        ),
+    }
+    for field in ("offline_s", "cache_bytes"):
+        values = [
+            v
+            for record in variant.answered.values()
+            if (v := record.get(field)) is not None and v == v
+        ]
+        measures[field] = timing.quartiles(values, OWN, CellSource.RECORDS, nothing=UNRECORDED)
+    measures["read_again"] = mean(
+        list(read_again(variant).values()), runs.seed, nothing="no traces"
+    )
+    if base is None or base is variant:
+        return measures
+    compared = noted(difference(runs, variant, base), weak)
+    return measures | {
+        "first_token_speedup": clock.sooner(runs, base, variant),
+        "difference": compared,
+    }
+
+
+def read_again(variant: Variant) -> dict[str, float]:
+    """The share of each question's document tokens that was written again over its stored self, by
+    layers.
+    """
+    layers = variant.shape.layers if variant.shape else 1
+    shares = {}
+    for key, trace in variant.traces.items():
+        counts = variant.records[key].get("tokens") or {}
+        tokens = sum(counts.get("documents") or [])
+        question = counts.get("query", 0) + counts.get("task", 0)
+        part = [
+            (sum(c.again), c.layers or (0, layers), c.stage == "prompt") for c in trace if c.again
+        ]
+        again = sum(
+            (n - question * (first > 0 and asks)) * (last - first) / layers
+            for n, (first, last), asks in part
+        )
+        if tokens:  # a call that goes on from a layer with the question writes it again as well
+            shares[key] = again / tokens
+    return shares

@@ -1,0 +1,168 @@
+"""What the tables share: the cells of a variant, of a method without one, of an ablation; the
+paper's numbers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from ragauge.report.figures import Axis, Dots
+from ragauge.results.cells import Cell, Measure, Table, frame, merge
+from ragauge.results.measures import difference, find, quality
+from ragauge.results.publications import paper_model, predicted, published
+from ragauge.results.runs import Runs, Variant
+
+# columns of a published table that have another name here
+NAMES = {"cuda_speedup": "measured_speedup_cuda"}
+KEPT = "kept_gold_recall"  # whether the gold document is kept
+
+
+def cells(runs: Runs, variant: Variant, measures: Mapping[str, Measure], **keys: Any) -> list[Cell]:
+    """The cells of a variant's row, `keys` beside or in place of the variant's own."""
+    of_paper = paper_model(variant, runs)
+    row = variant.keys | keys
+    return [
+        Cell(row, quantity, measure, paper_model=of_paper) for quantity, measure in measures.items()
+    ]
+
+
+def not_run(
+    runs: Runs,
+    dataset: str,
+    model: str,
+    row: str,
+    quantities: Iterable[str],
+    of_paper: str | None = None,
+) -> list[Cell]:
+    missing = [
+        v
+        for v in runs.variants
+        if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing
+    ]
+    why = (
+        f"{missing[0].missing} for variant {missing[0].name}"
+        if missing
+        else "not in this experiment"
+    )
+    keys = {"model": model, "dataset": dataset, "method": row}
+    reason = Measure(reason=f"not run: {why}")
+    return [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in quantities]
+
+
+def with_published(
+    runs: Runs,
+    measured: Sequence[Cell],
+    item: str,
+    on: Sequence[str],
+    columns: Iterable[str],
+    dataset: str = "nq_open",
+) -> list[Cell]:
+    """The measured cells, the published ones of an item's CSV, and what was predicted of those that
+    were not measured. `on` are the keys that, with the model, identify a row of the published
+    table, `columns` those that hold numbers.
+    """
+    keys = ("model", *on)
+    printed = published(
+        item, keys, {column: NAMES.get(column, column) for column in columns}, dataset
+    )
+    return merge(measured, printed, on, predicted(runs, item, keys, dataset))
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A table of superposition under several settings of one option, at every top_k run."""
+
+    item: str  # the published table
+    option: str
+    # the last one is the paper's choice, which the others are compared with
+    settings: Sequence[str]
+
+    def table(self, runs: Runs) -> Table:
+        groups = [list(self._group(runs, *group)) for group in runs.groups("single_hop")]
+        compared = [
+            cells
+            for cells in groups
+            if any(cell.quantity == "accuracy_difference" for cell in cells)
+        ]
+        # A single setting is no ablation; where there is nothing else, it shows what was not run.
+        measured = [cell for cells in compared or groups for cell in cells]
+        printed = published(self.item, ("model", self.option), {"accuracy": "accuracy"}, "nq_open")
+        values = {(c.paper_model, c.keys[self.option]): c.published for c in printed}
+        *others, choice = self.settings
+        for model, other in product(dict.fromkeys(c.paper_model for c in printed), others):
+            a = values.get((model, choice))
+            b = values.get((model, other))
+            if a is not None and b is not None:
+                keys = {"model": model, "dataset": "nq_open", self.option: f"{choice} − {other}"}
+                printed.append(
+                    Cell(keys, "accuracy_difference", published=round(a - b, 3), paper_model=model)
+                )
+        return frame(
+            ("model", "dataset", self.option, "variant", "top_k"),
+            merge(measured, printed, on=(self.option,)),
+        )
+
+    @property
+    def draw(self) -> Callable[[Table], Any]:
+        axes = {
+            "accuracy": Axis("accuracy"),
+            "accuracy_difference": Axis("paired difference", is_difference=True),
+        }
+
+        def name(line: Mapping[Any, Any]) -> str:
+            return str(line[self.option]).replace("_", " ") + (
+                f", k={line['top_k']}" if line["top_k"] else ""
+            )
+
+        return Dots(axes, look=lambda line: str(line[self.option]), name=name)
+
+    def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
+        swept = find(runs, dataset, model, "superposition")
+        by_setting = {
+            s: [v for v in swept if v.is_superposition(**{self.option: s})] for s in self.settings
+        }
+        pruned = [
+            v.param("top_k") for variants in by_setting.values() for v in variants if v.prunes
+        ]
+        # every top_k at which there is something to compare, else the smallest
+        for top_k in sorted({k for k in pruned if pruned.count(k) > 1}) or sorted(set(pruned))[:1]:
+            # one that keeps every document is compared at each top_k
+            chosen = {
+                setting: next(
+                    (v for v in variants if not v.prunes or v.param("top_k") == top_k), None
+                )
+                for setting, variants in by_setting.items()
+            }
+            yield from self._cells(
+                runs, chosen, {"dataset": dataset, "model": model, "top_k": top_k}
+            )
+
+    def _cells(
+        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Mapping[str, Any]
+    ) -> Iterator[Cell]:
+        of_paper = (
+            next((paper_model(v, runs) for v in chosen.values() if v), None)
+            if keys["top_k"] == 1
+            else None
+        )
+        for setting, variant in chosen.items():
+            name = variant.name if variant else ""
+            missing = f"not run: no variant with {self.option}={setting}"
+            measure = quality(runs, variant) if variant else Measure(reason=missing)
+            row = {**keys, self.option: setting, "variant": name}
+            yield Cell(row, "accuracy", measure, paper_model=of_paper)
+            if variant:
+                yield Cell(row, "gold_kept", quality(runs, variant, KEPT))
+        best = chosen[self.settings[-1]]
+        for setting, variant in chosen.items():
+            if best and variant and variant is not best:
+                row = {
+                    self.option: f"{self.settings[-1]} − {setting}",
+                    "variant": f"{best.name} − {variant.name}",
+                }
+                measure = difference(runs, best, variant)
+                yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=of_paper)
+                yield Cell(
+                    {**keys, **row}, "gold_kept_difference", difference(runs, best, variant, KEPT)
+                )

@@ -1,0 +1,52 @@
+"""Superposition Prompting, Figure 1: theoretical speedup (log scale) against accuracy.
+
+What this shows: each method as a line over its top_k, or a point where it has none, with bootstrap
+95% intervals of the accuracy; the paper's models (Tables 1 and 5) are in shaded panels. Up and to
+the right is better.
+
+Limits: the speedup is that of compute cycles under the paper's rules (prompt processing alone), not
+of time.
+"""
+
+from ragauge.config.reads import ANY, Reads, defaults, every
+from ragauge.report.figures import Axis, Lines
+from ragauge.report.items.superposition import _tables
+from ragauge.results.cells import Table, frame, merge
+from ragauge.results.measures import find, standard
+from ragauge.results.publications import published
+from ragauge.results.runs import Runs
+
+KEYS = ("model", "dataset", "method", "variant", "top_k")
+METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
+QUANTITIES = ("accuracy", "theoretical_speedup")
+
+ANSWERS = every(*(m for m in METHODS if m != "superposition")), defaults("superposition", top_k=ANY)
+READS = Reads(ANSWERS, datasets="single_hop")
+
+
+def table(runs: Runs) -> Table:
+    variants = [
+        v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)
+    ]
+    measures = {
+        v: standard(runs, v)
+        for v in variants
+        if v.method != "superposition" or v.is_superposition()
+    }
+    measured = [
+        c
+        for v, m in measures.items()
+        for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})
+    ]
+    # Table 5, and of Table 1 what Table 5 does not have: the methods without top_k, and OpenELM
+    columns = {q: q for q in QUANTITIES}
+    swept = published("superposition_table_5", ("model", "method", "top_k"), columns, "nq_open")
+    there = {(c.paper_model, c.keys["method"]) for c in swept}
+    single = published("superposition_table_1", ("model", "method"), columns, "nq_open")
+    printed = swept + [c for c in single if (c.paper_model, c.keys["method"]) not in there]
+    return frame(KEYS, merge(measured, printed, on=("method", "top_k")))
+
+
+SPEEDUP = Axis("theoretical speedup over naive", "log")
+ACCURACY = Axis("accuracy", from_zero=True)
+draw = Lines("theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, share=True)

@@ -1,0 +1,104 @@
+"""Superposition Prompting, Figure 5: speedup and accuracy at each superposition factor.
+
+What this shows: theoretical speedup against accuracy with bootstrap 95% intervals, a line for each
+setting of the other options, at superposition factors g (adjacent documents joined into g paths). g
+= 1 is naive RAG, whose run is used where superposition was not run with one path; one document a
+path is drawn at the mean number of documents. A panel has the speedups of the paper's models as
+predicted from their shapes, without path caching: with it, every factor would have that of Table 1.
+
+Limits: the paper only draws its numbers. A speedup is that of docs/cost-accounting.md, not of a
+clock.
+"""
+
+from dataclasses import replace
+
+from ragauge.config.reads import Reads, every
+from ragauge.report.figures import Axis, Lines, lines
+from ragauge.report.figures.style import Figure
+from ragauge.results.cells import Cell, Table, frame, noted
+from ragauge.results.measures import find, naive, quality, standard
+from ragauge.results.publications import predicted
+from ragauge.results.runs import Runs, Variant, defaults
+
+KEYS = ("model", "dataset", "series", "variant", "factor")
+
+READS = Reads(answers=(every("naive", "superposition"),), datasets="short", predictions=True)
+
+
+def table(runs: Runs) -> Table:
+    cells = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
+    guesses = predicted(runs, "superposition_figure_5", ("model", "series", "factor"), "nq_open")
+    return frame(KEYS, [*cells, *(c for c in guesses if c.quantity == "theoretical_speedup")])
+
+
+SPEEDUP = Axis("theoretical speedup", "log")
+ACCURACY = Axis("accuracy (F1 where multi-hop)", from_zero=True)
+plot = Lines(
+    "theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, line=lambda row: str(row.keys["series"])
+)
+
+
+def draw(table: Table) -> Figure:
+    points = [
+        replace(p, order=p.row.number("factor"), label=f"g={p.row.keys['factor']}")
+        for p in plot.points(table)
+    ]
+    panels = [
+        lines.Panel(title, SPEEDUP, ACCURACY, part)
+        for title, part in lines.by_panel(points).items()
+    ]
+    shapes = [row for row in lines.rows(table) if not row.keys["variant"]]
+    factors = [
+        lines.Point("", row.keys["model"], row.number(plot.x), row.number("factor"), row=row)
+        for row in shapes
+    ]
+    if factors:
+        panels.append(
+            lines.Panel(
+                shapes[0].keys["series"], SPEEDUP, Axis("superposition factor g", "base2"), factors
+            )
+        )
+    return lines.draw(panels)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    """Every series in which a factor was set, with the naive run at its left end."""
+    series: dict[str, list[Variant]] = {}
+    for variant in find(runs, dataset, model, "superposition"):
+        series.setdefault(_series(variant), []).append(variant)
+    cells = []
+    base = naive(runs, dataset, model)
+    for name, variants in series.items():
+        by_factor = (
+            {_paths(v): v for v in variants} if any(v.param("factor") for v in variants) else {}
+        )
+        if base is not None and by_factor and 1 not in by_factor:
+            cells += _cells(runs, name, base, 1, "g = 1 is naive RAG")
+        cells += [
+            cell
+            for factor, one in sorted(by_factor.items())
+            for cell in _cells(runs, name, one, factor)
+        ]
+    return cells
+
+
+def _series(variant: Variant) -> str:
+    usual = defaults(variant.method)
+    same = ("top_k", "factor", "path_pruning")
+    others = {k: v for k, v in variant.options.items() if k not in same and v != usual.get(k)}
+    paths = f"k={variant.param('top_k')}" if variant.prunes else "all paths kept"
+    return ", ".join([paths, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items())])
+
+
+def _paths(variant: Variant) -> float:
+    """The number of paths: the factor, or the mean number of documents where each has its own."""
+    counts = [record["documents"] for record in variant.records.values()] or [1]
+    mean = sum(counts) / len(counts)
+    return min(variant.param("factor") or mean, mean)
+
+
+def _cells(runs: Runs, name: str, variant: Variant, factor: float, note: str = "") -> list[Cell]:
+    keys = variant.keys | {"series": name, "factor": f"{factor:g}"}
+    accuracy = noted(quality(runs, variant), note)
+    name = "theoretical_speedup"
+    return [Cell(keys, "accuracy", accuracy), Cell(keys, name, standard(runs, variant)[name])]

@@ -1,0 +1,84 @@
+"""Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and
+superposition.
+
+What this shows: accuracy, compute cycles under the paper's rules, theoretical speedup over naive
+RAG, and the measured speedup of the latency rule in a column named after its device. Compute cycles
+count the queries of the remaining paths one after another, as the paper's columns do, and not the
+work before the question. Cycles and speedups of the paper's models are predicted from their shapes;
+`critical_path_speedup` is that of docs/cost-accounting.md. `gold_kept` is the share of questions
+whose gold document is kept, `accuracy_if_kept` the accuracy on these: the ranking and the reading.
+
+Limits: `frontier` has the cost as the variants ran here. Measured speedups of different machines
+have no ratio.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ragauge.config.reads import ANY, Reads, defaults, every
+from ragauge.report.figures import Axis, Lines
+from ragauge.report.items.superposition import _tables
+from ragauge.results import timing
+from ragauge.results.cells import Measure, Table, frame, mean
+from ragauge.results.measures import find, quality, scored, standard
+from ragauge.results.runs import Runs, Variant
+
+KEYS = ("model", "dataset", "method", "variant", "top_k")
+RANKERS = ("bm25", "tfidf", "dense")
+METHODS = (*RANKERS, "superposition")
+COLUMNS = ("accuracy", "compute_cycles", "theoretical_speedup", "cuda_speedup")
+
+ANSWERS = every("naive", *RANKERS), defaults("superposition", top_k=ANY)
+READS = Reads(ANSWERS, datasets="single_hop", latency="short", predictions=True)
+
+
+def table(runs: Runs) -> Table:
+    swept = [
+        v
+        for group in runs.groups(READS.datasets)
+        for m in METHODS
+        for v in find(runs, *group, m)
+        if _keys(v)
+    ]
+    measured = [
+        cell
+        for v in swept
+        for cell in _tables.cells(runs, v, standard(runs, v) | _gold_kept(runs, v))
+    ]
+    measured += timing.speedup_cells(runs, _keys)
+    return frame(
+        KEYS,
+        _tables.with_published(
+            runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS
+        ),
+    )
+
+
+draw = Lines(
+    "top_k",
+    Axis("top-k (documents kept)", "base2"),
+    "accuracy",
+    Axis("accuracy", from_zero=True),
+    share=True,
+)
+
+
+def _gold_kept(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """How often the gold document is kept, and how good the answers then are."""
+    kept = scored(runs, variant, _tables.KEPT)
+    scores = scored(runs, variant)
+    counted = [score for key, score in scores.items() if kept.get(key) == 1]
+    return {
+        "gold_kept": quality(runs, variant, _tables.KEPT),
+        "accuracy_if_kept": mean(counted, runs.seed, nothing="the gold document was never kept"),
+    }
+
+
+def _keys(variant: Variant) -> Mapping[str, Any] | None:
+    """Method and top_k of a variant of the sweep; None for any other."""
+    swept = (
+        variant.is_superposition()
+        if variant.method == "superposition"
+        else variant.method in METHODS
+    )
+    return {"method": variant.row, "top_k": variant.param("top_k")} if swept else None

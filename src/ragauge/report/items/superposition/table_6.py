@@ -1,0 +1,125 @@
+"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on
+and off.
+
+What this shows: accuracy, compute cycles and theoretical speedup of all eight combinations at the
+smallest top_k run. Caching and parallelization do not change answers (a test holds this), so a
+combination that was not run takes its accuracy from the run with the same pruning and its cycles
+from that run's trace: without caching, offline work counts; without parallelization, rows add up.
+The note says so. Cycles and speedups of the paper's models are predicted from their shapes;
+`critical_path_speedup` is that of docs/cost-accounting.md.
+
+Limits: no times, and not the memory of batching.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+
+from ragauge.config.reads import ANY, SMALLEST, Reads, defaults, every
+from ragauge.report.figures import Axis, Dots
+from ragauge.report.items.superposition import _tables
+from ragauge.results.cells import Cell, Measure, Table, frame, noted
+from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
+from ragauge.results.measures import find, naive, quality
+from ragauge.results.publications import CYCLES
+from ragauge.results.runs import Runs, Variant
+
+SWITCHES = ("pruning", "caching", "parallelism")
+KEYS = ("model", "dataset", *SWITCHES, "variant")
+QUANTITIES = ("accuracy", "compute_cycles", "theoretical_speedup")
+Switches = tuple[bool, bool, bool]
+
+LOSSLESS = {"path_caching": ANY, "path_parallelization": ANY}
+ANSWERS = (
+    every("naive"),
+    defaults("superposition", top_k=SMALLEST, **LOSSLESS),
+    defaults("superposition", top_k=ANY, path_pruning=False, **LOSSLESS),
+    defaults("superposition", top_k=ANY, path_pruning=(True, False), saliency="none", **LOSSLESS),
+)
+READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
+
+
+def table(runs: Runs) -> Table:
+    measured = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
+    return frame(
+        KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES)
+    )
+
+
+draw = Dots(
+    {"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")},
+    look=lambda line: "pruned" if line["pruning"] else "unpruned",
+    name=lambda line: " + ".join(name for name in SWITCHES if line[name]) or "none of the three",
+)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    variants = [v for v in find(runs, dataset, model, "superposition") if _switches(v) is not None]
+    smallest = min((v.param("top_k") for v in variants if v.prunes), default=None)
+    usable = [v for v in variants if not v.prunes or v.param("top_k") == smallest]
+    cells = []
+    for pruning, caching, parallel in product((False, True), repeat=3):
+        cells += _cells(runs, dataset, model, (pruning, caching, parallel), usable)
+    return cells
+
+
+def _switches(variant: Variant) -> Switches | None:
+    """The variant's switches; None where another option is not at its default. Without saliency
+    nothing is pruned.
+    """
+    options = {
+        n: variant.param(n) for n in ("path_pruning", "path_caching", "path_parallelization")
+    }
+    saliency = {"saliency": "none"} if variant.param("saliency") == "none" else {}
+    if not variant.is_superposition(**options, **saliency):
+        return None
+    return variant.prunes, bool(options["path_caching"]), bool(options["path_parallelization"])
+
+
+def _cells(
+    runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]
+) -> list[Cell]:
+    switches = dict(zip(SWITCHES, wanted, strict=True))
+    exact = next((v for v in usable if _switches(v) == wanted), None)
+    alike = [v for v in usable if v.prunes == wanted[0]]
+    # with most switches on, whose trace tells which calls could be offline and which rows parallel
+    source = exact or max(alike, key=lambda v: sum(_switches(v) or ()), default=None)
+    if source is None:
+        reason = Measure(
+            reason="not run: no superposition "
+            + ("with" if wanted[0] else "without")
+            + " path pruning"
+        )
+        return [
+            Cell({"model": model, "dataset": dataset, **switches}, quantity, reason)
+            for quantity in QUANTITIES
+        ]
+    return _tables.cells(
+        runs, source, _measures(runs, source, wanted, exact is not None), **switches
+    )
+
+
+def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dict[str, Measure]:
+    _, caching, parallel = wanted
+    fold = partial(paper_cycles, caching=caching, parallel=parallel)
+    critical_path = partial(critical_path_cycles, caching=caching, parallel=parallel)
+    switched = _switches(source) or wanted
+    if (caching and not switched[1]) or (parallel and not switched[2]):
+        costs = dict.fromkeys(CYCLES, Measure(reason=f"not in the trace of {source.name}"))
+    else:
+        base = naive(runs, source.dataset, source.model)
+        costs = {
+            "compute_cycles": cost(runs, source, fold),
+            "theoretical_speedup": speedup(runs, base, source, fold),
+            "critical_path_speedup": speedup(
+                runs, base, source, critical_path, critical_path_cycles
+            ),
+        }
+    origin = "" if exact else f"cycles folded from the trace of {source.name}"
+    lossless = (
+        ""
+        if exact
+        else f"accuracy of {source.name}: caching and parallelization do not change answers"
+    )
+    accuracy = noted(quality(runs, source), lossless)
+    return {"accuracy": accuracy, **{q: noted(m, origin) for q, m in costs.items()}}

@@ -1,0 +1,131 @@
+"""Records inside the page: one compressed block per variant, which the page unpacks on demand."""
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragauge.results import materials
+from ragauge.results.measures import scored
+from ragauge.results.runs import Runs, Variant
+
+DIGITS = 5  # significant digits of saliencies and seconds
+FIELDS = (  # of a record in a block, in this order
+    *(
+        "key",
+        "status",
+        "reason",
+        "question",
+        "answers",
+        "prediction",
+        "text",
+        "score",
+        "documents",
+        "gold",
+        "kept",
+    ),
+    *(
+        "saliency",
+        "tokens",
+        "trace",
+        "offline_s",
+        "online_s",
+        "first_token_s",
+        "cache_bytes",
+        "truncated",
+    ),
+    *("evidence", "served"),
+)
+# of a trace
+CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")
+TITLE_CHARACTERS = 80
+EVIDENCE_CHARACTERS = 1000  # of a piece; a full article would make the page as large as the data
+
+
+def of_variant(runs: Runs, variant: Variant) -> str:
+    """The records of a variant by column: gzip of JSON, in base64."""
+    scores = scored(runs, variant)
+    rows = [_row(record, scores.get(key)) for key, record in variant.records.items()]
+    return packed({field: [row[field] for row in rows] for field in FIELDS})
+
+
+def of_documents(runs: Runs, dataset: str) -> str:
+    """The titles of each question's documents, by its key."""
+    documents = materials.documents(runs, dataset)
+    return packed(
+        {key: [_cut(one.title or one.text) for one in of_one] for key, of_one in documents.items()}
+    )
+
+
+def packed(data: Any) -> str:
+    """Data as base64 of gzip of JSON: safe inside HTML, and the same on every run."""
+    text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def finite(data: Any) -> Any:
+    """The data with null for each number that JSON cannot express."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, Mapping):
+        return {str(key): finite(value) for key, value in data.items()}
+    return [finite(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
+    changed = {
+        "score": score,
+        "evidence": [
+            {**piece, "text": shortened(piece["text"])} for piece in record.get("evidence") or []
+        ],
+        "text": None if record["text"] == record["prediction"] else record["text"],
+        "saliency": [_rounded(value) for value in record["saliency"]],
+        "tokens": {
+            name: sum(_numbers(n)) if isinstance(n, list) else n
+            for name, n in record["tokens"].items()
+        },
+        "trace": [_call(call) for call in record["trace"]],
+        **{clock: _rounded(record[clock]) for clock in ("offline_s", "online_s", "first_token_s")},
+    }
+    return {field: changed[field] if field in changed else record[field] for field in FIELDS}
+
+
+def shortened(text: str) -> str:
+    """A piece of evidence as long as the page takes it; what is cut is counted."""
+    more = len(text) - EVIDENCE_CHARACTERS
+    return (
+        text
+        if more <= 0
+        else f"{text[:EVIDENCE_CHARACTERS]}… ({more:,} more characters in the record)"
+    )
+
+
+def _call(call: Mapping[str, Any]) -> list[Any]:
+    """A model call as the values of CALL: rows counted, their tokens summed."""
+    lengths = _numbers(call.get("lengths"))
+    past = _numbers(call.get("past"))
+    flags = [bool(call.get(name)) for name in ("offline", "parallel")]
+    counts = [len(lengths), sum(lengths), max(past, default=0), call.get("steps", 1)]
+    return [
+        str(call.get("stage")),
+        *flags,
+        *counts,
+        _rounded(call.get("seconds")),
+        call.get("loading_s") is not None,
+    ]
+
+
+def _numbers(values: Any) -> list[int]:
+    return [v for v in values if isinstance(v, int)] if isinstance(values, Sequence) else []
+
+
+def _rounded(value: Any) -> float | None:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _cut(title: str) -> str:
+    return title[:TITLE_CHARACTERS] + "…" * (len(title) > TITLE_CHARACTERS)

@@ -1,0 +1,90 @@
+"""What a run lacks, for the page that shows the rest."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ragauge.io import records
+from ragauge.results.pipelines import pipelines
+from ragauge.results.runs import WITHOUT_LABELS, Runs, Variant
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is missing from the report, or doubtful in it."""
+
+    what: str
+    path: str  # of the file
+    why: str
+    rule: str  # of the workflow, that makes the file
+
+
+def problems(runs: Runs) -> list[Problem]:
+    """What the run lacks, in the order of the configuration; items are checked where they are read."""
+    data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
+    why = "no such file: no titles of documents"
+    untitled = [
+        Problem(f"Questions of {d}", str(p), why, "data")
+        for d, p in data.items()
+        if not p.is_file()
+    ]
+    why = "no question has one: nothing says which answers are right; quality is agreement with the full prompt"
+    alike = [(d, str(p)) for d, p in data.items() if runs.metrics(d) == WITHOUT_LABELS]
+    unlabelled = [Problem(f"Known answers of {d}", path, why, "data") for d, path in alike]
+    return [*_answers(runs), *_latencies(runs), *untitled, *unlabelled, *_pipelines(runs)]
+
+
+def _answers(runs: Runs) -> Iterator[Problem]:
+    limits = {tuple(job): runs.config.limit(job) for job in runs.config.answers()}
+    for variant in runs.variants:
+        key = (variant.dataset, variant.model, variant.name)
+        for why in _doubts(variant, limits.get(key), is_configured=key in limits):
+            what = f"Answers of {variant.name} on {variant.dataset} with {variant.model}"
+            yield Problem(what, str(variant.path), why, "answers")
+
+
+def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterator[str]:
+    """What is wrong with a variant's records; `limit` is the number of questions asked for, None
+    for all.
+    """
+    if variant.missing or not variant.records:
+        yield variant.missing or "holds no record"
+        return
+    if not is_configured:
+        yield "not part of this experiment: the configuration does not ask for it; shown nevertheless"
+    if not variant.meta:
+        yield f"{records.meta_path(variant.path).name} is missing or not JSON: method and machine are unknown"
+    if limit and len(variant.records) < limit:
+        yield f"holds {len(variant.records)} of up to {limit} questions asked for"
+    if wordless := [
+        answer
+        for record in variant.records.values()
+        for answer in record.get("wordless_answers", ())
+    ]:
+        which = (
+            f"{len(wordless)} known answers are empty after normalisation, such as {wordless[0]!r}"
+        )
+        yield f"{which}: they fit any prediction by the papers' formulas, none in a study"
+    if variant.failed:
+        first = next(iter(variant.failed.values()))
+        yield f"{len(variant.failed)} of {len(variant.records)} questions failed, counted as wrong; the first: {first}"
+
+
+def _latencies(runs: Runs) -> Iterator[Problem]:
+    refused = {
+        (t["dataset"], t["model"]): f"refused: {t['refused']}"
+        for t in runs.latencies
+        if t.get("refused")
+    }
+    for dataset, model in dict.fromkeys([*runs.config.measured("latency"), *refused]):
+        path = runs.folder / "latency" / dataset / f"{model}.json"
+        if why := refused.get((dataset, model)) or ("" if path.exists() else "no such file"):
+            yield Problem(f"Latency of {model} on {dataset}", str(path), why, "latency")
+
+
+def _pipelines(runs: Runs) -> Iterator[Problem]:
+    for pipeline in pipelines(runs):
+        why = pipeline.missing or ("" if pipeline.all_records else "holds no record")
+        if failed := pipeline.failed:
+            why = f"{len(failed)} of {len(pipeline.all_records)} sequences failed; the first: {failed[0].reason}"
+        if why:
+            yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")

@@ -1,0 +1,124 @@
+"""The rendered items as the page shows them: picture, table, caption, files."""
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ragauge import registry
+from ragauge.errors import UserError
+from ragauge.report.figures import writing
+from ragauge.report.figures.writing import Column
+from ragauge.report.page.problems import Problem
+from ragauge.results.cells import NUMBERS
+from ragauge.results.runs import Runs
+
+TABLES = "Tables and figures"
+# at which the small type of a figure is easy to read; 1.33 is the size in print
+PIXELS_PER_POINT = 1.75
+FILES = ("csv", "md", "tex", "svg", "pdf", "png")
+
+
+@dataclass(frozen=True)
+class RenderedCell:
+    """A cell of a table: its text, and the records that its number comes from."""
+
+    text: str
+    measured: bool = False
+    records: str | None = None  # dataset/model/variant
+
+
+@dataclass
+class Item:
+    name: str
+    title: str
+    caption: list[str]  # paragraphs
+    columns: list[Column] = field(default_factory=list)
+    rows: list[list[RenderedCell]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    footer: str = ""
+    picture: str | None = None  # data URI
+    # of the picture on the page, in CSS pixels; None: the file has none
+    size: tuple[int, int] | None = None
+    files: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
+    """The items of the run by paper, those of all papers last; there is no paper's heading where
+    there is no paper.
+    """
+    sections: dict[str, list[Item]] = {}
+    for name in runs.config.item_names():
+        sections.setdefault(registry.paper(name), []).append(_item(name, runs, folder))
+    if general := sections.pop(registry.ALL_PAPERS, []):
+        sections[registry.ALL_PAPERS if sections else TABLES] = general  # of a study: no paper
+    return sections
+
+
+def _item(name: str, runs: Runs, folder: Path) -> Item:
+    about = (registry.module("item", name).__doc__ or name).strip()
+    title, _, rest = about.partition("\n")
+    paragraphs = [" ".join(part.split()) for part in rest.split("\n\n") if part.strip()]
+    files = [kind for kind in FILES if (folder / f"{name}.{kind}").is_file()]
+    item = Item(name, title.rstrip("."), paragraphs, files=files)
+    item.problems = [*_fill_table(item, runs, folder), *_fill_picture(item, folder)]
+    return item
+
+
+def _fill_table(item: Item, runs: Runs, folder: Path) -> Iterator[Problem]:
+    import pandas as pd
+
+    path = folder / f"{item.name}.csv"
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)  # its keys as text
+        for name in NUMBERS:
+            table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
+        table = table.assign(n=table["n"].fillna(0).astype(int))
+        item.columns, rows, item.notes = writing.wide(table)
+        linked = {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
+        item.rows = [_cells(item.columns, row, linked) for row in rows]
+        item.footer = writing.small_print(item.name, runs, table)
+    except (FileNotFoundError, NotADirectoryError):
+        yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a table of `ragauge report item`: {error}") from error
+
+
+def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
+    """The SVG as an image, which runs no script and shares no ids with the page, whatever the file
+    holds.
+    """
+    path = folder / f"{item.name}.svg"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        yield Problem(
+            f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name
+        )
+        return
+    matches = [
+        re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, data[:4000])
+        for side in (b"width", b"height")
+    ]
+    sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in matches if side]
+    item.size = (sides[0], sides[1]) if len(sides) == 2 else None
+    item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
+
+
+def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[RenderedCell]:
+    """The cells of a row; its variant's name and measured numbers lead to that variant's records."""
+    keys = {
+        column.name: text
+        for column, text in zip(columns, row, strict=True)
+        if column.holds == "key"
+    }
+    variant = keys.get("variant", "").partition(" − ")[0]
+    address = f"{keys.get('dataset')}/{keys.get('model')}/{variant}"
+    cells = []
+    for column, text in zip(columns, row, strict=True):
+        measured = column.holds == "measured" and bool(text)
+        leads = address in known and (measured or (text and column.name == "variant"))
+        cells.append(RenderedCell(text, measured, address if leads else None))
+    return cells

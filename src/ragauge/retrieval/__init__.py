@@ -1,1 +1,0 @@
-"""Retrieval over a corpus: chunk database, embeddings, indexes, and the retriever that answers queries."""

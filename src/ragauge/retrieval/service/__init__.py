@@ -1,1 +1,0 @@
-"""The retrieval service: a searcher behind gRPC, its process, clients, and fan-out over several servers."""

@@ -1,0 +1,141 @@
+"""The Wikipedia sample: reading a MediaWiki export, cleaning wikitext, cutting passages."""
+
+import bz2
+from pathlib import Path
+
+import pytest
+
+from ragauge.datasets.base.wikipedia import (
+    LONG_CHARACTERS,
+    PASSAGE_WORDS,
+    Article,
+    Section,
+    clean_sections,
+    cut_text,
+    read_articles,
+)
+from ragauge.errors import UserError
+
+PAGE = "<page><title>{title}</title><ns>{ns}</ns>{extra}<revision><text>{text}</text></revision></page>"
+LONG = "The town lies on a river. " * (LONG_CHARACTERS // 20)
+
+
+def export(*pages: str, head: str = "") -> bytes:
+    return f'{head}<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/">{"".join(pages)}</mediawiki>'.encode()
+
+
+def page(title: str, text: str = LONG, ns: int = 0, extra: str = "") -> str:
+    return PAGE.format(title=title, ns=ns, extra=extra, text=text)
+
+
+def written(folder: Path, xml: bytes) -> Path:
+    path = folder / "export.xml.bz2"
+    path.write_bytes(bz2.compress(xml))
+    return path
+
+
+def clean(wikitext: str) -> str:
+    (section,) = clean_sections(wikitext)
+    return section.text
+
+
+def test_only_long_articles_are_read(tmp_path: Path) -> None:
+    pages = [
+        page("Kept &amp; long"),
+        page("Stub", "A stub."),
+        page("Redirect", extra='<redirect title="Kept" />'),
+        page("Talk:Kept", ns=1),
+    ]
+    assert [article.title for article in read_articles(written(tmp_path, export(*pages)))] == [
+        "Kept & long"
+    ]
+
+
+@pytest.mark.parametrize("content", [b"no archive at all", None])
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "export.xml.bz2"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"export\.xml\.bz2: cannot be read"):
+        list(read_articles(path))
+
+
+@pytest.mark.parametrize("xml", [b"<mediawiki><page></mediawiki>", b"<mediawiki><page>", b""])
+def test_malformed_xml_is_named(tmp_path: Path, xml: bytes) -> None:
+    with pytest.raises(UserError, match="not a complete MediaWiki export"):
+        list(read_articles(written(tmp_path, xml)))
+
+
+def test_entities_cannot_be_defined(tmp_path: Path) -> None:
+    head = '<!DOCTYPE mediawiki [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
+    with pytest.raises(UserError, match="document type"):
+        list(read_articles(written(tmp_path, export(page("Town", "&b;"), head=head))))
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "text"),
+    [
+        ("It is {{convert|5|km|mi}} long.", "It is 5 km long."),
+        ("{{Infobox|a={{lang|fr|été}}|b={{small|{{nowrap|x}}}}}}The town.", "The town."),
+        ("A {{nowrap|{{lang|de|schöne}} Stadt}} by the river.", "A schöne Stadt by the river."),
+        ("Called ({{IPAc-en|t|aʊ|n}}; {{lang-de|Stadt}}) by all.", "Called (Stadt) by all."),
+        ("Called ({{IPAc-en|t}}) by all.", "Called by all."),
+        ("Old<ref name=a>A {{cite|b}} [[c]].</ref> town<ref name=a />.", "Old town."),
+        ("{| class=wikitable\n! a\n|-\n| {{b}} || {|\n| c\n|}\n|}\nThe town.", "The town."),
+        ("[[File:A.jpg|thumb|A [[town]] of ''old'']]The town.", "The town."),
+        ("The [[town|old town]] and [[village]]s.[[Category:Towns]]", "The old town and villages."),
+        ("'''The''' ''town'''s mayor<!-- who? -->.", "The towns mayor."),
+        ("One&nbsp;&ndash;&nbsp;two 中文 naïve.", "One – two 中文 naïve."),
+        ("* one\n* two\n: three", "one\ntwo\nthree"),
+        (
+            "See [http://a.b the page] <span style='display: none'>hidden</span>now.",
+            "See the page now.",
+        ),
+        ("The town<ref>never closed. It goes on.", "The town"),
+    ],
+)
+def test_wikitext_is_cleaned(wikitext: str, text: str) -> None:
+    assert clean(wikitext) == text
+
+
+def test_sections_keep_their_headings_and_apparatus_is_dropped() -> None:
+    wikitext = "Lead.\n== ''Early'' days ==\nOld.\n=== Wars ===\n\n== See also ==\n* [[Town]]\n== References ==\nx"
+    assert list(clean_sections(wikitext)) == [Section("", "Lead."), Section("Early days", "Old.")]
+
+
+def test_an_unclosed_tag_spoils_its_own_section_alone() -> None:
+    assert [s.heading for s in clean_sections("== One ==\nA<ref>b ''c\n== Two ==\nD")] == [
+        "One",
+        "Two",
+    ]
+
+
+def test_passages_are_of_like_length_and_lose_no_word() -> None:
+    text = " ".join(f"Sentence {n} has some seven words here." for n in range(100))
+    pieces = cut_text(text)
+    assert " ".join(pieces) == text
+    assert len(pieces) == round(len(text.split()) / PASSAGE_WORDS)
+    assert all(abs(len(piece.split()) - PASSAGE_WORDS) < 10 for piece in pieces)
+    assert all(piece.startswith("Sentence") for piece in pieces)
+
+
+def test_a_long_list_is_cut_between_words() -> None:
+    words = [f"w{n}" for n in range(950)]
+    pieces = cut_text(" ".join(words))
+    assert [word for piece in pieces for word in piece.split()] == words
+    assert max(len(piece.split()) for piece in pieces) <= 2 * PASSAGE_WORDS
+
+
+@pytest.mark.parametrize("text", ["", " \n "])
+def test_nothing_gives_no_passage(text: str) -> None:
+    assert cut_text(text) == []
+
+
+def test_abbreviations_end_no_sentence() -> None:
+    text = "It was led by Dr. Smith and J. R. Jones, c. 1900. " * 20
+    assert all(piece.endswith("1900.") for piece in cut_text(text.strip(), words=20))
+
+
+def test_remnants_make_no_passage() -> None:
+    article = Article("Town", (Section("", "One two three."), Section("Days", "word " * 12)))
+    assert [passage.title for passage in article.passages()] == ["Town: Days"]

@@ -1,0 +1,158 @@
+"""Documents that are not in memory, timed on a tiny decoder, and the item that is made of their
+seconds.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import registry
+from ragauge.config.protocols import LatencySettings
+from ragauge.cost.trace import Call
+from ragauge.engines.store import DocumentStore
+from ragauge.errors import UserError
+from ragauge.measure.protocols import cold, latency
+from ragauge.measure.timing import Bench
+from ragauge.methods.base.making import make
+from ragauge.results.runs import Runs
+from synthetic_run import write_latency, write_variant
+from tiny_models import tiny_lm, tiny_prompt
+
+RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
+MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}}
+
+
+def settings(*methods: str, **options: Any) -> LatencySettings:
+    stated = {"new_tokens": 3, "trials": 1, "allow_load": True} | options
+    return LatencySettings(methods=list(methods), dataset="random tokens", **stated)
+
+
+def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> None:
+    variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
+    lm = tiny_lm()
+    cold_documents = settings("k1", trials=2, documents="cold")
+    result = latency.run(
+        variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=tmp_path / "kept"
+    )
+    rows = result["documents"]["rows"]
+    # naive prepares nothing
+    assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]
+    assert all(
+        row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes")
+    )
+    assert not list((tmp_path / "kept").iterdir())
+    assert lm.documents is None
+    assert json.loads(json.dumps(result))["documents"]["state"] == cold.STATE
+    assert (
+        latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE)["documents"]
+        is None
+    )
+
+
+def test_variants_with_the_same_documents_compute_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    save = DocumentStore.save
+    monkeypatch.setattr(
+        DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept))
+    )
+    variants = {
+        name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))
+    }
+    options = settings("k1", "k2", "k3"), MACHINE
+    latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=tmp_path)
+    alone = len(made)
+    shared = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=tmp_path)
+    assert alone > 0
+    assert len(made) == 2 * alone  # of these, one half for one variant, the other for three
+    assert not list(tmp_path.iterdir())
+    plain = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options)
+    untimed = ("variant", "flop", "compute_cycles")
+    assert [[row[key] for key in untimed] for row in shared["rows"]] == [
+        [row[key] for key in untimed] for row in plain["rows"]
+    ]
+
+
+def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> None:
+    lm = tiny_lm()
+
+    def encode() -> None:
+        lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
+
+    assert cold.time_documents("dense", encode, lm, tmp_path) is None
+
+
+def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = tiny_lm()
+    method = make("superposition", top_k=1)
+    monkeypatch.setattr(cold, "UNBOUNDED", 0)
+    with pytest.raises(UserError, match="k1: its documents could not be stored in"):
+        cold.time_documents("k1", lambda: method.prepare(lm, tiny_prompt()), lm, tmp_path)
+    assert lm.documents is None
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A run in which superposition's documents take 4 s to compute, 1.5 s to write and 0.5 s to
+    read.
+    """
+    folder = tmp_path / "results"
+    write_variant(folder, "naive", "naive", [False, True])
+    write_variant(folder, "k1", "superposition", [True, True], params={"top_k": 1})
+    trial = {
+        "variant": "k1",
+        "prompt": 0,
+        "computing_s": 4.0,
+        "missed_s": 5.5,
+        "loading_s": 0.5,
+        "bytes": 9,
+    }
+    rows = [
+        {**trial, "trial": i, "disturbed": i == 2, "loading_s": [0.5, 0.5, 90.0][i]}
+        for i in range(3)
+    ]
+    write_latency(
+        folder, {"naive": [3.0, 3.0], "k1": [1.0] * 3}, documents={"state": "cold", "rows": rows}
+    )
+    return folder
+
+
+def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path) -> None:
+    table = registry.module("item", "documents_reuse").table(Runs(results))
+    mine = table[table["variant"] == "k1"]
+    found = {
+        q: part["measured"].iloc[0] for q, part in mine.groupby("quantity") if q != "mean_latency_s"
+    }
+    assert {q: found[q] for q in ("computing_s", "saving_s", "loading_s", "online_s")} == {
+        "computing_s": 4.0,
+        "saving_s": 1.5,
+        "loading_s": 0.5,
+        "online_s": 1.0,
+    }
+    assert found["break_even_reuses"] == 1
+    assert found["break_even_questions"] == 4
+    assert found["break_even_hit_rate"] == pytest.approx(0.7)
+    assert found["quality"] == 1.0
+    curve = mine[mine["quantity"] == "mean_latency_s"].set_index("hit_rate")["measured"]
+    assert [curve[0.0], curve[0.5], curve[1.0]] == [6.5, 4.0, 1.5]
+    assert list(curve.index) == [i / 10 for i in range(11)]
+    naive = table[table["variant"] == "naive"]
+    assert set(naive["measured"]) == {3.0}
+    assert set(table[table["quantity"] != "quality"]["source"]) == {"latency"}
+    of = mine.set_index("quantity")
+    assert of.loc["loading_s", "note"].startswith("medians of 2 trials with cold documents; ")
+    assert of.loc["online_s", "note"].startswith("medians of 3 trials, 5 generated tokens; ")
+    assert (of.loc["loading_s", "n"], of.loc["online_s", "n"]) == (2, 3)
+
+
+def test_without_times_of_documents_the_reason_is_told(tmp_path: Path) -> None:
+    write_variant(tmp_path, "k1", "superposition", [True], params={"top_k": 1})
+    write_latency(tmp_path, {"k1": [1.0]})
+    table = registry.module("item", "documents_reuse").table(Runs(tmp_path))
+    assert list(table["note"]) == ["not timed: the latency protocol ran without `documents: cold`"]
+    assert table["measured"].isna().all()
+    registry.module("item", "documents_reuse").draw(table)

@@ -1,0 +1,416 @@
+"""Time, load and streams of a served model: against llama.cpp's own server, and a stand-in that
+misbehaves.
+"""
+
+import json
+import os
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import Reply, chunk, sse
+from endpoints import served as serving
+from ragauge.cli._main import main
+from ragauge.measure.server_metrics import difference, parse
+from ragauge.measure.servers import serving as started
+from ragauge.testing import write_questions
+
+KEY = "sk-very-secret"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return [
+        "--dataset",
+        "nq_open",
+        "--data",
+        str(write_questions(tmp_path_factory.mktemp("data") / "questions.jsonl")),
+    ]
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[str]:
+    """llama.cpp's server, whose address stands in the environment."""
+    pytest.importorskip("xllamacpp")
+    with started("llama.cpp", "smollm2-135m-instruct", threads=1) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragauge.measure.protocols.served.PAUSE_S", 0.01)
+    if "OPENAI_API_KEY" not in os.environ:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def measured(verb: str, out: Path, *options: str, model: str = "openai:m") -> dict[str, Any]:
+    assert main([verb, "--model", model, *options, "--out", str(out)]) == 0
+    assert KEY not in out.read_text()
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
+
+
+def tokens(number: int, model: str = "m", cached: int = 0, prompt: int = 100) -> Reply:
+    """A streamed reply of so many tokens, with counts as vLLM and SGLang state them."""
+    usage = {
+        "prompt_tokens": prompt,
+        "completion_tokens": number,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    events = [chunk(content="x") for _ in range(number)] + [
+        chunk("length"),
+        {"choices": [], "usage": usage},
+    ]
+    return sse(*({**event, "model": model} for event in events))
+
+
+# --- llama.cpp ---
+
+
+def test_times_agree_with_llama_cpps_own(llama: str, data: list[str], tmp_path: Path) -> None:
+    options = [
+        *data,
+        "--methods",
+        "naive,superposition",
+        "--trials=2",
+        "--warmup=1",
+        "--new-tokens=8",
+    ]
+    result = measured("time", tmp_path / "time.json", *options, "--prompts=2")
+    assert result["unsupported"] == {"superposition": "requires an engine with key-value caches"}
+    assert len(result["rows"]) == 2
+    for row in result["rows"]:
+        assert row["new_tokens"] == 8
+        assert row["first_token_s"] == pytest.approx(
+            row["server"]["first_token_s"], rel=0.05, abs=0.02
+        )
+        assert row["per_token_s"] == pytest.approx(
+            row["server"]["per_token_s"], rel=0.05, abs=0.005
+        )
+        assert row["cached_tokens"] < 64  # the chat template's own beginning
+        assert row["total_s"] == pytest.approx(row["first_token_s"] + 7 * row["per_token_s"])
+    assert {row["model"] for row in result["rows"]} == {"smollm2-135m-instruct"}
+    warm = measured("time", tmp_path / "warm.json", *options, "--prompts=1", "--server-cache=warm")
+    assert warm["server"]["cached_share"] > 0.9
+    assert (
+        warm["summary"]["naive"]["first_token_s"]["median"]
+        < result["summary"]["naive"]["first_token_s"]["median"]
+    )
+    assert warm["protocol"]["cache"] == "warm"
+
+
+def test_a_started_server_ends_and_leaves_the_environment_as_it_was(
+    data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xllamacpp")
+    before = {name: value for name, value in os.environ.items() if name.startswith("OPENAI_")}
+    options = [
+        *data,
+        "--methods=naive",
+        "--trials=1",
+        "--new-tokens=2",
+        "--prompts=1",
+        "--threads=1",
+    ]
+    result = measured(
+        "time",
+        tmp_path / "x.json",
+        *options,
+        "--serve",
+        "llama.cpp",
+        model="openai:smollm2-135m-instruct",
+    )
+    assert result["server"]["first_token_s"] > 0
+    assert {
+        name: value for name, value in os.environ.items() if name.startswith("OPENAI_")
+    } == before
+    started: list[Any] = []
+    monkeypatch.setattr(
+        "ragauge.measure.servers.serving", lambda *given: started.append(given) or nullcontext()
+    )
+    (tmp_path / "manual").mkdir()
+    (tmp_path / "manual/bridge.txt").write_text("The bridge was opened in 1821.\n")
+    (tmp_path / "questions.csv").write_text("question,answers\nWhen was the bridge opened?,1821\n")
+    study = [
+        "--documents",
+        str(tmp_path / "manual"),
+        "--questions",
+        str(tmp_path / "questions.csv"),
+        "--no-run",
+    ]
+    served = [
+        "--model=openai:smollm2-135m-instruct",
+        "--serve=llama.cpp",
+        "--out",
+        str(tmp_path / "study"),
+    ]
+    assert main(["study", *study, *served]) == 0
+    assert started == [("llama.cpp", "smollm2-135m-instruct", None, "OPENAI")]
+    assert "source: openai:smollm2-135m-instruct" in (tmp_path / "study/config.yaml").read_text()
+
+
+def test_load_and_streams_on_llama_cpp(
+    llama: str, data: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [*data, "--methods=naive", "--requests=3", "--new-tokens=2"]
+    levels = ["--rates=4", "--clients=2", "--warmup=1", "--prompts=1", "--target-first-token-s=60"]
+    result = measured("load", tmp_path / "load.json", *options, *levels)
+    for level in result["levels"]:
+        assert level["summary"]["requests"] == 3
+        assert level["summary"]["good_share"] == 1
+        assert [row["new_tokens"] for row in level["requests"]] == [2] * 4
+        assert level["server"]["metrics"]["new_tokens"] == 8
+        prompts = sum(row["prompt_tokens"] for row in level["requests"])
+        assert level["server"]["metrics"]["prompt_tokens"] == pytest.approx(prompts, rel=0.01)
+        assert level["server"]["metrics"]["max_running"] >= 1
+    closed = result["levels"][1]["requests"]
+    assert closed[2]["arrival_at_s"] == pytest.approx(
+        min(row["end_at_s"] for row in closed[:2]), abs=0.02
+    )
+    assert closed[1]["start_at_s"] < closed[0]["end_at_s"]  # both were under way
+    monkeypatch.setattr("ragauge.measure.protocols.stream.PROBES", 1)
+    result = measured(
+        "stream", tmp_path / "stream.json", *options, "--documents=2", "--questions=3"
+    )
+    [stream] = result["streams"]
+    assert (stream["found_s"] < stream["missed_s"], stream["probes"]) == (True, 1)
+    assert stream["requests"][0]["found"] < 0.5 < max(row["found"] for row in stream["requests"])
+    assert f"naive: found {stream['hit_rate']:.0%}" in capsys.readouterr().out
+    assert result["protocol"]["cache_state"].startswith("a stream begins with nothing cached")
+
+
+# --- servers in trouble ---
+
+
+@pytest.mark.parametrize(
+    ("cache", "replies", "expected"),
+    [
+        (
+            "cold",
+            [tokens(3, cached=90)],
+            "the server's cache had 90% of the prompts, which were to be cold",
+        ),
+        (
+            "warm",
+            [tokens(3, cached=10)],
+            "the server's cache had 10% of the prompts, which were to be warm",
+        ),
+        ("found", [tokens(3, cached=90)], None),
+        (
+            "cold",
+            [tokens(3)] * 3 + [tokens(3, "other")],
+            "the server changed its model while it was measured: m, other",
+        ),
+    ],
+)
+def test_the_declared_cache_is_checked_and_the_model_stays(
+    cache: str,
+    replies: list[Reply],
+    expected: str | None,
+    data: list[str],
+    tmp_path: Path,
+    monkeypatch: Any,
+) -> None:
+    with serving(replies) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = [
+            *data,
+            "--methods=naive",
+            "--trials=4",
+            "--warmup=1",
+            "--new-tokens=3",
+            "--server-cache",
+            cache,
+        ]
+        result = measured("time", tmp_path / "x.json", *options)
+    assert (result["refused"] or "").startswith(expected or "")
+    assert bool(result["summary"]) == (expected is None)
+    assert len(result["rows"]) == 4
+    prompts = [request["body"]["messages"][0]["content"] for request in server.requests]
+    assert len(set(prompts)) == (len(prompts) if cache == "cold" else 3)
+    assert all(request["body"]["ignore_eos"] for request in server.requests)
+
+
+def test_a_server_with_a_certificate_of_its_own_is_trusted_by_name(
+    data: list[str], tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    """By both clients: that of answers, which is refused at once, and that of measurements."""
+    trustme = pytest.importorskip("trustme", reason="needs trustme")
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY_FILE", str(tmp_path / "key"))
+    asked = [
+        "run",
+        "--model=openai:m",
+        *data,
+        "--method=naive",
+        "--limit=2",
+        f"--out={tmp_path}/x.jsonl",
+    ]
+    timed = [*data, "--methods=naive", "--trials=2", "--new-tokens=3"]
+    with serving([tokens(3)], tls=tls) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        assert main(asked) == 2
+        failures = {
+            row["failure"] for row in measured("time", tmp_path / "refused.json", *timed)["rows"]
+        }
+        assert not server.requests
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert main(asked) == 0
+        result = measured("time", tmp_path / "x.json", *timed)
+    problem = f"endpoint {server.url}, model m: its certificate is not trusted: unable to get local issuer certificate"
+    assert {failure.partition(";")[0] for failure in failures} == {problem}
+    printed = "".join(capfd.readouterr())
+    assert re.search(
+        rf"error: {re.escape(problem)}; SSL_CERT_FILE names .*0 of 2 questions are answered",
+        printed,
+    )
+    assert result["summary"]["naive"]["total_s"]["n"] == 2
+    assert {request["headers"]["Authorization"] for request in server.requests} == {f"Bearer {KEY}"}
+    (tmp_path / "key").unlink()
+    assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
+    assert KEY not in printed
+
+
+BUSY = Reply(b'{"error": {"message": "busy"}}', 429, {"Retry-After": "0.02"})
+DOWN = Reply(b"", 503)
+TORN = sse(chunk(content="x"), done=False)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (BUSY, "HTTP 429 Too Many Requests"),
+        (DOWN, "HTTP 503 Service Unavailable"),
+        (TORN, "the stream broke off before its end"),
+        (Reply(b"", 0), "0 bytes read"),
+        (Reply(b"not a stream"), "holds no completion"),
+    ],
+)
+def test_what_was_measured_stays_and_losses_are_counted(
+    trouble: Reply, reason: str, data: list[str], tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    monkeypatch.setenv("OPENAI_API_KEY_FILE", str(tmp_path / "key"))
+    with serving([tokens(3), tokens(3), trouble, trouble, tokens(3)]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = [*data, "--methods=naive", "--trials=5", "--warmup=1", "--new-tokens=3"]
+        result = measured("time", tmp_path / "x.json", *options)
+    failures = [row["failure"] for row in result["rows"] if row.get("failure")]
+    assert (len(result["rows"]), len(failures)) == (5, 2)
+    assert result["summary"]["naive"]["total_s"]["n"] == 3
+    assert all(reason in failure for failure in failures)
+    assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert "2 requests failed: endpoint" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("level", ["--rates=200", "--clients=2"])
+def test_a_load_goes_on_when_requests_fail(
+    level: str, data: list[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    left = [*[tokens(3)] * 4, BUSY, TORN, DOWN, Reply(b"", 0)]
+    replies: Any = lambda text: left.pop() if len(left) > 1 else left[0]  # noqa: E731
+    with serving(replies) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = [*data, "--methods=naive,bm25", "--requests=10", "--warmup=1", "--new-tokens=3"]
+        result = measured("load", tmp_path / "x.json", *options, level)
+    first, second = result["levels"]
+    assert [run["summary"]["requests"] for run in (first, second)] == [10, 10]
+    assert second["summary"]["failed"] == 0
+    failures = [row["failure"] for row in first["requests"] if row.get("failure")]
+    assert len(failures) <= 4
+    assert all(row["first_token_s"] is None for row in first["requests"] if row.get("failure"))
+
+
+def test_nothing_waits_for_a_server_for_ever(
+    data: list[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """One that takes the connection and is silent is given up after its time."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "run: x\nmodels: {m: {source: 'openai:m', served: {timeout_s: 0.1}}}\n"
+        f"datasets: {{nq_open: {{data: {data[-1]}}}}}\nmethods: {{naive: {{}}}}\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+        options = [
+            "--config",
+            str(config),
+            "--dataset=nq_open",
+            "--methods=naive",
+            "--new-tokens=3",
+        ]
+        began = time.monotonic()
+        load = measured(
+            "load", tmp_path / "x.json", *options, "--clients=2", "--requests=200", model="m"
+        )
+        timed = measured("time", tmp_path / "y.json", *options, "--trials=200", model="m")
+    assert time.monotonic() - began < 20
+    assert load["levels"][0]["summary"]["failed"] == 200
+    reason = (
+        r"not asked, after 0.1 s without an answer: endpoint .*: no complete response within 0.1 s"
+    )
+    assert [
+        row["failure"] for row in timed["rows"] if not re.fullmatch(reason, row["failure"])
+    ] == []
+
+
+VLLM = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 1.0
+vllm:prompt_tokens_total{engine="0",model_name="m"} %d
+vllm:prompt_tokens_total{engine="1",model_name="m"} 100.0
+vllm:prefix_cache_hits_total{engine="0",model_name="m"} %d
+vllm:generation_tokens_total{engine="0",model_name="m"} 1e+03
+vllm:time_to_first_token_seconds_bucket{le="+Inf",model_name="m"} 7.0
+vllm:time_to_first_token_seconds_sum{model_name="m"} %g
+vllm:time_to_first_token_seconds_count{model_name="m"} %d
+vllm:request_queue_time_seconds_sum{model_name="m"} NaN
+vllm:request_queue_time_seconds_count{model_name="m"} 0
+"""
+SGLANG = """sglang:prompt_tokens_total{model_name="m"} %d
+sglang:cached_tokens_total{model_name="m",cache_source="device"} %d
+sglang:time_to_first_token_seconds_sum{model_name="m"} %g
+sglang:time_to_first_token_seconds_count{model_name="m"} %d
+"""
+LLAMA = """llamacpp:prompt_tokens_total %d
+llamacpp:prompt_tokens_cached_total %d
+llamacpp:prompt_seconds_total %g
+llamacpp:n_decode_total %d
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (VLLM, {"prompt_tokens": 400, "cached_tokens": 150, "new_tokens": 0, "first_token_s": 0.5}),
+        (SGLANG, {"prompt_tokens": 400, "cached_tokens": 150, "first_token_s": 0.5}),
+        # it counts those that it reads alone
+        (LLAMA, {"prompt_tokens": 550, "cached_tokens": 150, "passes": 4}),
+        ("other_total 1\n", {}),
+    ],
+    ids=["vllm", "sglang", "llama.cpp", "another"],
+)
+def test_what_servers_say_of_themselves(text: str, expected: dict[str, float]) -> None:
+    texts = [
+        text % values if "%" in text else text for values in ((100, 50, 1.0, 3), (500, 200, 3.0, 7))
+    ]
+    assert difference(*map(parse, texts)) == expected
+    if text == VLLM:
+        assert parse(texts[0])["vllm:num_requests_running"] == 4
+
+
+def test_the_use_of_the_caches_of_several_engines_is_their_mean() -> None:
+    text = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
+    assert parse(text) == {"vllm:kv_cache_usage_perc": 0.625}

@@ -1,0 +1,193 @@
+"""Models that reply: side by side as alone, behind an endpoint, which is tried again, and recorded
+in a file.
+"""
+
+import socket
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from endpoints import Reply, says, served
+from ragauge.errors import UserError
+from ragauge.methods.evidence.chat import Endpoint, EndpointError, LocalChat, RecordedChat
+from scripted_chat import ScriptedChat
+
+CHAT = [{"role": "user", "content": "Who?"}]
+BUSY = Reply(b"slow down", 429)
+
+
+class Scribe:
+    """An engine that writes its tokens one after another, and is its own tokenizer."""
+
+    shape = SimpleNamespace(eos=(0,))
+
+    def __init__(self, *tokens: str) -> None:
+        self.tokens = tokens
+        self.tokenizer = self
+        self.place = 0
+
+    def __call__(self, text: str, **_: bool) -> dict[str, list[int]]:
+        return {"input_ids": [0]}
+
+    def decode(self, ids: list[int], **_: bool) -> str:
+        return "".join(self.tokens[i] for i in ids)
+
+    def new_cache(self, slots: int) -> None:
+        return None
+
+    def extend(self, *_: object, **__: object) -> SimpleNamespace:
+        self.place += 1
+        return SimpleNamespace(
+            spans=[(0, 1)], last_logits=torch.eye(len(self.tokens))[[self.place]]
+        )
+
+
+def test_a_local_reply_is_its_first_line_up_to_the_line_end_inside_a_token() -> None:
+    for tokens, reply in (((" Who", " left", "?\n", " More"), " Who left?"), (("\n\n", "Who"), "")):
+        assert LocalChat(Scribe("", *tokens), "plain").replies(["Ask"], 4) == [reply]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were waited, in place of waiting."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
+def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(
+    pauses: list[float],
+) -> None:
+    with served([says(" Ada. \n")]) as server:
+        assert (
+            Endpoint(server.url, "secret", model="m").complete(CHAT, 7, temperature=0.5) == "Ada."
+        )
+    [request] = server.requests
+    assert request["path"] == "/v1/chat/completions"
+    assert request["headers"]["Authorization"] == "Bearer secret"
+    assert request["body"] == {"model": "m", "messages": CHAT, "max_tokens": 7, "temperature": 0.5}
+    assert pauses == []
+
+
+def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(
+    pauses: list[float],
+) -> None:
+    with served([says("x")]) as server:
+        Endpoint(f"{server.url}/chat/completions", model="m").complete(CHAT, 7)
+    assert "Authorization" not in server.requests[0]["headers"]
+    assert server.requests[0]["path"] == "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        *(BUSY, Reply(b"", 500), Reply(b"", 503), Reply(b"", 0)),
+        *(
+            Reply(b"<html>welcome</html>"),
+            Reply(b"{}"),
+            Reply(b"[1]"),
+            Reply(b"[" * 100_000),
+            Reply(b"\xff\xfe"),
+        ),
+        *(Reply(b'{"choices": []}'), says(None), says("  ")),
+    ],
+    ids=lambda reply: f"{reply.status} {reply.body[:12]!r}",
+)
+def test_trouble_that_passes_is_waited_out_with_growing_pauses(
+    trouble: Reply, pauses: list[float]
+) -> None:
+    with served([trouble, trouble, trouble, says("at last")]) as server:
+        assert Endpoint(server.url, model="m").complete(CHAT, 7) == "at last"
+    assert pauses == [1.0, 2.0, 4.0]
+
+
+def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> None:
+    with served([BUSY]) as server:
+        with pytest.raises(
+            EndpointError, match=r"model m: HTTP 429 .*slow down \(asked 5 times\)$"
+        ) as caught:
+            Endpoint(server.url, "secret", model="m").complete(CHAT, 7)
+        assert len(server.requests) == 5
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses: list[float]) -> None:
+    wishes = [
+        Reply(b"", 429, {"Retry-After": wish})
+        for wish in ("9", "86400", "Wed, 21 Oct 2026 07:28:00 GMT")
+    ]
+    with served([*wishes, says("x")]) as server:
+        Endpoint(server.url, model="m").complete(CHAT, 7)
+    assert pauses == [9.0, 60.0, 4.0]
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404])
+def test_what_asking_again_does_not_mend_is_asked_once(status: int, pauses: list[float]) -> None:
+    with served([Reply(b"no such model", status, {"Location": "http://127.0.0.1:1/"})]) as server:
+        with pytest.raises(EndpointError, match=f"HTTP {status} .*no such model$"):
+            Endpoint(server.url, model="m").complete(CHAT, 7)
+        assert len(server.requests) == 1
+    assert pauses == []
+
+
+def test_an_endpoint_that_is_down_is_an_error(pauses: list[float]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        with pytest.raises(EndpointError, match=r"refused.*\(asked 3 times\)"):
+            Endpoint(url, model="m", attempts=3).complete(CHAT, 7)
+    assert pauses == [1.0, 2.0]
+
+
+def test_an_endpoint_that_says_nothing_is_given_up_on(pauses: list[float]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with pytest.raises(EndpointError, match=r"timed out \(asked 2 times\)"):
+            Endpoint(url, model="m", attempts=2, timeout_s=0.05).complete(CHAT, 7)
+
+
+def test_the_environment_describes_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URL", "MODEL", "KEY"):
+        monkeypatch.delenv(f"X_{name}", raising=False)
+    with pytest.raises(UserError, match="X_URL: is not set; it names the endpoint that judges"):
+        Endpoint.from_environment("X", "judges")
+    monkeypatch.setenv("X_URL", "http://h/v1")
+    with pytest.raises(UserError, match="X_MODEL: is not set"):
+        Endpoint.from_environment("X", "judges")
+    monkeypatch.setenv("X_MODEL", "m")
+    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", model="m")
+    monkeypatch.setenv("X_KEY", "k\n")
+    assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", "k", model="m")
+
+
+def test_a_key_is_not_shown() -> None:
+    assert "secret" not in repr(Endpoint("http://h/v1", "secret", model="m"))
+    with pytest.raises(UserError, match="its key holds characters") as caught:
+        Endpoint("http://h/v1", "secret\n2", model="m")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "file:///etc/passwd", "http://"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="must be http"):
+        Endpoint(url, model="m")
+
+
+def test_another_version_of_a_model_replies_itself(tmp_path: Path) -> None:
+    chat = ScriptedChat(lambda request: f"{request} {chat.version}")
+    for chat.version in ("1", "2"):
+        assert RecordedChat(chat, tmp_path / "replies").replies(["A"], 9) == [f"A {chat.version}"]
+
+
+def test_a_request_without_a_reply_is_made_again_by_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "replies"
+    busy = ScriptedChat(lambda request: None if request == "B" else request)
+    first = RecordedChat(busy, path)
+    assert [first.replies(requests, 9) for requests in (["A", "B"], ["B"])] == [["A", None], [None]]
+    well = ScriptedChat(str)
+    assert RecordedChat(well, path).replies(["A", "B"], 9) == ["A", "B"]
+    assert (busy.requests, well.requests) == (["A", "B"], ["B"])

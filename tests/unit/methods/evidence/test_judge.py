@@ -1,0 +1,305 @@
+"""Judging evidence: what replies mean, and endpoints that are down, busy or talk rubbish."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import Reply, says, served
+from ragauge.cli._main import main
+from ragauge.errors import UserError
+from ragauge.io.records import Record
+from ragauge.methods.evidence.chat import Endpoint, EndpointChat
+from ragauge.methods.evidence.judge import (
+    about_answer,
+    about_evidence,
+    correctness,
+    faithfulness,
+    judge,
+    verdict,
+)
+from ragauge.testing import write_checkpoint
+from scripted_chat import ScriptedChat
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+
+
+LABELS = {
+    "supported": ["fully supported", "Supported.", "**Fully-Supported**"],
+    "partially_supported": [
+        "It is partially supported, since",
+        "partly\nsupported",
+        "It isn\u2019t fully supported",
+    ],
+    "not_supported": ["Not supported", "unsupported", "It isn't supported"],
+    None: [
+        *(
+            "fully supported or not supported",
+            "supporting",
+            "yes",
+            "",
+            "correct, incorrect",
+            "faithful or unfaithful",
+        ),
+        *("It is not directly supported", "It cannot be supported"),
+    ],
+    "correct": ["Correct."],
+    "incorrect": ["INCORRECT", "It is not\ncorrect", "wrong", "It isn't entirely correct"],
+    "faithful": ["Faithful."],
+    "unfaithful": ["**Unfaithful**", "It is not\nfaithful", "not entirely faithful"],
+}
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"), [(reply, label) for label, replies in LABELS.items() for reply in replies]
+)
+def test_a_reply_says_one_label_or_none(reply: str, label: str | None) -> None:
+    """Of evidence, its faithfulness or an answer: none reads the others' labels."""
+    assert (verdict(reply), correctness(reply), faithfulness(reply)).count(label) == (
+        1 if label else 3
+    )
+
+
+def replying(reply: str | UserError) -> ScriptedChat:
+    def say(request: str) -> str:
+        if isinstance(reply, UserError):
+            raise reply
+        return reply
+
+    return ScriptedChat(say, "fixed")
+
+
+def test_the_judge_sees_question_answers_and_evidence() -> None:
+    chat = replying("fully supported")
+    inquiry = about_evidence("k", "Who?", ["Ada", "Lovelace"], ["Ada was.", "She did."])
+    assert judge(chat, inquiry).label == "supported"
+    assert (
+        "Question: Who?\nReference answer: Ada / Lovelace\n\nEvidence:\nAda was.\nShe did.\n"
+        in chat.requests[0]
+    )
+
+
+def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
+    chat = replying("correct")
+    assert (
+        judge(chat, about_answer("k", "Who?", ["Ada was.", "Bob was."], "Ada")).label == "correct"
+    )
+    assert "Question: Who?\n\nPassages:\nAda was.\nBob was.\n\nAnswer: Ada\n" in chat.requests[0]
+    assert judge(chat, about_answer("k", "Who?", ["x"], " ")).label == "incorrect"
+    assert len(chat.requests) == 1
+
+
+def test_no_request_is_made_without_evidence_or_for_a_failed_question() -> None:
+    chat = replying("fully supported")
+    judged = judge(chat, about_evidence("k", "Who?", ["Ada"], []))
+    assert (judged.label, judged.reason) == ("not_supported", "no evidence was found; not asked")
+    failed = judge(chat, about_evidence("k", "Who?", ["Ada"], ["x"]), failed=True)
+    assert (failed.label, failed.reason) == (None, "the question itself failed")
+    assert chat.requests == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("I cannot\nsay", r"no judgement in the reply 'I cannot\nsay'"),
+        (UserError("too\nlong"), "too long"),
+    ],
+)
+def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str) -> None:
+    judged = judge(replying(reply), about_evidence("k", "Who?", ["Ada"], ["x"]))
+    assert (judged.label, judged.reason) == (None, reason)
+
+
+def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
+    with served([Reply(b"", 503)]) as server:
+        chat = EndpointChat(Endpoint(server.url, model="m", attempts=2))
+        reasons = [
+            judge(chat, about_evidence(str(i), "Who?", ["Ada"], ["x"])).reason or ""
+            for i in range(6)
+        ]
+        assert len(server.requests) == 3 * 2
+    assert all("HTTP 503" in reason for reason in reasons[:3])
+    assert all("had failed 3 times in a row" in reason for reason in reasons[3:])
+
+
+# ---- the command
+
+
+def write_records(path: Path, count: int = 3, **changes: Any) -> Path:
+    pieces = [{"document": 0, "start": 0, "stop": 3, "text": "Ada", "verbatim": True}]
+    base = {"status": "ok", "answers": ["Ada"], "gold": [0], "documents": 1, "prompt_sha256": ""}
+    lines = [
+        Record(key=f"q{i}", question=f"Who is {i}?", **{**base, "evidence": pieces, **changes})
+        for i in range(count)
+    ]
+    path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
+    return path
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("URL", "MODEL", "KEY"):
+        monkeypatch.delenv(f"RAGAUGE_JUDGE_{name}", raising=False)
+    monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
+    return monkeypatch
+
+
+def test_records_are_judged_and_a_second_run_asks_only_what_failed(
+    tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "judgements" / "r.jsonl"
+    with served([says("supported"), says("what?"), says("not supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+    first = lines_of(out)
+    assert [line.get("label") for line in first] == ["supported", None, "not_supported"]
+    assert [line["key"] for line in first] == ["q0", "q1", "q2"]
+    assert first[1]["reason"] == "no judgement in the reply 'what?'"
+    assert {line["judge"] for line in first} == {"m"}
+    with served([says("partially supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 1
+    assert [line["label"] for line in lines_of(out)] == [
+        "supported",
+        "partially_supported",
+        "not_supported",
+    ]
+
+
+def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
+    """Drawn by the questions' keys alone, in the records' order; more of them are judged later,
+    none twice.
+    """
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "out.jsonl"
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert main(["judge", str(records), "--limit", "2", "--out", str(out)]) == 0
+        two = [line["key"] for line in lines_of(out)]
+        assert (len(two), two) == (2, sorted(two))
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 3
+    assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
+
+
+def test_what_a_killed_run_left_is_not_asked_again(
+    tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "out.jsonl"
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        main(["judge", str(records), "--out", str(out)])
+        whole = out.read_bytes()
+        out.write_bytes(whole.splitlines(keepends=True)[0])
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 3 + 2
+    assert out.read_bytes() == whole
+
+
+def test_a_file_of_something_else_is_left_as_it_is(
+    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    environment.setenv("RAGAUGE_JUDGE_URL", "http://127.0.0.1:9")
+    for theirs in (records.read_bytes(), b"notes\n", b"[1]\n"):
+        (tmp_path / "out.jsonl").write_bytes(theirs)
+        assert main(["judge", str(records), "--out", str(tmp_path / "out.jsonl")]) == 2
+        assert "out.jsonl:1: holds no judgements; choose another --out" in capsys.readouterr().err
+        assert (tmp_path / "out.jsonl").read_bytes() == theirs
+
+
+def test_another_judge_or_other_evidence_is_asked_again(
+    tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    out = tmp_path / "out.jsonl"
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        main(["judge", str(records), "--out", str(out)])
+        environment.setenv("RAGAUGE_JUDGE_MODEL", "n")
+        main(["judge", str(records), "--out", str(out)])
+        assert {line["judge"] for line in lines_of(out)} == {"n"}
+        write_records(records, answers=["Eve"])
+        main(["judge", str(records), "--out", str(out)])
+        assert len(server.requests) == 9
+
+
+def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
+    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = write_records(tmp_path / "r.jsonl", 1)
+    out = tmp_path / "out.jsonl"
+    example = {
+        "key": "q0",
+        "question": "Who?",
+        "documents": [{"title": "", "text": "Ada was. Bob is."}],
+    }
+    (tmp_path / "d.jsonl").write_text(
+        json.dumps({**example, "answers": ["Ada"], "gold": [0]}) + "\n"
+    )
+    arguments = ["judge", str(records), "--of", "faithfulness", "--out", str(out)]
+    assert main(arguments) == 2
+    assert "--examples: goes with --of faithfulness or answers" in capsys.readouterr().err
+    arguments += ["--examples", str(tmp_path / "d.jsonl")]
+    with served([says("supported"), says("unfaithful")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert [main(arguments), main(arguments)] == [0, 0]  # nothing is asked again
+        assert len(server.requests) == 2
+        assert "Document:\nAda was. Bob is.\n\nEvidence:\nAda\n" in str(
+            server.requests[1]["body"]["messages"][0]["content"]
+        )
+        assert [(line.get("aspect"), line["label"]) for line in lines_of(out)] == [
+            (None, "supported"),
+            ("faithfulness", "unfaithful"),
+        ]
+        write_records(records, 1, evidence=[])
+        assert main(arguments) == 0
+        assert [line["label"] for line in lines_of(out)] == ["not_supported"]
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"), [(512, "no judgement in the reply"), (128, "context is 128 tokens")]
+)
+def test_a_judge_on_this_machine(context: int, reason: str, tmp_path: Path) -> None:
+    """A random model says nothing of the kind, and one of a short context cannot be asked."""
+    model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
+    records = write_records(tmp_path / "r.jsonl", 1)
+    out = tmp_path / "out.jsonl"
+    assert (
+        main(["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)])
+        == 0
+    )
+    [line] = lines_of(out)
+    assert line["judge"] == str(model)
+    assert reason in line["reason"]
+
+
+def test_mistakes_are_one_line(
+    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    out = ["--out", str(tmp_path / "out.jsonl")]
+    assert main(["judge", str(records), *out]) == 2
+    assert (
+        "RAGAUGE_JUDGE_URL: is not set; it names the endpoint that judges, unless --model names a local judge"
+        in capsys.readouterr().err
+    )
+    environment.setenv("RAGAUGE_JUDGE_URL", "nowhere")
+    assert main(["judge", str(records), *out]) == 2
+    assert "endpoint 'nowhere': must be http" in capsys.readouterr().err
+    naive = write_records(tmp_path / "naive.jsonl", evidence=None)
+    assert main(["judge", str(naive), *out]) == 2
+    assert "has no evidence to judge" in capsys.readouterr().err

@@ -1,0 +1,324 @@
+"""CFIC's decoding: the trie, the constrained search against brute force, skip decoding against a
+loop over copies.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import tiny_models
+from ragauge.engines.lm import LM
+from ragauge.engines.spans import Row, Span
+from ragauge.methods.evidence import prefix, skip
+from ragauge.methods.evidence.prefix import LONGEST, EvidenceContext, Node, Prefix, Trie
+from ragauge.methods.evidence.sentences import Sentence
+
+# the fourth is the first again
+WORDS = [[5, 6, 7, 8], [5, 6, 9], [10, 11], [5, 6, 7, 8], [10], [12, 5]]
+
+
+@pytest.fixture(params=sorted(tiny_models.SHAPES))
+def lm(request: pytest.FixtureRequest) -> LM:
+    return tiny_models.tiny_lm(replace(tiny_models.SHAPES[request.param], eos=(1, 2)))
+
+
+def document(count: int, seed: int = 0, alphabet: int = 4) -> tuple[list[int], list[Sentence]]:
+    """Sentences of random tokens with many beginnings in common; two sources."""
+    draw = random.Random(seed)
+    ids: list[int] = []
+    sentences = []
+    for number in range(count):
+        first = len(ids)
+        ids += [draw.randrange(10, 10 + alphabet) for _ in range(draw.randint(1, 7))] + [9]
+        sentences.append(
+            Sentence(
+                2 * number // count, first, len(ids), first, len(ids), len(ids) - (number % 3 == 0)
+            )
+        )
+    return ids, [replace(s, end=max(s.end, s.first + 1)) for s in sentences]
+
+
+def asked(lm: LM, ids: Sequence[int]) -> EvidenceContext:
+    """A context: the document, then a question."""
+    cache = lm.new_cache(512)
+    text = [*ids, 33, 34, 35]
+    logits = lm.extend(
+        cache, [Row(text, range(len(text)))], stage="query", last_logits=True
+    ).last_logits
+    assert logits is not None
+    return EvidenceContext(cache, Span(0, len(text)), logits[0], float(len(text)))
+
+
+def logits_after(lm: LM, text: Sequence[int], new: Sequence[int]) -> torch.Tensor:
+    """(token, vocab) logits of the last of `text` and of each of `new`, by one plain pass."""
+    whole = [*text, *new]
+    places = range(len(text) - 1, len(whole))
+    read = lm.extend(
+        lm.new_cache(len(whole)), [Row(whole, range(len(whole)))], stage="x", logits_at=[places]
+    )
+    return read.logits[0]
+
+
+# ---- the trie
+
+
+def leaves(trie: Trie) -> dict[int, int]:
+    """Sentence -> tokens of its prefix, by walking everything."""
+    found: dict[int, int] = {}
+    waiting = [trie.root]
+    while waiting:
+        for _, node in trie.branches(waiting.pop()):
+            if trie.settled(node):
+                found |= dict.fromkeys(node.sentences, node.depth)
+            else:
+                waiting.append(node)
+    return found
+
+
+def shortest_unique(sentences: Sequence[Sequence[int]], index: int) -> int:
+    """Tokens after which no other sentence, identical ones aside, goes on in the same way."""
+    own = list(sentences[index])
+    for count in range(1, len(own)):
+        if all(list(s) == own or list(s[:count]) != own[:count] for s in sentences):
+            return count
+    return len(own)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_sentence_has_its_shortest_unique_prefix(seed: int) -> None:
+    ids, sentences = document(30, seed, alphabet=2)
+    texts = [ids[s.first : s.end] for s in sentences]
+    found = leaves(Trie(texts))
+    assert found == {i: shortest_unique(texts, i) for i in range(len(texts))}
+
+
+def test_branches_keep_the_order_of_the_document() -> None:
+    trie = Trie(WORDS)
+    assert trie.branches(trie.root)[0] == (5, Node((0, 1, 3), 1))
+    assert trie.branches(trie.root)[1:] == [
+        (10, Node((4,), 1)),
+        (10, Node((2,), 1, shared=True)),
+        (12, Node((5,), 1)),
+    ]
+
+
+def test_long_sentences_that_agree_for_long_count_as_identical() -> None:
+    same = list(range(10, 10 + LONGEST))
+    trie = Trie([[*same, 4], [*same, 5]])
+    assert trie.settled(trie.root)
+    assert leaves(trie) == {0: 1, 1: 1}
+
+
+# ---- prefixes
+
+
+def brute_force(
+    lm: LM, ids: Sequence[int], sentences: Sequence[Sentence]
+) -> list[tuple[float, int]]:
+    """(mean log-probability of the shortest unique prefix, sentence), best first."""
+    texts = [ids[s.first : s.end] for s in sentences]
+    scored = []
+    for index, text in enumerate(texts):
+        start = text[: shortest_unique(texts, index)]
+        logp = logits_after(lm, [*ids, 33, 34, 35], start)[:-1].log_softmax(-1)
+        scored.append((float(logp.gather(1, torch.tensor(start)[:, None]).mean()), index))
+    return sorted(scored, key=lambda pair: (-round(pair[0], 5), pair[1]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_beam_finds_the_best_prefixes_of_all(lm: LM, seed: int) -> None:
+    ids, sentences = document(12, seed)
+    trie = Trie([ids[s.first : s.end] for s in sentences])
+    context = asked(lm, ids)
+    with lm.tracing() as trace:
+        found = prefix.search(lm, context, trie, k=12)
+    expected = brute_force(lm, ids, sentences)
+    assert [p.sentence for p in found] == [index for _, index in expected]
+    assert [p.score for p in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+    assert len(trace) == max(leaves(trie).values()) - 1  # the first token needs no pass of its own
+
+
+def every_way(lm: LM, ids: Sequence[int], trie: Trie, k: int) -> dict[int, float]:
+    """Each sentence that is reached by taking one of the k likeliest tokens after every prefix,
+    with its score.
+    """
+    reached: dict[int, float] = {}
+    waiting: list[tuple[Node, list[int]]] = [(trie.root, [])]
+    while waiting:
+        node, start = waiting.pop()
+        logp = logits_after(lm, [*ids, 33, 34, 35], start).log_softmax(-1)
+        tokens = sorted(
+            {token for token, _ in trie.branches(node)}, key=lambda token: -float(logp[-1][token])
+        )[:k]
+        for token, child in trie.branches(node):
+            if token not in tokens:
+                continue
+            if trie.settled(child):
+                new = [*start, token]
+                score = (
+                    float(logp[:-1].gather(1, torch.tensor(start, dtype=torch.long)[:, None]).sum())
+                    if start
+                    else 0.0
+                )
+                reached |= dict.fromkeys(
+                    child.sentences, (score + float(logp[-1][token])) / len(new)
+                )
+            else:
+                waiting.append((child, [*start, token]))
+    return reached
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm: LM, k: int) -> None:
+    ids, sentences = document(20, 3)
+    trie = Trie([ids[s.first : s.end] for s in sentences])
+    expected = every_way(lm, ids, trie, k)
+    found = prefix.search(lm, asked(lm, ids), trie, k, "exhaustive")
+    best = sorted(expected, key=lambda index: (-round(expected[index], 5), index))[:k]
+    assert [p.sentence for p in found] == best
+    assert [p.score for p in found] == pytest.approx([expected[index] for index in best], abs=1e-5)
+
+
+def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: LM) -> None:
+    ids, sentences = document(20)
+    texts = [ids[s.first : s.end] for s in sentences]
+    context = asked(lm, ids)
+    found = prefix.search(lm, context, Trie(texts), k=3)
+    begun = [texts[p.sentence][: p.tokens] for p in found]
+    for together, start in zip(skip.write_on(lm, context, found, begun, 12), begun, strict=True):
+        alone = list(start)
+        while (
+            len(alone) < 12
+            and (token := int(logits_after(lm, [*ids, 33, 34, 35], alone)[-1].argmax()))
+            not in lm.shape.eos
+        ):
+            alone.append(token)
+        assert together == alone
+
+
+@pytest.mark.parametrize("rule", ["beam", "first_token"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(
+    lm: LM, k: int, rule: Any
+) -> None:
+    ids, sentences = document(40, 1, alphabet=2)
+    trie = Trie([ids[s.first : s.end] for s in sentences])
+    context = asked(lm, ids)
+    with lm.tracing() as trace:
+        found = prefix.search(lm, context, trie, k, rule)
+    assert len(found) == k or rule == "first_token"  # there are two first tokens
+    assert {call.stage for call in trace} == {"prefix"}
+    assert all(set(call.lengths) == {1} and len(call.lengths) <= k for call in trace)
+    assert len(trace) < max(leaves(trie).values())
+    for p in found:
+        assert p.tokens == leaves(trie)[p.sentence]
+        assert len(p.read) == p.tokens - 1
+    assert len({p.sentence for p in found}) == len(found)
+
+
+def test_identical_sentences_keep_their_places_earlier_ones_first(lm: LM) -> None:
+    ids = [token for words in WORDS for token in words]
+    found = prefix.search(lm, asked(lm, ids), Trie(WORDS), k=6)
+    order = [p.sentence for p in found]
+    assert sorted(order) == list(range(6))
+    assert order.index(3) == order.index(0) + 1
+    scores = {p.sentence: p.score for p in found}
+    assert scores[0] == scores[3]
+
+
+def test_the_greedy_rule_goes_by_first_tokens(lm: LM) -> None:
+    ids = [token for words in WORDS for token in words]
+    context = asked(lm, ids)
+    found = prefix.search(lm, context, Trie(WORDS), k=3, rule="first_token")
+    logp = context.logits.log_softmax(-1)
+    tokens = sorted((5, 10, 12), key=lambda t: -float(logp[t]))
+    firsts = list(dict.fromkeys(WORDS[p.sentence][0] for p in found))
+    assert firsts == tokens[: len(firsts)]
+    assert [p.score for p in found] == pytest.approx(
+        [float(logp[WORDS[p.sentence][0]]) for p in found]
+    )
+    assert {p.sentence for p in found} & {2, 4} == {2}  # [10, 11] stands before [10]
+
+
+def test_fewer_sentences_than_asked_for(lm: LM) -> None:
+    context = asked(lm, [5, 6])
+    with lm.tracing() as trace:
+        found = prefix.search(lm, context, Trie([[5, 6]]), k=3)
+    assert [(p.sentence, p.tokens) for p in found] == [(0, 1)]
+    assert trace == []
+
+
+def test_unconstrained_sequences_go_back_to_sentences(lm: LM) -> None:
+    ids, sentences = document(6)
+    context = asked(lm, ids)
+    with lm.tracing() as trace:
+        found = prefix.search_free(lm, context, [ids[s.first : s.end] for s in sentences], k=3)
+    assert len(trace) == prefix.FREE_TOKENS - 1
+    assert len({p.sentence for p in found}) == 3
+    assert all(p.tokens == 0 and not p.read for p in found)
+
+
+def test_the_longest_run_decides() -> None:
+    assert prefix.longest_run([1, 2, 3, 4], [9, 2, 3, 4, 1]) == 3
+    assert prefix.longest_run([1, 2], [3, 4]) == 0
+
+
+# ---- skip decoding
+
+
+def loop(
+    lm: LM,
+    text: Sequence[int],
+    ids: Sequence[int],
+    sentences: Sequence[Sentence],
+    prefixes: Sequence[Prefix],
+    d: int,
+) -> list[skip.Range]:
+    """The reference: each prefix by itself, everything read anew, P(eos) by the softmax."""
+    ranges = []
+    for p in prefixes:
+        own = sentences[p.sentence]
+        ends = [i for i, s in enumerate(sentences) if i >= p.sentence and s.source == own.source]
+        ends = [i for i in ends if i == p.sentence or sentences[i].end - own.first - p.tokens <= d]
+        logits = logits_after(lm, text, ids[own.first : sentences[ends[-1]].end])
+        eos = logits.softmax(-1)[:, list(lm.shape.eos)].sum(-1)
+        ranges.append(
+            (p.sentence, max(ends, key=lambda i: float(eos[sentences[i].end - own.first])))
+        )
+    return ranges
+
+
+@pytest.mark.parametrize("d", [0, 6, 30, 400])
+@pytest.mark.parametrize("seed", range(2))
+def test_one_pass_equals_a_loop_over_prefixes(lm: LM, seed: int, d: int) -> None:
+    ids, sentences = document(20, seed)
+    context = asked(lm, ids)
+    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=4)
+    with lm.tracing() as trace:
+        ranges = skip.decode(lm, context, ids, sentences, found, d)
+    assert ranges == loop(lm, [*ids, 33, 34, 35], ids, sentences, found, d)
+    assert [call.stage for call in trace] in ([], ["skip"])
+    assert d < 30 or len(trace) == 1
+
+
+def test_skip_decoding_copies_nothing(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, sentences = document(20)
+    context = asked(lm, ids)
+    keys = context.cache.k[0].data_ptr()
+    monkeypatch.setattr(torch.Tensor, "index_select", None)  # what gathers a row's keys
+    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=3)
+    skip.decode(lm, context, ids, sentences, found, 40)
+    assert context.cache.k[0].data_ptr() == keys
+
+
+def test_overlapping_and_touching_stretches_are_merged_in_document_order() -> None:
+    of_sources = [Sentence(i // 6, 0, 0, 0, 0, 0) for i in range(12)]
+    assert skip.merge([(8, 9), (2, 4), (0, 2)], of_sources) == [(0, 4), (8, 9)]
+    assert skip.merge([(3, 4), (0, 2)], of_sources) == [(0, 4)]
+    assert skip.merge([(0, 5), (1, 2)], of_sources) == [(0, 5)]
+    assert skip.merge([(4, 5), (6, 7)], of_sources) == [(4, 5), (6, 7)]
+    assert skip.merge([], of_sources) == []

@@ -1,0 +1,90 @@
+"""Prompt graphs: a segment sees what a path leads from, and nothing else."""
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from ragauge.methods.prompts import LAYOUTS, PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
+
+
+def fork_join(documents: int) -> PromptGraph:
+    """preamble -> document i -> query i -> task."""
+    graph = PromptGraph([Segment(PREAMBLE, [1, 2], unit_steps(0, 2))])
+    for i in range(documents):
+        graph.add(Segment(("document", i), [3] * (i + 1), unit_steps(2, i + 1), (PREAMBLE,)))
+        graph.add(Segment(("query", i), [4, 5], unit_steps(9, 2), (("document", i),)))
+    graph.add(Segment(TASK, [6], [11], tuple(("query", i) for i in range(documents))))
+    return graph
+
+
+def random_graph(seed: int, segments: int = 9) -> PromptGraph:
+    """Segments of random lengths below random earlier ones."""
+    draw = random.Random(seed)
+    graph = PromptGraph()
+    for number in range(segments):
+        earlier: list[Name] = [("segment", i) for i in range(number)]
+        parents = tuple(draw.sample(earlier, k=draw.randint(0, min(3, number))))
+        count = draw.randint(1, 4)
+        graph.add(Segment(("segment", number), [7] * count, unit_steps(0, count), parents))
+    return graph
+
+
+def closure(graph: PromptGraph) -> np.ndarray:
+    """Which segment is reached from which along edges, (to, from) bool: powers of the adjacency
+    matrix.
+    """
+    names = [segment.name for segment in graph]
+    edges = np.array([[b in graph[a].parents for b in names] for a in names], dtype=int)
+    reached = edges.copy()
+    for _ in names:
+        reached = ((reached + reached @ edges) > 0).astype(int)
+    return reached.astype(bool)
+
+
+@pytest.mark.parametrize("graph", [fork_join(3), *map(random_graph, range(12))])
+def test_ancestors_are_what_paths_lead_from(graph: PromptGraph) -> None:
+    names = [segment.name for segment in graph]
+    reached = closure(graph)
+    for row, name in enumerate(names):
+        assert graph.ancestors[name] == tuple(
+            n for n, yes in zip(names, reached[row], strict=True) if yes
+        )
+
+
+def test_a_part_keeps_the_edges_among_its_segments() -> None:
+    part = fork_join(3).part([PREAMBLE, ("document", 1), ("query", 1)])
+    assert [s.name for s in part] == [PREAMBLE, ("document", 1), ("query", 1)]
+    assert part.ancestors["query", 1] == (PREAMBLE, ("document", 1))
+
+
+@pytest.mark.parametrize(
+    ("segment", "message"),
+    [
+        (Segment(PREAMBLE, [1], [0]), "already"),
+        (Segment(("document", 9), [1], [0, 1]), "1 tokens at 2 positions"),
+        (Segment(("document", 9), [1], [0], (("document", 8),)), "is not in the graph"),
+    ],
+)
+def test_what_is_no_graph_is_refused(segment: Segment, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fork_join(1).add(segment)
+
+
+# ---- positions of parallel paths, by hand and by the formula of section 3.2
+
+
+@pytest.mark.parametrize("lengths", [[1], [2, 6], [5, 5, 5], [3, 7, 20], [137] * 20, [1, 400]])
+def test_equilibrium_is_the_harmonic_mean(lengths: list[int]) -> None:
+    """Of paths of 2 and 6 tokens: S = 2 / (1/2 + 1/6) = 3; steps of 1.5 and 0.5."""
+    mean = Fraction(len(lengths)) / sum(Fraction(1, n) for n in lengths)
+    positions, length = LAYOUTS["equilibrium"](lengths, 39)
+    assert length == pytest.approx(float(mean), rel=1e-12)
+    for n, path in zip(lengths, positions, strict=True):
+        assert path == pytest.approx([float(39 + j * mean / n) for j in range(n)])
+        assert path[-1] < 39 + length  # what follows comes after every token
+
+
+def test_left_aligned_ends_after_the_longest() -> None:
+    assert LAYOUTS["left_aligned"]([2, 5, 1], 3) == ([[3, 4], [3, 4, 5, 6, 7], [3]], 5.0)

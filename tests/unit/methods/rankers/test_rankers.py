@@ -1,0 +1,281 @@
+"""Rankers against their formulas, and on inputs that hold nothing to rank by."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragauge.errors import UnsupportedError, UserError
+from ragauge.methods.rankers import bm25, dense, tfidf
+from ragauge.pipelines.database.embed import OnnxEncoder
+
+DOCUMENTS = [
+    "The first Nobel Prize in Physics was awarded in 1901 to Wilhelm Conrad Röntgen.",
+    "A prize is a prize is a prize.",
+    "Physics, physics and more physics; no award.",
+    "Nothing to see here",
+]
+
+
+def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
+    """BM25 as its formula reads, with Lucene's idf."""
+    words = [bm25.terms(d) for d in documents]
+    mean = sum(map(len, words)) / len(words)
+
+    def weight(word: str, document: list[str]) -> float:
+        tf = document.count(word)
+        df = sum(word in d for d in words)
+        idf = math.log(1 + (len(words) - df + 0.5) / (df + 0.5))
+        return idf * tf / (tf + k1 * (1 - b + b * len(document) / mean)) if tf else 0.0
+
+    return [sum(weight(w, d) for w in bm25.terms(query)) for d in words]
+
+
+def rank_bm25(
+    query: str, documents: Sequence[str], words: Callable[[str], list[str]] = bm25.terms
+) -> list[float]:
+    """rank_bm25's BM25Okapi (version 0.2.2), at its default epsilon of 0.25."""
+    k1 = 1.5
+    b = 0.75
+    corpus = [words(d) for d in documents]
+    average_length = sum(map(len, corpus)) / len(corpus)
+    counts = {word: sum(word in d for d in corpus) for d in corpus for word in d}
+    idf = {
+        word: math.log(len(corpus) - freq + 0.5) - math.log(freq + 0.5)
+        for word, freq in counts.items()
+    }
+    average_idf = sum(idf.values()) / max(1, len(idf))
+    idf = {word: value if value >= 0 else 0.25 * average_idf for word, value in idf.items()}
+    score = [0.0] * len(corpus)
+    for q in words(query):
+        for i, d in enumerate(corpus):
+            freq = d.count(q)
+            score[i] += (idf.get(q) or 0) * (
+                freq * (k1 + 1) / (freq + k1 * (1 - b + b * len(d) / average_length))
+            )
+    return score
+
+
+def test_words_between_white_space_keep_case_and_punctuation() -> None:
+    documents = ["The prize.", "the prize", "A Prize", "Prize?"]
+    expected = rank_bm25("Prize the", documents, words=str.split)
+    assert bm25.rank("Prize the", documents, split="white_space") == pytest.approx(expected)
+    assert not bm25.rank("nothing prize?", documents, split="white_space").any()
+
+
+WORDS = {
+    "The café of Zoe\u0308, o\ufb03ce 12.": "the café of zoë office 12",
+    "Leucht\u00adturm": "leuchtturm",
+    "यह किताब है। مُحَمَّد": "यह किताब है مُحَمَّد",
+    "青石镇的灯塔？": "青石 石镇 镇的 的灯 灯塔",
+    "Python入门 猫": "python 入门 猫",
+    "灯台とタワー": "灯台 台と とタ タワ ワー",
+    "등대는 어디": "등대 대는 어디",
+    "\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48": "\u0e17\u0e35 \u0e35\u0e48 \u0e48\u0e19 \u0e19\u0e35 \u0e35\u0e48",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), WORDS.items())
+def test_words_are_folded_and_bigrams_where_no_blanks_part_them(text: str, words: str) -> None:
+    assert bm25.terms(text) == words.split()
+
+
+def test_a_corpus_is_searched_by_the_words_of_the_library() -> None:
+    """In English text; a query without words, which the library cannot score, scores zero."""
+    import bm25s
+
+    words = bm25s.tokenize(DOCUMENTS, stopwords="en", return_ids=False, show_progress=False)
+    index = bm25s.BM25(k1=1.5, b=0.75)
+    index.index(words, show_progress=False)
+    made = list(bm25.CorpusBM25([*DOCUMENTS]).scores(["physics prize of 1901", "the", "zebra"]))
+    np.testing.assert_array_equal(
+        made, [index.get_scores(["physics", "prize", "1901"]), np.zeros(4), np.zeros(4)]
+    )
+
+
+def test_chinese_questions_find_their_passages() -> None:
+    passages = ["港口的渡船每天开。", "点灯的人是林秀兰。"]
+    query = "谁是点灯人？"
+    for scores in (
+        bm25.rank(query, passages, idf="lucene"),
+        *bm25.CorpusBM25(passages).scores([query]),
+    ):
+        assert scores[0] == 0 < scores[1]
+
+
+FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
+
+
+@pytest.mark.parametrize("idf", FORMULAS)
+@settings(max_examples=40, deadline=None)
+@given(
+    query=st.text("ab é.,", max_size=12),
+    documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
+)
+def test_bm25_is_its_formula(idf: bm25.Idf, query: str, documents: list[str]) -> None:
+    if any(bm25.terms(d) for d in documents):
+        expected = FORMULAS[idf](query, documents)
+        np.testing.assert_allclose(
+            bm25.rank(query, documents, idf=idf), expected, rtol=1e-9, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("rank", [bm25.rank, tfidf.rank])
+@pytest.mark.parametrize(
+    ("query", "documents"),
+    [("", DOCUMENTS), ("?!", DOCUMENTS), ("zebra", DOCUMENTS), ("physics", ["...", "!"])],
+)
+def test_nothing_in_common_scores_zero_and_is_warned_of(
+    rank: Callable[..., np.ndarray],
+    query: str,
+    documents: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    np.testing.assert_array_equal(rank(query, documents), np.zeros(len(documents)))
+    [warning] = caplog.messages
+    assert f"no word of {query!r} occurs in its documents, which stay in their order" in warning
+
+
+def test_tfidf_is_the_cosine_of_sklearn_vectors() -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.metrics.pairwise import cosine_similarity
+
+    query = "first prize in physics"
+    vectorizer = TfidfVectorizer().fit(DOCUMENTS)
+    expected = cosine_similarity(vectorizer.transform([query]), vectorizer.transform(DOCUMENTS))[0]
+    np.testing.assert_allclose(tfidf.rank(query, DOCUMENTS), expected, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def folder(encoder: str) -> Path:
+    return Path(encoder.removeprefix("path:"))
+
+
+def test_batches_equal_single_texts(folder: Path) -> None:
+    encoder = dense.Encoder(folder)
+    texts = [*DOCUMENTS, "", "physics " * 100]  # an empty one and one that is cut
+    one_by_one = np.concatenate([encoder.encode([text]) for text in texts])
+    np.testing.assert_allclose(encoder.encode(texts, batch_size=4), one_by_one, atol=1e-6)
+    assert encoder.encode([]).shape == (0, 16)
+    assert encoder.count_tokens(["physics " * 100]) == [512]
+
+
+def test_matrix_products_in_bfloat16_give_nearly_the_same(folder: Path) -> None:
+    exact, half = (
+        dense.Encoder(folder, dtype=dtype).encode(DOCUMENTS) for dtype in ("float32", "bfloat16")
+    )
+    assert half.dtype == np.float32
+    cosines = (
+        (half * exact).sum(axis=1) / np.linalg.norm(half, axis=1) / np.linalg.norm(exact, axis=1)
+    )
+    assert cosines.min() > 0.999
+    assert np.abs(half - exact).max() > 1e-5, "else it was not computed in bfloat16"
+
+
+def test_a_folder_says_whether_to_normalise(folder: Path, tmp_path: Path) -> None:
+    lengths = np.linalg.norm(dense.Encoder(folder).encode(DOCUMENTS), axis=1)
+    assert abs(lengths - 1).min() > 1e-3
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "modules.json").write_text(
+        json.dumps([{"type": "sentence_transformers.models.Normalize", "path": ""}])
+    )
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    encoder = dense.Encoder(tmp_path)
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode(DOCUMENTS), axis=1), 1, rtol=1e-6)
+    assert max(encoder.count_tokens(DOCUMENTS)) == 8
+
+
+def test_other_poolings_are_refused_and_flags_of_older_folders_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1_Pooling"}]))
+    (tmp_path / "1_Pooling").mkdir()
+    config = tmp_path / "1_Pooling" / "config.json"
+    several = {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
+    for refused in (
+        {},
+        {"pooling_mode": "max"},
+        several,
+        {"pooling_mode": "mean", "include_prompt": False},
+    ):
+        config.write_text(json.dumps(refused))
+        with pytest.raises(UnsupportedError, match="not mean or first-token pooling"):
+            dense.Encoder(tmp_path)
+    flags = {
+        "word_embedding_dimension": 16,
+        "pooling_mode_cls_token": True,
+        "pooling_mode_mean_tokens": False,
+    }
+    config.write_text(json.dumps(flags))
+    assert dense.Encoder(tmp_path).pooling == "cls"
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_embeddings_equal_those_of_sentence_transformers(
+    folder: Path, tmp_path: Path, pooling: str, normalised: bool
+) -> None:
+    library = pytest.importorskip(
+        "sentence_transformers", reason="needs sentence-transformers to compare with"
+    )
+    from sentence_transformers.sentence_transformer import modules as models
+
+    # tokens, which the tokenizer's settings state
+    longest = {"processor_kwargs": {"model_max_length": 40}}
+    modules = [models.Transformer(str(folder), **longest), models.Pooling(16, pooling_mode=pooling)]
+    modules += [models.Normalize()] if normalised else []
+    reference = library.SentenceTransformer(
+        modules=modules, prompts={"query": "who ", "document": "prize "}
+    )
+    reference.save(str(tmp_path))
+    encoder = dense.load_encoder(f"path:{tmp_path}")
+    onnx = OnnxEncoder(f"path:{tmp_path}")
+    assert (encoder.pooling, encoder.normalised) == (pooling, normalised)
+    queries, texts = (
+        encode(DOCUMENTS) for encode in (reference.encode_query, reference.encode_document)
+    )
+    np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=True), queries, atol=1e-6)
+    for one in (encoder, onnx):
+        np.testing.assert_allclose(one.encode(DOCUMENTS), texts, atol=1e-5)
+
+
+def test_what_an_encoder_was_trained_with_is_in_the_catalog(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragauge.assets.resolver.resolve", lambda name: folder)
+    dense.load_encoder.cache_clear()
+    bge = dense.load_encoder("bge-large-en-v1.5")
+    plain = dense.load_encoder("path:/x")
+    for name in (
+        "BGE-large-en-v1.5",
+        "hf:BAAI/bge-large-en-v1.5",
+        "hf:BAAI/bge-large-en-v1.5@main",
+    ):
+        assert dense.load_encoder(name).query_prefix == bge.query_prefix
+    dense.load_encoder.cache_clear()
+    assert bge.query_prefix.startswith("Represent this sentence")
+    assert bge.text_prefix == plain.query_prefix == plain.text_prefix == ""
+    assert bge.count_tokens(["physics"], query=True) > plain.count_tokens(["physics"], query=True)
+
+
+def test_a_folder_without_a_checkpoint_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be loaded") as error:
+        dense.Encoder(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_macs_are_what_torch_counts(folder: Path) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    encoder = dense.Encoder(folder)
+    encoder.model.set_attn_implementation("eager")  # the counter misses sdpa on CPU
+    with FlopCounterMode(display=False) as counter:
+        encoder.encode([DOCUMENTS[0]])
+    assert counter.get_total_flops() == 2 * encoder.encoding_macs([DOCUMENTS[0]])

@@ -1,0 +1,223 @@
+"""Corpora: formats told apart, shards that share every document once, damage named by file and
+line.
+"""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.pipelines.database import documents
+from ragauge.pipelines.database.corpus import Corpus
+from ragauge.pipelines.database.documents import CorpusDocument, Share
+
+WHOLE = Share()
+
+
+def read(path: object, share: Share = WHOLE, **options: Any) -> list[CorpusDocument]:
+    return list(Corpus((str(path),), **options).documents(share))
+
+
+def texts(path: object, share: Share = WHOLE, **options: Any) -> list[str]:
+    return [document.text for document in read(path, share, **options)]
+
+
+def records(path: Path, count: int) -> Path:
+    path.write_text(
+        "".join(json.dumps({"text": f"text {n}", "title": f"T{n}"}) + "\n" for n in range(count))
+    )
+    return path
+
+
+def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path: Path) -> None:
+    content = b'{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": null}\n{"body": "three"}\n'
+    for path, data in (
+        (tmp_path / "c.jsonl", content),
+        (tmp_path / "c.jsonl.gz", gzip.compress(content)),
+    ):
+        path.write_bytes(data)
+        assert read(path, text_field="body") == [
+            CorpusDocument(f"{path}:1", "T", "one\u2028two"),
+            CorpusDocument(f"{path}:5", "", "three"),
+        ]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+def test_shards_share_every_document_once(tmp_path: Path, shards: int) -> None:
+    path = records(tmp_path / "c.jsonl", 20)
+    dealt = [texts(path, Share(n, shards)) for n in range(shards)]
+    assert sorted(text for part in dealt for text in part) == sorted(texts(path))
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+def test_many_files_are_dealt_whole(tmp_path: Path) -> None:
+    for n in range(4):
+        records(tmp_path / f"{n}.jsonl", 3)
+    parts = [read(tmp_path / "*.jsonl", Share(n, 2)) for n in range(2)]
+    files = [{document.place.rpartition(":")[0] for document in part} for part in parts]
+    assert files == [
+        {str(tmp_path / f"{n}.jsonl") for n in (0, 2)},
+        {str(tmp_path / f"{n}.jsonl") for n in (1, 3)},
+    ]
+    identity = Corpus((str(tmp_path / "*.jsonl"),)).identity(Share(1, 2))
+    assert [part["file"] for part in identity["parts"]] == ["1.jsonl", "3.jsonl"]
+
+
+def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
+    path = records(tmp_path / "c.jsonl", 9)
+    dealt = sorted(text for n in range(2) for text in texts(path, Share(n, 2), limit=5))
+    assert dealt == [f"text {n}" for n in range(5)]
+
+
+EXTRACTED = (
+    '<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n'
+)
+WIKITEXT = " \n = Lobster = \n \n It lives . \n = = Range = = \n Sea . \n = Crab = \n Too . \n"
+LOBSTER = "= Lobster = \n \n It lives . \n = = Range = = \n Sea ."
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (EXTRACTED, [(1, "A & B", "A & B\n\nIt is."), (6, "C", "C")]),
+        (WIKITEXT, [(2, "Lobster", LOBSTER), (7, "Crab", "= Crab = \n Too .")]),
+        ("\none\ntwo\n\n\nthree\n", [(2, "", "one\ntwo"), (5, "", "three")]),
+    ],
+    ids=["documents of WikiExtractor", "articles of WikiText", "parts between blank lines"],
+)
+def test_plain_text_is_parted_by_its_form(
+    content: str, found: list[tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "w.txt"
+    path.write_text(content)
+    assert read(path) == [
+        CorpusDocument(f"{path}:{line}", title, text) for line, title, text in found
+    ]
+
+
+def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
+    body = "The town lies on a river. " * 200
+    page = f"<page><title>Town</title><ns>0</ns><revision><text>{body}\n== Days ==\nOld.</text></revision></page>"
+    path = tmp_path / "export.xml.bz2"
+    path.write_bytes(bz2.compress(f"<mediawiki>{page}{page}</mediawiki>".encode()))
+    assert [d.title for d in read(path, Share(1, 2))] == ["Town"]
+    assert texts(path)[0].endswith("Days\n\nOld.")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.jsonl", b'{"text": "a"}\n{"text": \n', r"c\.jsonl:2: not valid JSON"),
+        ("c.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"c\.jsonl:2: not valid JSON"),
+        ("c.jsonl", b'{"text": "a"}\n[1]\n', r"c\.jsonl:2: must be a JSON object"),
+        ("c.jsonl", b'{"text": 3}\n', r"c\.jsonl:1: field 'text' must be text"),
+        ("c.jsonl", b'{"txt": "a"}\n', r"c\.jsonl:1: no field 'text'"),
+        ("c.jsonl", b'{"text": "\\ud800"}\n', r"c\.jsonl:1: .*surrogate"),
+        (
+            "c.jsonl.gz",
+            gzip.compress(b'{"text": "a"}\n' * 9999)[:-30],
+            r"c\.jsonl\.gz:\d+: gzip file truncated",
+        ),
+        ("c.txt", b"fine\n\xc3(\n", r"c\.txt:2: not UTF-8 text"),
+        ("c.txt.gz", b"\x1f\x8bnothing", r"c\.txt\.gz:1: gzip file truncated or damaged"),
+        ("c.txt", b'<doc id="1">\ntext\n', r"c\.txt:1: a document without </doc>"),
+        ("c.txt", b'<doc id="1">\n</doc>\nstray\n', r"c\.txt:3: 'stray': not in the order"),
+        ("c.txt", b'<doc id="1">\n<doc id="2">\n', r"c\.txt:2: '<doc id=.*': not in the order"),
+    ],
+)
+def test_damage_is_named_by_file_and_line(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
+def test_an_endless_line_is_refused_before_it_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 100)
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "' + "b" * 200 + '"}\n')
+    with pytest.raises(UserError, match=r"c\.jsonl:2: line longer than 100 bytes"):
+        read(path)
+    path = tmp_path / "c.txt"
+    path.write_text("a\n" * 80)
+    with pytest.raises(UserError, match=r"c\.txt:1: a document of more than 100"):
+        read(path)
+
+
+@pytest.mark.parametrize("source", ["nowhere.jsonl", "hf:no-organisation", "a.csv"])
+def test_an_unknown_source_is_told_with_the_choices(tmp_path: Path, source: str) -> None:
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(UserError, match=r"no such file|must be hf:org|unsupported file type"):
+        read(source if source.startswith("hf:") else tmp_path / source)
+
+
+def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: list[Any] = []
+
+    def load_dataset(*names: Any, **options: Any) -> Any:
+        asked.append((names, options))
+        return ({"text": f"t{n}"} for n in range(10**9))  # which nobody could load whole
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert texts("hf:allenai/c4:en@abc", Share(1, 2), limit=6) == ["t1", "t3", "t5"]
+    assert asked == [
+        (("allenai/c4", "en"), {"revision": "abc", "split": "train", "streaming": True})
+    ]
+    assert Corpus(("hf:allenai/c4:en@abc",)).identity(Share())["parts"][0]["revision"] == "abc"
+
+
+def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import datasets
+
+    opened: list[int] = []
+
+    def read_files(files: list[int]) -> Any:
+        for file in files:
+            opened.append(file)
+            yield from ({"text": f"t{file}.{n}"} for n in range(2))
+
+    stream = datasets.IterableDataset.from_generator(read_files, gen_kwargs={"files": [0, 1, 2]})
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: stream)
+    every = [f"t{file}.{n}" for file in range(3) for n in range(2)]
+    assert (
+        sorted(text for number in range(2) for text in texts("hf:a/b@c", Share(number, 2))) == every
+    )
+    assert sorted(opened) == [0, 1, 2]
+    assert (
+        sorted(text for number in range(4) for text in texts("hf:a/b@c", Share(number, 4))) == every
+    )
+    assert texts("hf:a/b@c", Share(1, 2), limit=4) == ["t0.1", "t1.1"]
+
+
+def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def load_dataset(*names: Any, **options: Any) -> Any:
+        raise ConnectionError("no\nroute")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(
+        UserError,
+        match=r"corpus hf:allenai/c4:en@a: the hub does not answer .*no route.*local files",
+    ):
+        texts("hf:allenai/c4:en@a")
+
+
+def test_the_shared_samples_are_read(shared_data: Path) -> None:
+    for name, count in (("c4-en.jsonl.gz", 700), ("wikipedia-docs.txt.gz", 2349)):
+        assert len(read(shared_data / "corpora" / name)) == count
+    articles = read(shared_data / "corpora" / "wikitext-2-raw.valid.txt.gz")
+    assert len(articles) == 60
+    assert articles[0].title == "Homarus gammarus"

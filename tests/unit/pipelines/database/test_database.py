@@ -1,0 +1,280 @@
+"""Chunk databases: chunks that never cross a document, shards that resume, held-out text, refusals."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiny_database
+from killed_processes import die_at, in_child
+from ragauge.errors import UserError
+from ragauge.pipelines.database import chunking
+from ragauge.pipelines.database.chunking import Split
+from ragauge.pipelines.database.database import Database, shard_folder
+from ragauge.pipelines.database.documents import CorpusDocument
+from ragauge.pipelines.database.near_duplicates import (
+    GRAM_WORDS,
+    THRESHOLD,
+    EvaluationText,
+    signatures,
+)
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from tiny_database import CHUNK
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_database.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return tiny_database.write_corpus(tmp_path / "c.jsonl", 12)
+
+
+def write_texts(path: Path, texts: list[str]) -> Path:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def text_of(made: Database, ids: np.ndarray) -> str:
+    rows = made.tokens(ids)
+    lengths = made.lengths(ids)
+    return "".join(
+        made.tokenizer.decode(row[:length]) for row, length in zip(rows, lengths, strict=True)
+    )
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_document_is_its_chunks_and_no_chunk_crosses_it(
+    tmp_path: Path, corpus: Path, tokenizer: Path, shards: int
+) -> None:
+    made = tiny_database.build_chunks(
+        tmp_path / "db", tiny_database.recipe(corpus, tokenizer, shards, Split("none"))
+    )
+    expected = {
+        record["title"]: record["text"]
+        for record in map(json.loads, corpus.read_text().splitlines())
+    }
+    ids = np.arange(len(made))
+    owners = made.documents(ids)
+    assert made.counts["documents"] == 12
+    assert made.counts["chunks"] == len(made)
+    assert {
+        tiny_database.documents(made)[d]["title"]: text_of(made, ids[owners == d])
+        for d in range(12)
+    } == expected
+    assert made.counts["tokens"] == made.lengths(ids).sum() == sum(map(len, expected.values()))
+
+
+def test_continuations_follow_the_document_and_end_with_it(
+    tmp_path: Path, corpus: Path, tokenizer: Path
+) -> None:
+    made = tiny_database.build_chunks(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 3))
+    ids = np.arange(len(made))
+    following = made.continuations(ids)
+    slow = [
+        i + 1 if i + 1 < len(made) and made.documents(ids)[i + 1] == made.documents(ids)[i] else -1
+        for i in ids
+    ]
+    assert following.tolist() == slow
+    # only a document's last chunk is short
+    assert (made.lengths(ids)[following >= 0] == CHUNK).all()
+    assert made.tokens(np.array([-1])).tolist() == [[0] * CHUNK]
+    assert (
+        made.continuations(np.array([-1])).tolist()
+        == made.documents(np.array([-1])).tolist()
+        == [-1]
+    )
+    with pytest.raises(UserError, match="no chunk"):
+        made.tokens(np.array([len(made)]))
+
+
+def test_the_tail_is_held_out(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
+    made = tiny_database.build_chunks(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 2))
+    expected = {
+        record["title"]: record["text"]
+        for record in map(json.loads, corpus.read_text().splitlines())
+    }
+    ids = np.arange(len(made))
+    held_out = list(made.evaluation())
+    assert len(held_out) == made.counts["evaluation"] == 12
+    for evaluation in held_out:
+        kept = text_of(made, ids[made.documents(ids) == evaluation.document])
+        assert f"{kept} {evaluation.text}" == expected[evaluation.title]
+        assert len(evaluation.text) / len(expected[evaluation.title]) == pytest.approx(
+            0.2, abs=0.06
+        )
+        assert tiny_database.documents(made)[evaluation.document]["title"] == evaluation.title
+
+
+def test_whole_documents_are_held_out_by_their_text_alone() -> None:
+    split = Split("documents", 0.3)
+    documents = [CorpusDocument(f"x:{n}", "", f"text number {n}") for n in range(500)]
+    held = [not split(document)[0] for document in documents]
+    assert 0.2 < np.mean(held) < 0.4
+    assert held == [
+        not split(CorpusDocument("elsewhere", "t", document.text))[0] for document in documents
+    ]
+    assert all(bool(a) != bool(b) for a, b in map(split, documents))
+
+
+def exact_similarity(a: str, b: str) -> float:
+    """The Jaccard similarity of the word 13-grams of two texts that are long enough to have some."""
+    left, right = (
+        {tuple(words[i : i + GRAM_WORDS]) for i in range(len(words) - GRAM_WORDS + 1)}
+        for words in (a.split(), b.split())
+    )
+    return len(left & right) / len(left | right)
+
+
+def test_near_duplicates_of_evaluation_text_are_marked(tmp_path: Path, tokenizer: Path) -> None:
+    words = [f"w{n}" for n in range(300)]
+    changed = [*words[:150], "other", *words[151:]]
+    texts = [" ".join(words), " ".join(changed), " ".join(reversed(words)), " ".join(words[:100])]
+    assert [exact_similarity(texts[0], text) >= THRESHOLD for text in texts] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    split = Split("documents", 0.5)
+    held = [split(CorpusDocument("", "", text))[0] == "" for text in texts]
+    marked = EvaluationText([signatures(texts[:1])]).near_duplicates(signatures(texts))
+    assert marked.tolist() == [True, True, False, False]
+    path = write_texts(tmp_path / "c.jsonl", texts)
+    made = tiny_database.build_chunks(
+        tmp_path / "db", tiny_database.recipe(path, tokenizer, 1, split)
+    )
+    kept = [text for text, out in zip(texts, held, strict=True) if not out]
+    alike = [
+        any(exact_similarity(k, t) >= THRESHOLD for t, o in zip(texts, held, strict=True) if o)
+        for k in kept
+    ]
+    assert made.near_duplicates.tolist() == np.flatnonzero(alike).tolist()
+    assert made.counts["near_duplicate_documents"] == sum(alike)
+
+
+def test_a_finished_shard_is_left_and_a_changed_one_made_anew(
+    tmp_path: Path, corpus: Path, tokenizer: Path
+) -> None:
+    recipe = tiny_database.recipe(corpus, tokenizer)
+    folder = tmp_path / "db"
+    assert chunking.build_shard(folder, recipe, 0)
+    assert not chunking.build_shard(folder, recipe, 0)
+    tiny_database.write_corpus(corpus, 12, seed=1)
+    assert chunking.build_shard(folder, recipe, 0)
+    assert chunking.build_shard(
+        folder, tiny_database.recipe(corpus, tokenizer, split=Split("none")), 0
+    )
+
+
+def test_a_killed_build_goes_on_at_the_shard(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
+    recipe = tiny_database.recipe(corpus, tokenizer, 3)
+    folder = tmp_path / "db"
+
+    def work() -> None:
+        chunking.build_shard(folder, recipe, 0)
+        die_at(0, [(chunking, "signatures")])
+        chunking.build_shard(folder, recipe, 1)
+
+    assert in_child(work) == -signal.SIGKILL
+    with pytest.raises(UserError, match="no shard of a chunk database"):
+        tiny_database.gather(folder, 3)
+    assert [chunking.build_shard(folder, recipe, n) for n in range(3)] == [False, True, True]
+    tiny_database.gather(folder, 3)
+    undisturbed = tiny_database.build_chunks(tmp_path / "other", recipe)
+    assert Database(folder).sha256 == undisturbed.sha256
+    assert not list(folder.rglob("*.unfinished"))
+
+
+def test_memory_does_not_grow_with_the_corpus(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    encode = chunking.encode
+    monkeypatch.setattr(
+        chunking, "encode", lambda by, texts: held.append(len(texts)) or encode(by, texts)
+    )
+    path = write_texts(tmp_path / "c.jsonl", ["a few words"] * 1000)
+    chunking.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer, 1), 0)
+    assert max(held) == chunking.BATCH_DOCUMENTS < sum(held) == 1000
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", '{"text": " "}\n'])
+def test_an_empty_corpus_is_told(tmp_path: Path, tokenizer: Path, content: str) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(content)
+    with pytest.raises(UserError, match="shard 0 of 2 gets no text; use fewer shards"):
+        chunking.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer), 0)
+
+
+def test_near_duplicates_are_those_of_all_shards_evaluation_text(
+    tmp_path: Path, tokenizer: Path
+) -> None:
+    """A copy in one shard of what another holds out, marked in whatever order by jobs of their own."""
+    texts = [[f"w{number}-{place}" for place in range(200)] for number in range(20)]
+    copies = [[*words[:100], "other", *words[101:]] for words in texts]
+    path = write_texts(tmp_path / "c.jsonl", [" ".join(words) for words in [*texts, *copies]])
+    split = Split("documents", 0.5)
+    whole = tiny_database.build_chunks(
+        tmp_path / "1", tiny_database.recipe(path, tokenizer, 1, split)
+    )
+    recipe = tiny_database.recipe(path, tokenizer, 3, split)
+    folder = tmp_path / "3"
+    assert all(chunking.build_shard(folder, recipe, n) for n in range(3))
+    assert all(chunking.mark(folder, 3, n) for n in (2, 0, 1))
+    assert not chunking.mark(folder, 3, 1)
+    chunking.gather(folder, 3)
+    made = Database(folder)
+    places = [
+        sorted(tiny_database.documents(each)[n]["place"] for n in each.near_duplicates)
+        for each in (made, whole)
+    ]
+    assert places[0] == places[1] != []
+    assert made.counts == whole.counts
+
+
+def build(tmp_path: Path, corpus: Path, tokenizer: Path) -> tuple[Path, DatabaseSettings]:
+    recipe = tiny_database.recipe(corpus, tokenizer)
+    tiny_database.build_chunks(tmp_path / "db", recipe)
+    return tmp_path / "db", recipe
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "lengths.bin", "documents.bin", "evaluation.jsonl"])
+def test_a_shard_cut_short_is_refused(
+    tmp_path: Path, corpus: Path, tokenizer: Path, name: str
+) -> None:
+    folder, _ = build(tmp_path, corpus, tokenizer)
+    path = shard_folder(folder, 1) / name
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(UserError, match=rf"00001/{name}: .* cut short; rebuild it"):
+        Database(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=rf"{name}: missing"):
+        Database(folder)
+
+
+def test_shards_of_another_corpus_or_tokenizer_are_refused(
+    tmp_path: Path, corpus: Path, tokenizer: Path
+) -> None:
+    folder, recipe = build(tmp_path, corpus, tokenizer)
+    tiny_database.write_corpus(corpus, 12, seed=3)
+    chunking.build_shard(folder, recipe, 1)
+    with pytest.raises(UserError, match="not the shard that the database was gathered from"):
+        Database(folder)
+    other = tiny_database.byte_tokenizer()
+    other.add_tokens(["another"])
+    other.save_pretrained(tmp_path / "other")
+    (tmp_path / "other" / "config.json").write_text((tokenizer / "config.json").read_text())
+    chunking.build_shard(folder, tiny_database.recipe(corpus, tmp_path / "other"), 1)
+    with pytest.raises(UserError, match="of another tokenizer"):
+        chunking.gather(folder, 2)
+    chunking.build_shard(folder, recipe, 1)
+    with pytest.raises(UserError, match="near-duplicates of evaluation text that has changed"):
+        chunking.gather(folder, 2)
+    tiny_database.gather(folder, 2)
+    with pytest.raises(UserError, match="its chunks were cut by the tokenizer"):
+        Database(folder).check_tokenizer(other, "other")

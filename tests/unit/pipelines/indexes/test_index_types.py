@@ -1,0 +1,172 @@
+"""Every index type: recall against exact search, parts equal to the whole, refused when damaged."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiny_database
+from ragauge import registry
+from ragauge.config import loading
+from ragauge.errors import UserError
+from ragauge.pipelines.database import embed
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.database.vectors import Vectors
+from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import Together
+from ragauge.pipelines.indexes.hnsw import Hnsw
+from ragauge.pipelines.indexes.ivf_pq import IvfPq
+from ragauge.pipelines.retrieval import index
+from ragauge.pipelines.retrieval.index import Index
+from ragauge.pipelines.retrieval.recall import exact_search, recall
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from tiny_database import DIM, queries
+
+
+def test_recall_rises_with_effort_to_what_is_stored(
+    database: Database, label: str, recipe: IndexRecipe
+) -> None:
+    opened = Index(database, label)
+    vectors = Vectors.open(database.folder, recipe)
+    shards = range(len(vectors.embeddings))
+    exact = exact_search(vectors, queries(40), 10, shards)[1]
+    rows = [row for row in recall(opened, vectors, queries(40), exact, shards) if row["k"] == 10]
+    name = opened.recipe.NPROBE_KEY
+    assert [row[name] for row in rows] == opened.nprobes
+    results = [row["recall"] + row["drawn"] for row in rows]
+    assert results[-1] > results[0] - 0.02
+    assert results[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
+
+
+def test_a_graph_at_full_effort_is_exact_search(database: Database) -> None:
+    graph = Index(database, "graph")
+    vectors = Vectors.open(database.folder, graph.recipe)
+    distances, ids = graph.search(queries(40), 10, graph.recipe.max_nprobe)
+    exact = exact_search(vectors, queries(40), 10, range(len(vectors.embeddings)))
+    np.testing.assert_allclose(distances, exact[0], rtol=1e-4)
+    assert (ids == exact[1]).mean() > 0.99  # but for ties
+
+
+def test_the_graph_of_a_shard_is_faisss(database: Database) -> None:
+    import faiss
+
+    one = Hnsw(m=8, ef_construction=40, shards=1, seed=12_344)
+    tiny_database.build_index(database.folder, "one", one)
+    vectors = Vectors.open(database.folder, one)
+    [(block, ids)] = vectors.blocks(0)
+    plain: Any = faiss.IndexHNSWFlat(DIM, one.m)
+    plain.hnsw.efConstruction = one.ef_construction
+    plain.hnsw.efSearch = 5
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    plain.add(block)
+    faiss.omp_set_num_threads(threads)
+    expected = plain.search(queries(40), 5)
+    results = Index(database, "one").search(queries(40), 5, 5)
+    np.testing.assert_allclose(np.sort(results[0]), np.sort(expected[0]), rtol=1e-5)
+    assert (np.sort(results[1]) == np.sort(ids[expected[1]])).mean() > 0.99
+
+
+def test_parts_merge_to_the_whole(database: Database, label: str, recipe: IndexRecipe) -> None:
+    count = recipe.shards or len(database.shards)
+    pieces = [Index(database, label, (n, count)) for n in range(count)]
+
+    class Raw:
+        def __init__(self, part: Index) -> None:
+            self.search = part.search_raw
+
+    assert sum(map(len, pieces)) == len(Index(database, label))
+    joined = Together([Raw(piece) for piece in pieces], recipe.largest_is_nearest)
+    merged = joined.search(queries(40), 4, recipe.default_nprobe)
+    whole = Index(database, label).search_raw(queries(40), 4, recipe.default_nprobe)
+    np.testing.assert_array_equal(merged[0], whole[0])
+    np.testing.assert_array_equal(np.sort(merged[1]), np.sort(whole[1]))
+
+
+@pytest.mark.parametrize("label", ["graph", "half", "int8", "filled"])
+def test_bytes_of_a_vector_are_what_the_files_have(database: Database, label: str) -> None:
+    """Of IVF the centroids would outweigh the codes of so few vectors."""
+    opened = Index(database, label)
+    size = sum(
+        path.stat().st_size for path in opened.folder.iterdir() if path.name != "manifest.json"
+    )
+    assert size / len(opened) == pytest.approx(opened.recipe.vector_bytes(DIM), rel=0.15)
+
+
+def test_nothing_is_made_twice_and_effort_is_no_identity(
+    folder: Path, label: str, recipe: IndexRecipe
+) -> None:
+    other = recipe.model_copy(update={recipe.NPROBE_KEY or "": 7})
+    assert not index.train(folder, label, other)
+    assert not index.add(folder, label, other, 1)
+    assert not index.merge(folder, label, other)
+    assert not embed.build_embeddings(folder, 0, tiny_database.Choice())
+
+
+def test_a_graph_with_a_changed_byte_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    path = copy / "indexes" / "graph" / "merged" / "00001-graph.faiss"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.unlink()  # which the shard's own folder may share
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"00001-graph\.faiss: .*sha256 differs"):
+        Index(Database(copy), "graph")
+
+
+def test_an_effort_out_of_range_is_told_by_its_name(database: Database) -> None:
+    with pytest.raises(UserError, match="ef_search 9999999: must be from 1 to 4096"):
+        Index(database, "graph").search(queries(1), 1, 9_999_999)
+
+
+# --- configuration ---
+
+
+def settings(**recipe: Any) -> IndexRecipe:
+    return DatabaseSettings.model_validate({"indexes": {"x": recipe}}).indexes["x"]
+
+
+def test_the_type_of_an_entry_chooses_its_recipe() -> None:
+    assert settings() == IvfPq()
+    assert settings(type="hnsw", m=4) == Hnsw(m=4)
+    assert DatabaseSettings().indexes == {"ivf": IvfPq()}
+    dumped = DatabaseSettings.model_validate(
+        {"indexes": {"x": {"type": "hnsw", "m": 4}}}
+    ).model_dump()
+    assert DatabaseSettings.model_validate(dumped).indexes["x"] == Hnsw(m=4)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (
+            {"type": "hsnw"},
+            r"indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq",
+        ),
+        ({"type": "hnsw", "nlist": 4}, r"indexes\.x\.nlist: unknown key 'nlist'"),
+        ({"efsearch": 4, "type": "hnsw"}, r"indexes\.x\.efsearch: .*did you mean 'ef_search'"),
+        (
+            {"type": "hnsw", "ef_search": 0},
+            r"indexes\.x\.ef_search: must be greater than or equal to 1, not 0",
+        ),
+        ({"type": None}, r"indexes\.x\.type: unknown index type None"),
+        ({"type": "hnsw", "parts": 9}, r"indexes\.x\.parts: 9; the database has 2 shards"),
+    ],
+)
+def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(
+    recipe: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):
+        loading.parse_database({"indexes": {"x": recipe}}, "c.yaml: databases.d")
+
+
+@pytest.mark.parametrize("name", registry.names("index"))
+def test_every_type_says_what_its_jobs_need(name: str) -> None:
+    recipe = settings(type=name)
+    assert recipe.train_mb(384) >= 1000
+    assert recipe.add_mb(10**7, 384) > recipe.add_mb(0, 384) >= 1000
+    assert 1 <= recipe.default_nprobe <= recipe.max_nprobe
+    assert recipe.origin().keys().isdisjoint({"parts", recipe.NPROBE_KEY})
+    assert recipe.origin()["type"] == name

@@ -1,0 +1,163 @@
+"""ONNX Runtime gives torch's logits and tokens, with neighbours and without, whatever the lengths."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_models
+from ragauge.cli._main import main
+from ragauge.engines.lm import LM
+from ragauge.engines.loading import load_lm, random_lm
+from ragauge.engines.onnx.graph import export_decoder
+from ragauge.errors import UserError
+from ragauge.io.records import SequenceRecord, read_kind
+from ragauge.pipelines.decoding import generate
+from ragauge.pipelines.modes import Checkpoint
+from ragauge.pipelines.modes._joint import Adapters, JointDecoder
+from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+from ragauge.pipelines.modes.joint import JointAttention
+from ragauge.pipelines.sources import (
+    NoNeighbours,
+    PrefetchedRetrieval,
+    RandomNeighbours,
+    RetrievalOptions,
+)
+from ragauge.pipelines.windows import Windows
+from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
+from retro_parts import ExactRetriever, logits_of, tokens, write_database
+
+IDS = tokens(300, 1)
+PLAIN = JointAttention()
+READING = ("read", "decode", "neighbours", "neighbours_ahead")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decoder with adapters that do something, and what `ragauge piperag export` made of both,
+    beside a database.
+    """
+    # of several layers: the families below
+    root = write_database(tmp_path_factory.mktemp("onnx"), num_hidden_layers=1)
+    lm = load_lm(str(root / "model"), threads=1)
+    made = Adapters(lm.decoder.weights)
+    with torch.no_grad():
+        for offset in made.offset:
+            offset.fill_(0.4)
+    made.save(root / "adapters.safetensors")
+    given = ["--model", str(root / "model"), "--adapters", str(root / "adapters.safetensors")]
+    assert main(["piperag", "export", *given, "--out", str(root / "exported")]) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def torch_lm(folder: Path) -> LM:
+    return load_lm(str(folder / "model"), threads=1)
+
+
+@pytest.fixture(scope="module")
+def lm(folder: Path) -> OnnxJointDecoder:
+    return opened(folder)
+
+
+def opened(folder: Path, mode: JointAttention = PLAIN, **trained: str) -> OnnxJointDecoder:
+    return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1, **trained), mode)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", [JointAttention(), JointAttention(40, -1.0)], ids=str)
+@pytest.mark.parametrize("step", [7, 300])
+def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, step: int) -> None:
+    models = opened(folder, mode), JointDecoder(torch_lm, mode)
+    logits = [logits_of(model, IDS, Windows(16), DOCUMENTS, step)[0] for model in models]
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
+
+
+# of sizes of their own
+@pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("openelm", 2)])
+def test_every_family_is_exported(family: str, layers: int, tmp_path: Path) -> None:
+    shape = tiny_models.FAMILIES[family]
+    cut = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
+    # as MPT has, whose graph is that of BLOOM with fewer parts
+    clip = 0.5 if family == "bloom" else None
+    decoder = tiny_models.tiny_lm(replace(shape, qkv_clip=clip, **cut))
+    export_decoder(decoder.decoder, tmp_path / "decoder.onnx")
+    mode = JointAttention(40)
+    models = (
+        OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode),
+        JointDecoder(decoder, mode),
+    )
+    logits = [logits_of(model, IDS[:120], Windows(16), DOCUMENTS)[0] for model in models]
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
+
+
+def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointDecoder) -> None:
+    windows = Windows(16, stale=True)
+    searcher = ExactRetriever(DOCUMENTS)
+    for make in (
+        lambda reader: NoNeighbours(),
+        lambda reader: RandomNeighbours(searcher, np.random.default_rng(0)),
+        lambda reader: PrefetchedRetrieval(RetrievalOptions(searcher), windows, reader.note),
+        lambda reader: PrefetchedRetrieval(
+            RetrievalOptions(searcher), windows, reader.note, reader.prepare
+        ),
+    ):
+        found = []
+        plain = JointDecoder(torch_lm, JointAttention())
+        for traced, reader in ((lm, lm.open(160, 256)), (torch_lm, plain.open(160, 256))):
+            source = make(reader)
+            with traced.tracing() as trace:  # type: ignore[attr-defined]
+                ids = generate(reader, IDS[:70], 160, source, windows)
+            source.close()
+            calls = [
+                (c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace if c.stage in READING
+            ]
+            found.append((ids, sorted(calls)))
+        assert found[0] == found[1]
+
+
+def test_scores_by_the_command_line_are_torchs(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [
+        "piperag",
+        "run",
+        "--schedule",
+        "random",
+        "--database",
+        str(folder / "db"),
+        "--tokens",
+        "100",
+    ]
+    common += ["--model", str(folder / "model"), "--limit", "4", "--threads", "1"]
+    trained = ["--adapters", str(folder / "adapters.safetensors")]
+    onnx = ["--onnx", str(folder / "exported")]
+    scores = []
+    for engine in ([], onnx):
+        out = tmp_path / f"{len(engine)}.jsonl"
+        assert main([*common, *trained, *engine, "--out", str(out)]) == 0
+        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+    assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert "exported from something else" in capsys.readouterr().err
+    assert (
+        main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")])
+        == 2
+    )
+    assert (
+        "engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
+        in capsys.readouterr().err
+    )
+
+
+def test_what_cannot_be_done_is_said(lm: OnnxJointDecoder, tmp_path: Path) -> None:
+    half = random_lm(tiny_models.LLAMA, dtype="bfloat16").decoder
+    assert half is not None
+    with pytest.raises(UserError, match="requires a decoder in float32"):
+        export_decoder(half, tmp_path / "x.onnx")
+    with pytest.raises(UserError, match="no such file"):
+        OnnxJointDecoder(Checkpoint(exported=tmp_path), JointAttention())
+    (tmp_path / "decoder.onnx").write_bytes(b"not a graph")
+    with pytest.raises(UserError, match="ONNX Runtime cannot read it"):
+        OnnxJointDecoder(Checkpoint(exported=tmp_path), JointAttention())

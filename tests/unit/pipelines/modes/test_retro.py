@@ -1,0 +1,242 @@
+"""RETRO's released checkpoint: converted, read as its architecture says, and scored."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ragauge.assets import resolver, retro
+from ragauge.assets.catalog import entries
+from ragauge.cli._main import main
+from ragauge.config import loading
+from ragauge.config.plan.plan import Plan
+from ragauge.errors import UserError
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.decoding import generate
+from ragauge.pipelines.evaluation import texts
+from ragauge.pipelines.modes._retro import RetroLM, read_folder
+from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
+from ragauge.pipelines.windows import Windows
+from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
+from retro_parts import ExactRetriever, logits_of, tokens
+from retro_released import (
+    SETTINGS,
+    Released,
+    read_released,
+    released_state,
+    scored,
+    write_beside_database,
+    write_released,
+)
+
+IDS = tokens(220, 1)
+TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("released")
+        patch.setenv("RAGAUGE_HOME", str(folder / "home"))
+        yield write_beside_database(folder)
+
+
+@pytest.fixture(scope="module")
+def lm(root: Path) -> RetroLM:
+    return read_released(root)
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+@pytest.mark.parametrize("step", [1, 7, 300])
+def test_logits_are_those_of_the_released_architecture(
+    lm: RetroLM, interval: int, step: int
+) -> None:
+    logits, found = logits_of(lm, IDS, Windows(interval), DOCUMENTS, step)
+    assert {len(text) for texts in found for text in texts} > {128}, "shorter ones are among them"
+    torch.testing.assert_close(
+        logits, Released(released_state()).logits(IDS, found, interval), **TOLERANCE
+    )
+
+
+def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM) -> None:
+    windows = Windows(16)
+    reader = lm.open(160)
+    source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
+    ids = IDS[:64] + generate(reader, IDS[:64], 160, source, windows)
+    found = [source.options.texts(one, windows.part(i)) for i, one in enumerate(source.results)]
+    logits = Released(released_state()).logits(ids[:-1], found, 16)
+    assert logits.argmax(-1)[63:].tolist() == ids[64:]
+
+
+def test_reading_and_encoding_neighbours_are_calls_of_their_own(
+    lm: RetroLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = lm.network.encoder
+    encode = lm.network.encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda *given: time.sleep(0.1) or encode(*given))
+    reader = lm.open(160)
+    started = time.perf_counter()
+    with lm.tracing() as trace:
+        reader.read(IDS[:64])
+        reader.attach([DOCUMENTS[0][:128]])
+        reader.read(IDS[64:70])
+    assert [call.stage for call in trace] == ["read", "neighbours", "read", "read"]
+    assert sum(call.seconds or 0.0 for call in trace) <= time.perf_counter() - started
+
+
+def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
+    source = f"path:{root / 'released'}"
+    facts = resolver.describe(source, offline=False)
+    folder = Path(facts["path"])
+    assert set(facts["files"]) == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert len(facts["sha256"]) == 64
+    assert json.loads((folder / "config.json").read_bytes())["cross"] == SETTINGS["dec_cca_layers"]
+    assert resolver.is_retro(source)
+    assert resolver.is_retro(str(folder))
+    assert not resolver.is_retro(f"path:{root / 'model'}")
+
+
+def test_the_catalog_has_the_papers_checkpoint_unpinned() -> None:
+    entry = entries()["retro"]
+    assert (entry.form, entry.sha256, entry.source.startswith("https://")) == ("retro", None, True)
+    assert resolver.is_retro("retro")
+    assert not resolver.is_retro("smollm2-135m-instruct")
+
+
+def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_released(tmp_path / "released")
+    (tmp_path / "hub.json").write_text("{}")
+    asked = []
+    monkeypatch.setattr(
+        "ragauge.assets.hub.file", lambda *file: asked.append(file) or tmp_path / "hub.json"
+    )
+    (tmp_path / "made").mkdir()
+    retro.convert(tmp_path / "released" / "model.ckpt", tmp_path / "made")
+    assert asked == [("google-t5/t5-base", "tokenizer.json")]
+    assert (tmp_path / "made" / "tokenizer.json").read_text() == "{}"
+
+
+class Code:
+    def __reduce__(self) -> Any:
+        return print, ("code of the checkpoint was run",)
+
+
+def convert_and_read(checkpoint: Path, folder: Path) -> None:
+    retro.convert(checkpoint, folder)
+    read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "message"),
+    [
+        (
+            {},
+            {"x": Code()},
+            "model.ckpt: refused: it is damaged, or holds more than tensors, which could run code",
+        ),
+        ({}, {"x": torch.ones(1)}, "model.ckpt: 'x': not a tensor of the released RETRO"),
+        ({"chunk_size": 32}, None, "retro.json: chunk_size is 32; read is 64"),
+        ({"dec_qkv_dim": 8}, None, "retro.json: dec_qkv_dim is 8; read is 32"),
+        ({"dec_num_layers": "many"}, None, "config.json: not the sizes of a RETRO"),
+        (
+            {"dec_num_layers": 5},
+            None,
+            'model.safetensors: not the tensors .* "layers.4.attention.q.weight"',
+        ),
+        (
+            {"dec_ffn_dim": 40},
+            None,
+            r"not the tensors .* size mismatch for layers.0.ffn.gate.weight",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_layout_is_refused(
+    settings: dict[str, Any],
+    state: Any,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write_released(tmp_path / "released")
+    (folder / "retro.json").write_text(json.dumps(SETTINGS | settings))
+    (folder / "tokenizer.json").write_text("{}")
+    if state:
+        torch.save({"state_dict": state}, folder / "model.ckpt")
+    with pytest.raises(UserError, match=message) as error:
+        convert_and_read(folder / "model.ckpt", tmp_path)
+    assert "\n" not in str(error.value)
+    assert "was run" not in capsys.readouterr().out
+
+
+def test_a_setting_or_a_file_that_is_missing_or_torn_is_named(tmp_path: Path) -> None:
+    folder = write_released(tmp_path / "released")
+    whole = (folder / "model.ckpt").read_bytes()
+    (folder / "model.ckpt").write_bytes(whole[:1000])
+    with pytest.raises(UserError, match=r"model.ckpt: (refused|truncated)"):
+        retro.convert(folder / "model.ckpt", tmp_path)
+    (folder / "retro.json").write_text("{}")
+    with pytest.raises(UserError, match=r"retro.json: has no key 'num_embeddings'"):
+        retro.convert(folder / "model.ckpt", tmp_path)
+
+
+def test_a_pipeline_scores_with_it(root: Path, tmp_path: Path) -> None:
+    model = Released(released_state())
+    database = Database(root / "own")
+    expected = []
+    for text in texts(database, 100, 2):
+        logp = model.logits(text.ids, [], 64).log_softmax(-1)[63:-1]
+        expected.append(-float(logp.gather(1, torch.tensor(text.ids[64:])[:, None]).mean()))
+    assert scored(root, tmp_path / "torch.jsonl") == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_database_in_other_tokens_is_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        "piperag",
+        "run",
+        "--mode",
+        "retro",
+        "--schedule",
+        "no_retrieval",
+        "--tokens",
+        "100",
+        "--limit",
+        "2",
+    ]
+    given += ["--database", str(root / "db"), "--model", f"path:{root / 'released'}"]
+    assert main([*given, "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert "its chunks were cut by the tokenizer of" in capsys.readouterr().err
+
+
+def planned(source: str, **pipeline: Any) -> Plan:
+    given = {
+        "run": "x",
+        "models": {"own": {"source": source}},
+        "datasets": {"wiki_single": {}},
+        "methods": {"naive": {}},
+        "databases": {"wiki": {}},
+        "pipelines": {"retro": {"mode": "retro", **pipeline}},
+    }
+    return Plan(loading.parse(given, "c.yaml"), 1)
+
+
+def test_a_configuration_scores_with_it_and_exports_it() -> None:
+    plan = planned("retro", engine="onnx", nprobe=8).pipelines
+    labels: Any = type("Labels", (), {"pipeline": "retro", "export": "retro/wiki/own"})()
+    assert plan.export(labels).endswith("onnx/retro/wiki/own")
+    folder = plan.paths.database.format(database="wiki")
+    assert plan.export_options(labels) == ["--mode=retro", "--model=retro", f"--database={folder}"]
+    gathered = plan.paths.gathered.format(database="wiki")
+    assert plan.export_inputs(labels) == [gathered, plan.decoder(labels)]

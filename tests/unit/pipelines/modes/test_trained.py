@@ -1,0 +1,61 @@
+"""Files of trained weights are read as they were written, and refused where they belong to
+something else.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import tiny_models
+from ragauge.engines.lm import LM
+from ragauge.errors import UserError
+from ragauge.pipelines.modes._cross_attention import CrossWeights
+from ragauge.pipelines.modes._joint import Adapters
+from ragauge.pipelines.modes._trained import TrainedWeights
+from retro_parts import cross_weights
+
+
+@pytest.fixture(params=["joint", "cross_attention"])
+def weights(request: pytest.FixtureRequest, lm: LM) -> TrainedWeights:
+    return (
+        Adapters(lm.decoder.weights, rank=3, seed=1)
+        if request.param == "joint"
+        else cross_weights(lm)
+    )
+
+
+def test_files_are_checked(lm: LM, weights: TrainedWeights, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    kind = type(weights)
+    other = CrossWeights if kind is Adapters else Adapters
+    weights.save(path, model_sha256="abc", model="tiny")
+    again = kind.load(path, lm, "abc")
+    assert again.sizes() == weights.sizes()
+    for name, tensor in weights.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor)
+    with pytest.raises(UserError, match=r"trained for another decoder \(tiny\)"):
+        kind.load(path, lm, "def")
+    with pytest.raises(UserError, match=f"for mode '{kind.mode}', not '{other.mode}'"):
+        other.load(path, lm)
+    with pytest.raises(UserError, match="of other sizes"):
+        kind.load(path, tiny_models.tiny_lm(tiny_models.ALIBI))
+    path.write_bytes(path.read_bytes()[:100])
+    for name in (path, tmp_path / "none"):
+        with pytest.raises(UserError, match="cannot be read as adapters"):
+            kind.load(name, lm)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"layers": "0 7"}, "the decoder has 2 layers"),
+        ({"encoder_layers": "two"}, "has no sizes of mode"),
+    ],
+)
+def test_sizes_that_no_decoder_has_are_refused(
+    lm: LM, tmp_path: Path, sizes: dict[str, str], message: str
+) -> None:
+    cross_weights(lm).save(tmp_path / "c.safetensors", **sizes)
+    with pytest.raises(UserError, match=message):
+        CrossWeights.load(tmp_path / "c.safetensors", lm)

@@ -1,0 +1,182 @@
+"""What stale queries find: the nearest chunks of shifted queries, compared by an encoder of one's
+own choice.
+"""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiny_database
+from ragauge.cli import _main
+from ragauge.errors import UserError
+from ragauge.pipelines.evaluation import EvaluationStretch
+from ragauge.pipelines.retrieval.retriever import Retriever
+from ragauge.pipelines.retrieval.staleness import Comparison
+from small_config import BASE, parsed
+from tiny_database import CHUNK, CountEncoder
+
+STALE = (1, CHUNK)
+
+
+@pytest.fixture
+def comparison(retriever: Retriever) -> Comparison:
+    return Comparison(retriever, retriever.database, CountEncoder(), nprobe=8, stale_tokens=STALE)
+
+
+def tokens(comparison: Comparison, count: int) -> list[int]:
+    """The first tokens of the database, chunk after chunk."""
+    return [
+        int(t) for t in comparison.database.tokens(np.arange(-(-count // CHUNK))).flatten()[:count]
+    ]
+
+
+def test_a_place_is_asked_for_once_fresh_and_once_for_each_staleness(
+    comparison: Comparison,
+) -> None:
+    ids = tokens(comparison, 5 * CHUNK)
+    found = comparison.compare("a", ids)
+    assert comparison.compare("short", ids[: 2 * CHUNK - 1]) == []
+    assert [(one.key, one.start) for one in found] == [
+        ("a", place) for place in range(CHUNK, 5 * CHUNK, CHUNK)
+    ]
+    assert all(len(one.chunks) == 1 + len(STALE) == 1 + len(one.cosine) for one in found)
+
+
+def test_the_cosine_is_that_of_the_two_chunks(comparison: Comparison) -> None:
+    for one in comparison.compare("a", tokens(comparison, 4 * CHUNK)):
+        for chunk, cosine in zip(one.chunks[1:], one.cosine, strict=True):
+            texts = [
+                comparison.database.tokenizer.decode(_tokens(comparison, c))
+                for c in (one.chunks[0], chunk)
+            ]
+            fresh, stale = CountEncoder().encode(texts)
+            assert cosine == pytest.approx(float(fresh @ stale), abs=1e-5)
+
+
+def test_a_query_a_whole_chunk_stale_finds_what_was_fresh_a_chunk_before(
+    comparison: Comparison,
+) -> None:
+    found = comparison.compare("a", tokens(comparison, 5 * CHUNK))
+    for before, after in pairwise(found):
+        assert after.chunks[2] == before.chunks[0]
+
+
+def test_what_finds_nothing_has_no_cosine(
+    comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = comparison.searcher.index.search  # type: ignore[attr-defined]
+
+    def empty(vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+        distances, ids = search(vectors, k, nprobe)
+        ids[0] = -1
+        distances[0] = np.inf
+        return distances, ids
+
+    monkeypatch.setattr(comparison.searcher.index, "search", empty)  # type: ignore[attr-defined]
+    first = comparison.compare("a", tokens(comparison, 2 * CHUNK))[0]
+    assert first.chunks[0] == -1
+    assert first.cosine == (None, None)
+
+
+def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_database.stand_in(monkeypatch)
+    out = tmp_path / "s.json"
+    monkeypatch.setattr(
+        "ragauge.pipelines.evaluation.texts", lambda _, n, *__: [_text("a", n), _text("b", n)]
+    )
+
+    def run(*options: str, tokens: int = 160) -> dict:
+        command = [
+            "piperag",
+            "staleness",
+            "--database",
+            str(folder),
+            "--tokens",
+            str(tokens),
+            "--encoder",
+            "other",
+        ]
+        assert _main.main([*command, *options, "--out", str(out)]) == 0
+        return json.loads(out.read_text())
+
+    assert run("--minutes", "0.000001", tokens=144)["texts"] == 1
+    first = run("--minutes", "0.000001")
+    assert len(first["queries"]) == 6, "those of shorter texts are no part of it"
+    assert (first["texts"], {one["key"] for one in first["queries"]}) == (1, {"a"})
+    both = run()
+    assert (both["texts"], len(both["queries"])) == (2, 2 * len(first["queries"]))
+    assert both["queries"][: len(first["queries"])] == first["queries"]
+    assert not list(tmp_path.glob(".s.json*"))
+
+
+def _text(key: str, count: int) -> EvaluationStretch:
+    return EvaluationStretch(
+        key, 0, tuple(np.random.default_rng(len(key)).integers(97, 122, count).tolist())
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokens", "30"], "--tokens: must be greater than or equal to 128, not '30'"),
+        (["--tokens", "9999"], "none of its held-out texts has 9999 tokens"),
+    ],
+)
+def test_the_command_tells_a_mistake_in_one_line(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    options,
+    message: str,
+) -> None:
+    tiny_database.stand_in(monkeypatch)
+    out = tmp_path / "s.json"
+    assert (
+        _main.main(["piperag", "staleness", "--database", str(folder), *options, "--out", str(out)])
+        == 2
+    )
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"wikipedia": {}}, "staleness.wikipedia.database: unknown database 'wikipedia'"),
+        ({"wiki": {"index": "ivff"}}, "staleness.wiki.index: unknown index 'ivff'"),
+        ({"wiki": {"encoder": "minilmm"}}, "staleness.wiki.encoder: unknown encoder 'minilmm'"),
+        ({"wiki": {"tokens": 64}}, "staleness.wiki.tokens: must be greater than or equal to 128"),
+    ],
+)
+def test_a_wrong_entry_is_told_in_one_line(entry: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parsed(staleness=entry)
+
+
+def test_an_unknown_label_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(json.dumps({**BASE, "staleness": {"wiki": {}}}))
+    command = [
+        "piperag",
+        "staleness",
+        "--config",
+        str(config),
+        "--entry",
+        "wikii",
+        "--database",
+        str(tmp_path),
+    ]
+    assert _main.main([*command, "--out", str(tmp_path / "s.json")]) == 2
+    assert "unknown comparison 'wikii'; did you mean 'wiki'?" in capsys.readouterr().err
+
+
+def _tokens(comparison: Comparison, chunk: int) -> list[int]:
+    row = comparison.database.tokens(np.array([chunk]))[0]
+    length = comparison.database.lengths(np.array([chunk]))[0]
+    return [int(t) for t in row[:length]]

@@ -1,0 +1,143 @@
+"""A database in parts: the merged answer is that of one index, and what becomes of it when a part
+is lost.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import service_parts as parts
+from ragauge.errors import UserError
+from ragauge.pipelines.retrieval.retriever import Neighbours, Query
+from ragauge.pipelines.service.client import Client, RetrievalError
+from ragauge.pipelines.service.fanout import Fanout, merge
+
+PARTS = 3
+NOBODY = "127.0.0.1:9"  # a port that is not listened on
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[list[Client]]:
+    """Of three servers, each with a third of the chunks."""
+    with ExitStack() as stack:
+        about = [
+            replace(parts.ABOUT, index=f"part {i}", vectors=133 + (i == 0)) for i in range(PARTS)
+        ]
+        servers = [parts.server(parts.Toy(part=i, of=PARTS), about[i]) for i in range(PARTS)]
+        yield [
+            stack.enter_context(Client(stack.enter_context(server).address)) for server in servers
+        ]
+
+
+def test_the_answer_of_the_parts_is_that_of_one_index(clients: list[Client]) -> None:
+    queries = [*parts.queries(24), Query(text="rare", k=100, nprobe=1)]
+    expected = parts.Toy().search(queries)
+    assert any(
+        len(set(results.distances.tolist())) < len(results.distances) for results in expected
+    ), "needs ties"
+    parts.assert_same(Fanout(clients).search(queries), expected)
+    parts.assert_same(Fanout(clients[::-1]).search(queries), expected)
+    assert all(
+        type(results) is Neighbours for results in Fanout(clients, partial=True).search(queries[:3])
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), min_size=1, max_size=30),
+    st.integers(1, 8),
+    st.booleans(),
+)
+def test_merging_equals_sorting_all_of_them(
+    points: list[tuple[int, int]], k: int, larger: bool
+) -> None:
+    sign = -1 if larger else 1
+    ranked = sorted(
+        (sign * distance, number, part) for number, (distance, part) in enumerate(points)
+    )
+    answers = [
+        answer([(n, sign * d) for d, n, p in ranked if p == part][:k], k) for part in range(3)
+    ]
+    merged = merge(answers, k, larger)
+    expected = answer([(n, sign * d) for d, n, _ in ranked][:k], k)
+    parts.assert_same([merged], [expected])
+
+
+def answer(results: list[tuple[int, int]], k: int) -> Neighbours:
+    """An answer of these (id, distance), filled up to k places; the other arrays follow from the
+    id.
+    """
+    ids = np.array([n for n, _ in results] + [-1] * (k - len(results)), np.int64)
+    distances = np.array([d for _, d in results] + [np.inf] * (k - len(results)), np.float32)
+    tokens = np.repeat(ids[:, None], 2, axis=1).astype(np.int32)
+    return Neighbours(
+        ids,
+        distances,
+        ids,
+        tokens,
+        ids.astype(np.int32),
+        tokens,
+        ids.astype(np.int32),
+        4,
+        {"search": 0.1},
+    )
+
+
+def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not() -> None:
+    one = answer([(1, 5), (1, 6)], 2)
+    other = answer([(2, 4)], 2)
+    assert merge([one, other], 3).ids.tolist() == [2, 1, 1]
+    with pytest.raises(RetrievalError, match="chunk 1 is held by two retrieval servers"):
+        merge([one, answer([(1, 4)], 2)], 3)
+
+
+def test_seconds_are_the_longest_of_the_parts_and_nprobe_the_smallest() -> None:
+    one = answer([(1, 5)], 1)
+    other = answer([(2, 4)], 1)
+    merged = merge([one, replace(other, nprobe=2, seconds={"search": 0.3, "queue": 0.2})], 1)
+    assert (merged.nprobe, merged.seconds) == (2, {"search": 0.3, "queue": 0.2})
+
+
+def test_where_asked_the_answer_without_it_says_so(
+    clients: list[Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    queries = parts.queries(6)
+    with Client(NOBODY) as lost:
+        results = Fanout([*clients[:2], lost], partial=True).search(queries)
+    whole = Fanout(clients[:2]).search(queries)
+    parts.assert_same(results, [replace(one, missing=(NOBODY,)) for one in whole])
+    assert f"partial answer: retrieval server {NOBODY}" in caplog.text
+
+
+def test_no_part_at_all_is_an_error_in_any_case() -> None:
+    with (
+        Client(NOBODY) as one,
+        Client("127.0.0.1:7") as other,
+        pytest.raises(RetrievalError, match=NOBODY),
+    ):
+        Fanout([one, other], partial=True).search(parts.queries(1))
+
+
+def test_a_refused_query_is_an_error_in_any_case(clients: list[Client]) -> None:
+    with pytest.raises(RetrievalError, match=r"nprobe: 99; must be from 1 to 16"):
+        Fanout(clients, partial=True).search([Query(text="a", nprobe=99)])
+
+
+def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None:
+    other = replace(parts.ABOUT, tokenizer="another")
+    with parts.server(parts.Toy(part=2, of=3), other) as server, Client(server.address) as client:
+        for partial in (False, True):
+            with pytest.raises(
+                RetrievalError, match="hold parts of different databases: they differ in tokenizer"
+            ):
+                Fanout([*clients[:2], client], partial=partial).search(parts.queries(1))
+
+
+def test_parts_that_are_no_set_are_refused(clients: list[Client]) -> None:
+    with pytest.raises(UserError, match=f"retrieval server {clients[0].address} is named twice"):
+        Fanout([clients[0], clients[0]])

@@ -1,0 +1,373 @@
+"""The retrieval service in one process: the answers of its searcher, refusals, limits, deadlines
+and shutdown.
+"""
+
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+import service_parts as parts
+from ragauge.errors import UserError
+from ragauge.pipelines.retrieval.retriever import Query
+from ragauge.pipelines.service import credentials, proto, wire
+from ragauge.pipelines.service.client import Client, RetrievalError, method
+from ragauge.pipelines.service.metrics import Metrics
+from ragauge.pipelines.service.proto import ragauge_pb2 as pb
+from ragauge.pipelines.service.server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with parts.server(parts.Toy()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.address) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[grpc.UnaryUnaryMultiCallable]:
+    """The searches of a server with narrow limits, without a client of ours before them."""
+    with (
+        parts.server(parts.Toy(), max_queries=4, max_message_bytes=1 << 18) as running,
+        grpc.insecure_channel(running.address) as channel,
+    ):
+        yield method(channel, "Search", pb.SearchReply)
+
+
+def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> None:
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="needs grpcio-tools")
+    folder = Path(proto.__file__).parent
+    outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out")]
+    assert (
+        protoc.main(
+            ["protoc", f"--proto_path={folder.parents[3]}", *outputs, str(folder / "ragauge.proto")]
+        )
+        == 0
+    )
+    for name in ("ragauge_pb2.py", "ragauge_pb2.pyi"):
+        [path] = tmp_path.rglob(name)
+        assert path.read_text() == (folder / name).read_text(), "run `make proto`"
+
+
+def test_served_answers_are_those_of_the_searcher(client: Client) -> None:
+    queries = [*parts.queries(24), Query(text="rare", k=200, nprobe=1)]
+    expected = parts.Toy().search(queries)
+    assert (expected[-1].ids < 0).any()  # places without a neighbour
+    parts.assert_same(client.search(queries), expected)
+    parts.assert_same([client.search([query])[0] for query in queries], expected)
+
+
+def test_seconds_add_up_to_the_round_trip(client: Client) -> None:
+    started = time.perf_counter()
+    [found] = client.search([Query(text="a")])
+    assert set(found.seconds) == {"encode", "search", "lookup", "queue", "network"}
+    assert found.seconds["search"] == 0.001
+    elapsed = time.perf_counter() - started
+    # the toy makes up a millisecond
+    of_server = sum(s for stage, s in found.seconds.items() if stage != "network")
+    assert 0 <= found.seconds["network"] <= max(0.0, elapsed - of_server)
+
+
+def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
+    with (
+        parts.server(parts.Toy(), detokenize=parts.spelled) as server,
+        Client(server.address) as client,
+    ):
+        assert client.detokenize([[72, 105], [33]]) == ["t72 t105", "t33"]
+        with pytest.raises(
+            RetrievalError, match=r"refused: sequences\[1\]\[0\]: 250; must be from 0 to 249"
+        ):
+            client.detokenize([[1], [250]])
+
+
+# --- refusals ---
+
+GOOD: dict[str, Any] = {"k": 2, "text": "a"}
+
+
+def tokens(*ids: int) -> dict[str, Any]:
+    return {"k": 2, "tokens": pb.Tokens(ids=ids)}
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        ([], "queries: 0 queries; must be from 1 to 4"),
+        ([GOOD] * 5, "queries: 5 queries; must be from 1 to 4"),
+        ([{"k": 2}], "queries[0]: query: give tokens or text, one of the two"),
+        ([GOOD, GOOD | {"text": " \n"}], "queries[1]: query: the text is empty"),
+        (
+            [GOOD | {"text": "a" * 32769}],
+            "queries[0].text: 32769 characters; must be from 0 to 32768",
+        ),
+        ([tokens()], "queries[0]: query: the tokens are empty"),
+        ([tokens(*[1] * 4097)], "queries[0].tokens: 4097 tokens; must be from 0 to 4096"),
+        ([tokens(1, 250)], "queries[0].tokens[1]: 250; must be from 0 to 249"),
+        ([GOOD | {"k": 0}], "queries[0]: query: k must be at least 1, not 0"),
+        ([GOOD | {"k": 2**32 - 1}], "queries[0].k: 4294967295; must be from 1 to 256"),
+        ([GOOD | {"continuation": 17}], "queries[0].continuation: 17; must be from 0 to 16"),
+        ([GOOD | {"nprobe": 0}], "queries[0]: query: nprobe must be at least 1, not 0"),
+        ([GOOD | {"nprobe": 17}], "queries[0].nprobe: 17; must be from 1 to 16"),
+        ([GOOD | {"budget_s": 0}], "queries[0]: query: budget_s must be positive, not 0.0"),
+        (
+            [GOOD | {"budget_s": float("nan")}],
+            "queries[0]: query: budget_s must be positive, not nan",
+        ),
+        ([GOOD | {"budget_s": float("inf")}], "queries[0].budget_s: inf; must be from 0 to 3600.0"),
+        (
+            [GOOD | {"nprobe": 1, "budget_s": 1}],
+            "queries[0]: query: give nprobe or budget_s, not both",
+        ),
+        (
+            [GOOD | {"k": 256, "continuation": 16}] * 4,
+            "queries: 17408 chunks (k times 1 + continuation, over all",
+        ),
+    ],
+)
+def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
+    strict: grpc.UnaryUnaryMultiCallable, queries: list[dict[str, Any]], message: str
+) -> None:
+    request = pb.SearchRequest(queries=[pb.Query(**query) for query in queries])
+    with pytest.raises(grpc.RpcError) as caught:
+        strict(request, timeout=5)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().startswith(message)
+
+
+def test_a_refusal_reaches_the_client_and_a_defect_is_logged(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(
+        RetrievalError, match=r"refused: query: a mistake that only the searcher sees"
+    ):
+        client.search([Query(text="mistake")])
+    with pytest.raises(
+        RetrievalError, match=r"internal: it failed \(ZeroDivisionError\); see the server's log"
+    ):
+        client.search([Query(text=parts.FAIL)])
+    assert "a defect" in caplog.text
+
+
+def test_a_number_that_no_message_holds_is_a_users_error(client: Client) -> None:
+    with pytest.raises(UserError, match=r"query: Value out of range"):
+        client.search([Query(tokens=[2**40])])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"address": "localhost"}, "retrieval address 'localhost': must be host:port"),
+        ({"address": "localhost:0"}, "must be host:port"),
+        ({"address": "dns:///localhost:80"}, "must be host:port"),
+        ({"deadline_s": 0}, "retrieval deadline: 0"),
+        ({"deadline_s": float("nan")}, "retrieval deadline: nan"),
+        ({"retries": -1}, "retrieval retries: -1; must be from 0 to 4"),
+        ({"tls_ca": Path("none.pem")}, "none.pem: cannot be read"),
+    ],
+)
+def test_a_clients_settings_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Client(**{"address": "127.0.0.1:1", **arguments})
+    assert message in str(caught.value)
+
+
+def test_a_port_that_is_taken_is_told(server: Server) -> None:
+    with pytest.raises(UserError, match=rf"cannot listen on {server.address}: the port is taken"):
+        parts.server(parts.Toy(), port=int(server.address.partition(":")[2]))
+
+
+def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
+    for name, text in (
+        ("right", "s3cret-" * 4 + "\n"),
+        ("wrong", "secret-" * 4),
+        ("short", "a"),
+        ("two", "a b" * 9),
+    ):
+        (tmp_path / name).write_text(text)
+    token = credentials.read_token(tmp_path / "right")
+    with parts.server(parts.Toy(), token=token) as server:
+        with Client(server.address, token=tmp_path / "right") as client:
+            client.wait_until_ready(5)
+            assert client.describe() == parts.ABOUT
+            parts.assert_same(
+                client.search([Query(text="a")]), parts.Toy().search([Query(text="a")])
+            )
+        for given in (None, tmp_path / "wrong"):
+            with Client(server.address, token=given) as client:
+                client.wait_until_ready(5)  # which says nothing of what is served
+                for call in (client.describe, lambda: client.search([Query(text="a")])):
+                    with pytest.raises(
+                        RetrievalError, match="not let in: the call does not carry"
+                    ) as error:
+                        call()
+                    assert "cret-" not in str(error.value)
+    for name in ("short", "two"):
+        with pytest.raises(UserError, match="must hold a token of 16 to 4096"):
+            credentials.read_token(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("host", "encrypted", "authenticated", "insecure", "missing"),
+    [
+        (
+            "0.0.0.0",
+            False,
+            False,
+            False,
+            "--tls-cert with --tls-key and --token-file or --tls-client-ca",
+        ),
+        ("::", False, True, False, "--tls-cert with --tls-key, or"),
+        ("10.0.0.1", True, False, False, "give --token-file"),
+        ("10.0.0.1", True, True, False, None),
+        ("0.0.0.0", False, False, True, None),
+        ("127.0.0.1", False, False, False, None),
+        ("127.9.9.9", False, False, False, None),
+        ("[::1]", False, False, False, None),
+        ("localhost", False, False, False, None),
+        (
+            "example.org",
+            False,
+            False,
+            False,
+            "--tls-cert with --tls-key and --token-file or --tls-client-ca",
+        ),
+    ],
+)
+def test_other_machines_need_credentials(
+    host: str, encrypted: bool, authenticated: bool, insecure: bool, missing: str | None
+) -> None:
+    flags = {"encrypted": encrypted, "authenticated": authenticated, "insecure": insecure}
+    if missing is None:
+        credentials.check_reachable(host, **flags)
+    else:
+        with pytest.raises(UserError, match=re.escape(missing)):
+            credentials.check_reachable(host, **flags)
+
+
+# --- replies that are not what was asked for ---
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (pb.SearchReply(), "the reply has 0 results"),
+        (
+            pb.SearchReply(results=[pb.Neighbours(neighbours=[pb.Neighbour(tokens=[1])])]),
+            "a garbled reply: rows of tokens: 0; must be from 1 to 65536",
+        ),
+        (
+            pb.SearchReply(results=[pb.Neighbours(chunk_tokens=2**31)]),
+            "a garbled reply: rows of tokens: 2147483648; must be from 0 to",
+        ),
+    ],
+)
+def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: str) -> None:
+    def answer(_: pb.SearchRequest, __: grpc.ServicerContext) -> pb.SearchReply:
+        return reply
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        answer, pb.SearchRequest.FromString, pb.SearchReply.SerializeToString
+    )
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(wire.SERVICE, {"Search": handler})]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with Client(f"127.0.0.1:{port}") as client, pytest.raises(RetrievalError) as caught:
+            client.search([Query(text="a")])
+        assert message in str(caught.value)
+    finally:
+        server.stop(0)
+
+
+# --- operation ---
+
+
+def test_metrics_are_prometheus_text() -> None:
+    pytest.importorskip("prometheus_client", reason="needs the extra service")
+    with parts.server(parts.Toy()) as server, Client(server.address) as client:
+        server.metrics = Metrics(server.queue)
+        client.search([Query(text="a", nprobe=3)] * 2)
+        with pytest.raises(RetrievalError):
+            client.search([Query(text="a", k=9999)])
+        with urllib.request.urlopen(
+            f"http://{server.metrics.serve('127.0.0.1', 0)}/metrics"
+        ) as answer:
+            text = answer.read().decode()
+    for line in (
+        'ragauge_requests_total{call="search",code="OK"} 1.0',
+        'ragauge_requests_total{call="search",code="INVALID_ARGUMENT"} 1.0',
+        "ragauge_queries_total 2.0",
+        'ragauge_stage_seconds_count{stage="search"} 1.0',
+        'ragauge_stage_seconds_bucket{le="0.001",stage="search"} 1.0',
+        'ragauge_stage_seconds_count{stage="queue"} 1.0',
+        "ragauge_joined_requests_sum 1.0",
+        "ragauge_waiting_requests 0.0",
+    ):
+        assert f"\n{line}\n" in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_health_turns_while_a_search_hangs_and_back() -> None:
+    with parts.server(parts.Toy(), hang=0.1) as server, Client(server.address) as client:
+        assert health(server) == "SERVING"
+        pending = client.start([Query(text=parts.SLEEP)])
+        parts.wait_for(lambda: health(server) == "NOT_SERVING")
+        pending.result()
+        parts.wait_for(lambda: health(server) == "SERVING")
+
+
+def health(server: Server) -> str:
+    with grpc.insecure_channel(server.address) as channel:
+        status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest()).status
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
+
+
+def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered() -> None:
+    toy = parts.Held()
+    outcomes = list[str]()
+    with (
+        parts.server(toy, max_concurrent=2) as server,
+        Client(server.address, deadline_s=60) as client,
+        ThreadPoolExecutor(6) as asking,
+    ):
+        for _ in range(6):
+            asking.submit(lambda: outcomes.append(outcome(client.start([Query(text=parts.SLEEP)]))))
+        parts.wait_for(lambda: len(outcomes) == 4)
+        toy.release.set()
+    assert outcomes == ["turned away"] * 4 + ["answered"] * 2
+
+
+def outcome(search: Any) -> str:
+    try:
+        search.result()
+    except RetrievalError as error:
+        return (
+            "turned away"
+            if "2 requests are under way, which is the limit" in str(error)
+            else str(error)
+        )
+    return "answered"
+
+
+def test_a_client_that_retries_gets_its_turn() -> None:
+    with (
+        parts.server(parts.Toy(), max_concurrent=1) as server,
+        Client(server.address, deadline_s=8, retries=4) as client,
+    ):
+        pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(2)]
+        assert [len(search.result()) for search in pending] == [1, 1]

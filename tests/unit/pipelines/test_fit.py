@@ -1,0 +1,162 @@
+"""Adapters: without effect at first, the same merged and differentiable, in checked files; and
+their training.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+import tiny_models
+from ragauge.errors import UserError
+from ragauge.pipelines.modes._joint import Adapters, JointDecoder
+from ragauge.pipelines.modes.joint import JointAttention
+from ragauge.pipelines.sources import RetrievalOptions
+from ragauge.pipelines.windows import Windows
+from ragauge.training import fit
+from ragauge.training.fit import RetroFit, RetrofitMaterial
+from ragauge.training.settings import RetrofitSettings
+from retro_parts import ExactRetriever, logits_of, tokens
+
+IDS = tokens(150, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
+
+
+def changed(lm: object, seed: int = 1) -> Adapters:
+    """Adapters as training might leave them."""
+    adapters = Adapters(lm.decoder.weights, rank=3)  # type: ignore[attr-defined]
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in (*adapters.up, *adapters.offset):
+            parameter.copy_(torch.randn(parameter.shape, generator=draw) * 0.3)
+    return adapters
+
+
+@pytest.mark.parametrize(
+    ("family", "interval", "trained"),
+    [
+        ("llama", 16, False),
+        ("llama", 64, False),
+        *((family, 16, True) for family in tiny_models.FAMILIES),
+    ],
+)
+def test_the_pass_for_gradients_equals_reading_window_by_window(
+    family: str, interval: int, trained: bool
+) -> None:
+    lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
+    windows = Windows(interval)
+    adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
+    model = JointDecoder(lm, JointAttention(), adapted=adapters.merged(lm) if trained else None)
+    logits, found = logits_of(model, IDS, windows, DOCUMENTS)
+    nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
+    assert len(found) > 1
+    torch.testing.assert_close(
+        adapters.nll(lm.decoder, IDS, found, windows), nll, atol=2e-4, rtol=1e-4
+    )
+    adapters.nll(lm.decoder, IDS, found, windows).mean().backward()
+    assert all(up.grad is not None and up.grad.abs().max() > 0 for up in adapters.up)
+    plain = Adapters(lm.decoder.weights).nll(lm.decoder, IDS, found, windows)
+    assert trained == (not torch.allclose(plain, nll, atol=1e-3))
+
+
+def test_without_neighbours_adapters_change_nothing() -> None:
+    lm = tiny_models.tiny_lm()
+    losses = [
+        a.nll(lm.decoder, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))
+    ]
+    torch.testing.assert_close(*losses)
+
+
+# ---- training
+
+
+def trainer(folder: Path, **recipe: object) -> RetroFit:
+    """Documents that repeat one text: what follows a neighbour's chunk is what follows the query."""
+    text = tokens(256, 7)
+    rest = [tokens(64 * 4, seed) for seed in range(20, 31)]
+    searcher = ExactRetriever(
+        [text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))]
+    )
+    chosen = RetrofitSettings(
+        **{"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2, "rank": 2, **recipe}
+    )  # type: ignore[arg-type]
+    return RetroFit(
+        tiny_models.tiny_lm(),
+        RetrofitMaterial(searcher, searcher, chosen),
+        folder,
+        {"model": "tiny"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "losses"),
+    [
+        ("joint", [6.025836, 6.009964, 6.079902, 6.048239, 6.039431, 5.916592]),
+        ("cross_attention", [6.005742, 5.96989, 6.04995, 6.033908, 5.989625, 5.901273]),
+    ],
+)
+def test_a_training_has_the_losses_of_the_plain_loop(
+    mode: str, losses: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they were before transformers' Trainer took the steps, with the decoder left alone."""
+    monkeypatch.setattr(fit, "MOST_STEPS", len(losses))
+    made = trainer(tmp_path, mode=mode, minutes=1e6)
+    before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
+    found = [point["loss"] for point in made.run() if "loss" in point]
+    assert found == pytest.approx(losses, abs=2e-5)
+    for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
+        torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)
+
+
+def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: Path) -> None:
+    made = trainer(tmp_path, minutes=0.004)
+    path = made.fit()
+    assert 0.24 <= made.seconds < 10
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert curve[0]["step"] == 0
+    assert curve[-1]["step"] == made.state.global_step > 0
+    assert {"held_out_retrieved", "held_out_random", "seconds", "training"} <= set(curve[-1])
+    weights = load_file(path)
+    path.unlink()  # as a workflow does before it makes a file anew
+    same = trainer(tmp_path, minutes=0.004)
+    assert same.fit() == path
+    assert str(load_file(path)) == str(weights)
+    assert same.state.global_step == made.state.global_step  # nothing was left to do
+    longer = trainer(tmp_path, minutes=(made.seconds + 0.2) / 60)
+    longer.fit()
+    assert longer.state.global_step > made.state.global_step
+    assert [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()][
+        : len(curve)
+    ] == curve
+
+
+def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_path: Path) -> None:
+    trainer(tmp_path, minutes=0.001).fit()
+    other = trainer(tmp_path, minutes=0.001, rank=3)
+    assert other.earlier_s == 0
+    other.fit()
+    assert list((tmp_path / "checkpoints").iterdir()) == [other.folder]
+
+
+def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
+    material = trainer(tmp_path).material
+    searcher = material.searcher
+    for start in material.starts(held_out=False)[:8]:
+        example = material.example(start)
+        if example:
+            own = set(range(start - 1, start + 3))
+            asked = RetrievalOptions(searcher, 2, excluded_chunks=frozenset(own))
+            found, _ = asked.search(asked.query(example["ids"][:64], 1))
+            allowed = [asked.texts(found, slice(0, 128))]
+            assert example["neighbours"][0] == allowed[0]
+            assert all(len(window) == 2 for window in example["neighbours"])
+
+
+def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> None:
+    searcher = ExactRetriever([tokens(100, i) for i in range(12)])
+    material = RetrofitMaterial(searcher, searcher, RetrofitSettings())
+    with pytest.raises(UserError, match="use a larger database"):
+        RetroFit(tiny_models.tiny_lm(), material, tmp_path, {})

@@ -1,0 +1,501 @@
+"""Records of generation with retrieval: resumed, compared, refused; and what the performance model
+predicts.
+"""
+
+import json
+import math
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import service_parts
+import tiny_models
+from ragauge import registry
+from ragauge.cli._main import main
+from ragauge.cost.overlap import RETRIEVAL
+from ragauge.cost.trace import Call
+from ragauge.engines.loading import load_lm
+from ragauge.errors import UserError
+from ragauge.io.records import SequenceRecord, read_kind, read_meta
+from ragauge.pipelines import pipeline
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.evaluation import EvaluationStretch, texts
+from ragauge.pipelines.modes._cross_attention import CrossWeights
+from ragauge.pipelines.modes._joint import Adapters, JointDecoder
+from ragauge.pipelines.modes._retro import random_network
+from ragauge.pipelines.performance import GenerationModel
+from ragauge.pipelines.pipeline import Pipeline
+from ragauge.pipelines.retrieval.retriever import About
+from ragauge.pipelines.sizes import Sizes
+from ragauge.pipelines.specification import PipelineSpecification
+from ragauge.pipelines.windows import Windows
+from ragauge.results import comparison
+from retro_parts import DOCUMENTS, EXACT, ExactRetriever, specified, tokens, write_database
+
+TEXTS = [
+    EvaluationStretch(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)
+]
+
+
+def made(chosen: PipelineSpecification, searcher: ExactRetriever | None = None) -> Pipeline:
+    searcher = searcher or ExactRetriever(DOCUMENTS)
+    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher, searcher)
+
+
+@pytest.mark.parametrize("task", ["perplexity", "generate"])
+@pytest.mark.parametrize("kind", registry.names("schedule"))
+def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
+    chosen = specified(kind, 64 if kind == "retro" else 32, task)
+    record = made(chosen).record(TEXTS[0])
+    assert record.status == "ok", record.reason
+    windows = 2 if kind == "retro" else 3
+    searches = (
+        (windows if chosen.pipeline.schedule_class.every_window else 1)
+        if chosen.pipeline.asks_index
+        else 0
+    )
+    assert len(record.neighbours) == len(record.nprobe) == searches
+    if task == "generate":
+        assert (len(record.generated), record.prompt_tokens, record.nll) == (150 - 64, 64, None)
+    else:
+        assert record.nll is not None
+        assert record.scored == 150 - 64
+    overlapping = ("prefetch", "neighbours_ahead")
+    assert (
+        sum(call["seconds"] for call in record.trace if call["stage"] not in overlapping)
+        <= record.trials_s[0]
+    )
+
+
+def test_a_sequence_without_a_finite_likelihood_is_recorded_as_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "token_nll", lambda *_: torch.full((149,), math.nan))
+    record = made(specified("no_retrieval", 64, "perplexity")).record(TEXTS[0])
+    assert (record.status, record.reason) == ("failed", "its likelihood is not a finite number")
+
+
+def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = specified("no_retrieval")
+    out = tmp_path / "x.jsonl"
+    fatal = TEXTS[1].key
+
+    def dies() -> None:
+        record = pipeline.Pipeline.record
+
+        def dying(self: Any, text: Any) -> SequenceRecord:
+            if text.key == fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return record(self, text)
+
+        monkeypatch.setattr(pipeline.Pipeline, "record", dying)
+        pipeline.run(lambda: made(chosen), TEXTS, chosen, out)
+
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            try:
+                dies()
+            finally:
+                os._exit(70)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    pipeline.run(lambda: made(chosen), TEXTS, chosen, out)
+    found = read_kind(out, SequenceRecord)
+    assert [record.key for record in found if record.status == "failed"] == [fatal]
+    [failed] = [record for record in found if record.status == "failed"]
+    assert (
+        failed.reason
+        == "2 processes were killed while they answered it, most likely for want of memory"
+    )
+
+
+def test_hidden_searches_get_a_budget_less_the_time_on_the_network_from_the_first_generation() -> (
+    None
+):
+    searcher = ExactRetriever(DOCUMENTS)
+    generation = made(
+        specified("piperag", 32, "generate", nprobe="hide", first_nprobe=32), searcher
+    )
+    generation.network_s = 0.004
+    assert generation.record(TEXTS[0]).network_s == 0.004
+    assert generation.performance is not None
+    first, *ahead = searcher.queries[3:]
+    assert (first.nprobe, first.budget_s) == (32, None)
+    budgets = [
+        generation.performance.budget_s(length, Windows(32, True), 2, 0.004) for length in (64, 96)
+    ]
+    assert [q.budget_s for q in ahead] == pytest.approx(budgets)
+
+
+def scored(path: Path, values: list[float]) -> Path:
+    chosen = specified("random")
+    todo = [EvaluationStretch(f"{i}", i, tuple(range(150))) for i in range(len(values))]
+
+    class Given:
+        performance = None
+
+        def record(self, text: EvaluationStretch) -> SequenceRecord:
+            nll = values[text.document]
+            return SequenceRecord(
+                key=text.key, status="ok", document=0, tokens=150, nll=nll, scored=86
+            )
+
+    return pipeline.run(lambda: Given(), todo, chosen, path)  # type: ignore[arg-type, return-value]
+
+
+def test_the_control_decides_by_its_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = scored(tmp_path / "random.jsonl", [3.0, 2.0, 2.5, 2.8, 3.1])
+    better = scored(tmp_path / "better.jsonl", [2.9, 1.8, 2.4, 2.6, 3.0])
+    unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0])
+    assert comparison.control(better, random)["passes"] is True
+    assert comparison.control(unsure, random)["passes"] is False
+    against = ["--random", str(random), "--base", str(unsure)]
+    assert main(["score", "--metric", "perplexity", str(better), *against, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])[str(better)]
+    assert shown["control"]["difference"] == pytest.approx(-0.14)
+    assert shown["against_base"]["difference"] == pytest.approx(-0.12)
+    assert shown["perplexity"] == pytest.approx(12.68, abs=0.01)
+
+
+def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
+    chosen = specified("piperag", 32, "generate", trials=3)
+    out = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
+    found = comparison.summary(out)
+    assert found["over_ideal"] >= 0.99
+    ideals = [found[f"ideal_s{faster}"] for faster in ("_retrieval_16x", "_retrieval_4x", "")]
+    assert sorted(ideals) == ideals
+    assert ideals[-1] <= found["seconds"] * 1.01
+    records = read_kind(out, SequenceRecord)
+    assert all(len(record.trials_s) == 3 and record.load_share is not None for record in records)
+    assert found["load_share"] == max(record.load_share or 0.0 for record in records)
+    with pytest.raises(UserError, match="holds generated text"):
+        comparison.difference(out, out)
+
+
+# ---- the performance model
+
+
+def calls(decode: float, grows: float, neighbours: float) -> Iterator[Call]:
+    for past in (300, 400, 500):
+        yield Call("neighbours", (128, 128), (1, 1), seconds=neighbours)
+        yield Call("decode", (1,), (past,), steps=10, seconds=10 * (decode + grows * (past + 4.5)))
+
+
+@pytest.mark.parametrize(("stage", "sign"), [("neighbours", 1), ("neighbours_ahead", -1)])
+def test_the_model_finds_the_lines(stage: str, sign: int) -> None:
+    """Neighbours that are read ahead take of the time for searching; others give it theirs."""
+    trace = [
+        replace(c, stage=stage) if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)
+    ]
+    model = GenerationModel.of(trace)
+    windows = Windows(32, stale=True)
+    assert model.decode(350) == pytest.approx(0.0235)
+    assert model.decode.error == pytest.approx(0, abs=1e-9)
+    assert model.neighbours(256) == pytest.approx(0.3)
+    budget = model.budget_s(100, windows, 2, network_s=0.1)
+    assert budget == pytest.approx(
+        max(1e-3, sign * 0.3 + 32 * (0.02 + 1e-5 * (100 + 256 + 15.5)) - 0.1)
+    )
+
+
+def test_the_model_knows_how_much_was_read_before() -> None:
+    found = [Call(RETRIEVAL, (64,), (0,), seconds=0.1) for _ in range(4)]
+    read = [
+        Call("neighbours", (128,) * count, (1,) * count, seconds=0.15 * count)
+        for count in (2, 1, 1)
+    ]
+    model = GenerationModel.of(
+        [*found, *read, *(c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode")]
+    )
+    assert model.fresh == 0.5  # of four windows one read two neighbours, two read one
+    decode_s = 32 * (0.02 + 1e-5 * (100 + 256 + 15.5))
+    assert model.budget_s(100, Windows(32, stale=True), 2) == pytest.approx(decode_s + 0.15)
+
+
+def test_the_model_needs_calls() -> None:
+    with pytest.raises(UserError, match="no measured call"):
+        GenerationModel.of([c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode"])
+
+
+# ---- with a database on disk, by the command line
+
+
+@pytest.mark.parametrize("kind", ["no_retrieval", "retro", "piperag"])
+def test_published_scoring_takes_every_label_of_short_texts_too(kind: str) -> None:
+    """The 63 labels before the first query are the plain decoder's, the other 86 those of the other
+    scoring.
+    """
+    pipe = made(specified(kind, scoring="published"))
+    short = EvaluationStretch("short", -1, TEXTS[0].ids[:12])
+    found = [pipe.record(text) for text in (TEXTS[0], short)]
+    assert [record.scored for record in found] == [149, 11]
+    late = made(specified(kind)).record(TEXTS[0])
+    head = EvaluationStretch("head", -1, TEXTS[0].ids[:64])
+    early = made(specified("no_retrieval", scoring="published")).record(head)
+    assert found[0].nll
+    assert late.nll
+    assert early.nll
+    assert found[0].nll * 149 == pytest.approx(late.nll * 86 + early.nll * 63, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_database(tmp_path_factory.mktemp("pipeline"), num_hidden_layers=1)
+
+
+def command(folder: Path, out: Path, *options: str) -> int:
+    common = [
+        "--database",
+        str(folder / "db"),
+        "--model",
+        str(folder / "model"),
+        "--tokens",
+        "100",
+        "--limit",
+        "4",
+    ]
+    return main(["piperag", "run", *common, "--threads", "1", "--out", str(out), *options])
+
+
+def test_held_out_text_takes_each_article_before_any_twice(folder: Path) -> None:
+    database = Database(folder / "db")
+    found = texts(database, 70)
+    assert [t.document for t in found[:4]] == [0, 1, 2, 0]
+    assert all(len(t.ids) == 70 for t in found)
+    assert len({t.key for t in found}) == len(found)
+    with pytest.raises(UserError, match="none of its held-out texts has 9000 tokens"):
+        texts(database, 9000)
+
+
+def test_a_passage_goes_on_to_the_end_of_its_document(folder: Path) -> None:
+    chunks = Database(folder / "db")
+    for chunk in range(len(chunks)):
+        document, passage = chunks.passage(chunk, 2)
+        parts = [chunks.passage(c, 0) for c in range(chunk, min(len(chunks), chunk + 3))]
+        assert passage == [token for owner, part in parts if owner == document for token in part]
+
+
+TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
+
+
+def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragauge.pipelines.modes._retro.PAPER", TINY_RETRO)
+    common = ("--schedule", "random", "--mode", "retro")
+    assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
+    records = list(read_kind(tmp_path / "g.jsonl", SequenceRecord))
+    assert [(record.status, len(record.generated or [])) for record in records] == [
+        ("ok", 36)
+    ] * len(records)
+    assert json.loads((tmp_path / "g.meta.json").read_text())["fingerprint"]["model"] == "retro"
+    vocabulary = Database(folder / "db").vocabulary
+    save_file(
+        random_network(replace(TINY_RETRO, vocab=vocabulary)).state_dict(),
+        tmp_path / "w.safetensors",
+    )
+    assert (
+        command(folder, tmp_path / "p.jsonl", *common, "--weights", str(tmp_path / "w.safetensors"))
+        == 0
+    )
+    assert all((record.nll or 0) > 0 for record in read_kind(tmp_path / "p.jsonl", SequenceRecord))
+
+
+@pytest.mark.parametrize("mode", ["joint", "cross_attention"])
+def test_trained_weights_change_the_score(folder: Path, tmp_path: Path, mode: str) -> None:
+    lm = load_lm(str(folder / "model"))
+    path = tmp_path / "trained.safetensors"
+    weights = Adapters(lm.decoder.weights) if mode == "joint" else CrossWeights(lm.decoder, (0,), 1)
+    chance = ["random", "--exclude", "article"]
+    effects = (
+        list(weights.offset) if isinstance(weights, Adapters) else [weights.weights["cross_0_gate"]]
+    )
+
+    def scores(name: str, *options: str) -> list[float | None]:
+        assert command(folder, tmp_path / name, "--schedule", *options) == 0
+        return [record.nll for record in read_kind(tmp_path / name, SequenceRecord)]
+
+    found = []
+    for value in (0.0, 1.0):
+        with torch.no_grad():
+            for effect in effects:
+                effect.fill_(value)
+        weights.save(path)
+        found.append(scores(f"{value}.jsonl", *chance, "--mode", mode, "--adapters", str(path)))
+    without = scores("plain.jsonl", *(chance if mode == "joint" else ["no_retrieval"]))
+    assert found[0] == pytest.approx(without, abs=1e-5)
+    assert found[1] != pytest.approx(without, abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["joint", "cross_attention"])
+def test_a_mode_is_trained_and_scored_by_the_command_line(
+    folder: Path, tmp_path: Path, mode: str
+) -> None:
+    chunks = Database(folder / "db")
+    documents: dict[int, list[int]] = {}
+    for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
+        documents.setdefault(document, []).extend(passage)
+    about = About("exact", "tokenizer", "encoder", "l2", len(chunks), 64, 260, 64)
+    common = [
+        "--model",
+        str(folder / "model"),
+        "--database",
+        str(folder / "db"),
+        "--threads",
+        "1",
+        "--mode",
+        mode,
+    ]
+    recipe = ["--minutes", "0.001", "--batch", "1", "--held-out", "1", "--out", str(tmp_path)]
+    with service_parts.server(ExactRetriever(list(documents.values())), about) as server:
+        assert main(["piperag", "retrofit", *common, *recipe, "--server", server.address]) == 0
+    with safe_open(tmp_path / "adapters.safetensors", "pt") as weights:
+        assert weights.metadata()["index_sha256"] == "exact", (
+            "with another index it is another training"
+        )
+        assert weights.metadata()["code"]
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert curve[0]["step"] == 0 < curve[-1]["step"]
+    trained = ["--mode", mode, "--adapters", str(tmp_path / "adapters.safetensors")]
+    assert command(folder, tmp_path / "r.jsonl", "--schedule", "random", *trained) == 0
+    assert read_meta(tmp_path / "r.jsonl")["fingerprint"]["mode"] == mode  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--schedule", "random", "--mode", "retro"],
+            "--task: 'perplexity' is meaningless with random weights",
+        ),
+        (
+            ["--schedule", "random", "--mode", "retro", "--weights", "none.pt"],
+            "--weights: no such file: none.pt",
+        ),
+        (
+            ["--schedule", "random", "--weights", "none.pt"],
+            "--weights: only valid with mode 'retro', not 'joint'",
+        ),
+        (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
+        (
+            ["--schedule", "random", "--nprobe", "many"],
+            "must be a whole number from 1, or 'hide', not 'many'",
+        ),
+        (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
+        (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
+        (
+            ["--schedule", "random", "--tokens", "65"],
+            "--tokens: must be greater than or equal to 66, not '65'",
+        ),
+        (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
+) -> None:
+    assert command(folder, tmp_path / "x.jsonl", *options) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in error
+
+
+def test_a_configuration_names_a_running_server(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its index is the configuration's by name; the time to it is measured, and a dead one is named
+    by its address.
+    """
+    entry = {
+        "interval": 32,
+        "tokens": 130,
+        "limit": 1,
+        "threads": 1,
+        "task": "generate",
+        "nprobe": "hide",
+    }
+    with service_parts.server(
+        ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=_tokenizer(folder))
+    ) as server:
+        settings = {
+            "run": "x",
+            "seed": 3,
+            "models": {"tiny": {"source": str(folder / "model")}},
+            "databases": {"cities": {"corpus": str(folder / "c.jsonl")}},
+            "pipelines": {"piperag": {**entry, "server": [server.address]}},
+        }
+        (tmp_path / "c.yaml").write_text(json.dumps(settings))
+        common = [
+            "piperag",
+            "run",
+            f"--config={tmp_path / 'c.yaml'}",
+            "--entry=piperag",
+            f"--database={folder / 'db'}",
+        ]
+        assert main([*common, "--out", str(tmp_path / "p.jsonl")]) == 0
+        [record] = read_kind(tmp_path / "p.jsonl", SequenceRecord)
+        meta: Any = read_meta(tmp_path / "p.jsonl")
+        assert meta["network_s"] == record.network_s
+        assert (record.network_s or 0) > 0
+        specification = PipelineSpecification.model_validate(meta["specification"])
+        assert (specification.model, specification.database, specification.seed) == (
+            "tiny",
+            "cities",
+            3,
+        )
+        assert specification.index
+        assert specification.index.label == "ivf"
+        assert specification.pipeline.server == [server.address]
+        assert (meta["fingerprint"]["seed"], meta["fingerprint"]["interval"]) == (3, 32)
+    capsys.readouterr()
+    assert main([*common, "--out", str(tmp_path / "dead.jsonl"), "--deadline", "2"]) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert f"retrieval server {server.address}" in line
+
+
+def _tokenizer(folder: Path) -> str:
+    return str(Database(folder / "db").manifest["tokenizer"])
+
+
+def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "s.jsonl"
+    tokenizer = Database(folder / "db").manifest["tokenizer"]
+
+    def exit_code_with(index: str) -> int:
+        about = replace(EXACT, tokenizer=tokenizer, index=index)
+        with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
+            return command(folder, out, "--schedule", "retro", "--server", server.address)
+
+    assert exit_code_with("one") == 0
+    before = out.read_bytes()
+    assert exit_code_with("one") == 0  # at another port
+    assert out.read_bytes() == before
+    capsys.readouterr()
+    assert exit_code_with("rebuilt") == 2
+    assert 'another run: index_sha256 is "one" there, "rebuilt" here' in capsys.readouterr().err
+    assert out.read_bytes() == before
+
+
+def test_what_two_threads_read_at_once_is_all_in_the_trace() -> None:
+    """The first window's neighbours are read while the thread that asks reads the second one's."""
+    for _ in range(10):
+        trace = made(specified("piperag", 32)).record(TEXTS[0]).trace
+        stages = [call["stage"] for call in trace]
+        assert stages.count("neighbours") == 1
+        assert stages.count("neighbours_ahead") == stages.count("prefetch") > 1

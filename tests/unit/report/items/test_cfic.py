@@ -1,0 +1,489 @@
+"""CFIC's items: their numbers equal what is computed by hand here, and every cell without one says
+why.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from item_tables import line, shown, table
+from ragauge import registry
+from ragauge.errors import UserError
+from ragauge.report.figures.writing import markdown
+from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency
+from synthetic_run import MODEL, write_variant
+
+ITEMS = [name for name in registry.names("item") if name.startswith("cfic_")]
+RIGHT = [True, True, False, True]
+CONFIG = {
+    "run": "t",
+    "models": {MODEL: {}},
+    "datasets": {"wiki_long": {}, "longbench_qasper": {}},
+    "methods": {"cfic": {}, "cfic_no_skip": {"method": "cfic", "skip": False}, "full_article": {}},
+}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """CFIC, its ablation and its baselines on four questions."""
+    write(tmp_path, "cfic", "cfic", RIGHT)
+    write(tmp_path, "no_skip", "cfic", [True, False, False, False], skip=False)
+    write(tmp_path, "bm25", "chunks", [True, False, False, None], ranker="bm25")
+    write(tmp_path, "free", "free_extraction", [True, False, False, False])
+    write(tmp_path, "full_article", "full_article", [False, False, False, True])
+    write(tmp_path, "closed_book", "closed_book", [False] * 4)
+    return tmp_path
+
+
+def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path) -> None:
+    write(tmp_path, "cfic", "cfic", [True, False], dataset="longbench_qasper")
+    # a variant that failed on the first question counts no tokens of it
+    write(tmp_path, "free", "free_extraction", [None, True], dataset="longbench_qasper")
+    write_documents(tmp_path, "longbench_qasper", 5)
+    found = table("cfic_table_1", tmp_path)
+    keys = {"dataset": "longbench_qasper", "model": MODEL}
+    samples = line(found, quantity="samples", **keys)
+    assert (samples["measured"], samples["published"], samples["ratio"]) == (2, 200, 0.01)
+    assert samples["note"] == "a subset: 2 of 200 questions"
+    words = line(found, quantity="average_words", **keys)
+    assert (words["measured"], words["n"], words["published"]) == (len(DOCUMENT.split()), 2, 3619)
+    assert line(found, quantity="average_tokens", **keys)["measured"] == TOKENS + 0.5
+    assert line(found, quantity="average_words", dataset="sft")["published"] == 12248
+    write(tmp_path, "cfic", "cfic", RIGHT)  # of wiki_long, whose documents are not at hand
+    words = line(table("cfic_table_1", tmp_path), quantity="average_words", dataset="wiki_long")
+    assert math.isnan(words["measured"])
+    assert "wiki_long.jsonl" in words["note"]
+
+
+def test_lengths_are_of_documents_before_a_prompt_cuts_them_and_of_what_a_finder_reads(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, "cfic", "cfic", [True])
+    record = json.loads(path.read_text())
+    # by the finder, by the prompt
+    record |= {"truncated": 3, "tokens": record["tokens"] | {"truncated": 9}}
+    path.write_text(json.dumps(record) + "\n")
+    for item, quantity, tokens in (
+        ("1", "average_tokens", TOKENS + 9),
+        ("6", "input_tokens", TOKENS + 9 - 3),
+    ):
+        found = line(
+            table(f"cfic_table_{item}", tmp_path),
+            model=MODEL,
+            dataset="wiki_long",
+            quantity=quantity,
+        )
+        assert found["measured"] == tokens
+
+
+def test_table_1_says_how_near_the_training_data_are_to_the_papers_and_of_what_corpora(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "cfic", "cfic", RIGHT)
+    folder = tmp_path / "training/sft/data"
+    folder.mkdir(parents=True)
+    drawn = [("pg19/0#0", 2, 9), ("wiki/4#0", 1, 3)]  # key, pairs, words
+    lines = [
+        json.dumps({"key": key, "spans": [{}] * pairs, "text": "word " * words})
+        for key, pairs, words in drawn
+    ]
+    (folder / "train.jsonl").write_text("\n".join(lines))
+    config = CONFIG | {
+        "models": {MODEL: {}, "tuned": {"training": "sft"}},
+        "training": {"sft": {"model": MODEL}},
+    }
+    found = line(table("cfic_table_1", tmp_path, config), quantity="average_words", dataset="sft")
+    assert (found["measured"], found["n"], found["published"]) == (7, 3, 12248)
+    assert found["ratio"] == pytest.approx(7 / 12248, abs=1e-4)
+    assert found["note"].endswith(
+        "smaller set than the paper's; pg19 2 pairs of 9 words; wiki 1 pairs of 3 words"
+    )
+
+
+def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Path) -> None:
+    found = table("cfic_table_3", small)
+    mine = {"model": MODEL, "dataset": "wiki_long"}
+    cfic = line(found, method="cfic", quantity="f1", **mine)
+    assert (cfic["measured"], cfic["variant"], cfic["note"]) == (0.75, "cfic", "")
+    bm25 = line(found, method="bm25", chunking="sliding_window", quantity="f1", **mine)
+    assert (bm25["measured"], bm25["note"]) == (0.25, "1 of 4 questions failed, counted as wrong")
+    gain = line(found, method="free_extraction", quantity="f1_cfic_gain", **mine)
+    assert (gain["measured"], gain["n"]) == (0.5, 4)
+    assert 0 < gain["p"] <= 1
+    recall = line(found, method="cfic", quantity="gold_section_recall", **mine)
+    assert recall["measured"] == 0.75
+    assert line(found, method="cfic", quantity="evidence_tokens", **mine)["measured"] == 11.5
+    bge = line(found, method="bge", chunking="paragraph", quantity="f1", **mine)
+    assert bge["note"].startswith(
+        "not run: not in this experiment; its encoder comes from a model hub"
+    )
+
+
+def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path: Path) -> None:
+    for dataset in ("wiki_long", "longbench_qasper"):
+        write(tmp_path, "cfic", "cfic", [True, None], dataset=dataset)
+    for item in ("cfic_table_3", "cfic_table_4", "cfic_figure_3"):
+        found = table(item, tmp_path)
+        recall = found[found["quantity"] == "gold_section_recall"]
+        assert set(zip(recall["dataset"], recall["measured"], recall["n"], strict=True)) == {
+            ("wiki_long", 0.5, 2)
+        }
+
+
+def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small: Path) -> None:
+    found = table("cfic_table_3", small)
+    keys = {"dataset": "longbench_qasper", "model": "Vicuna-v1.5-7B-16k", "quantity": "f1"}
+    cfic = line(found, method="cfic", **keys)
+    assert (cfic["published"], cfic["finder"], cfic["note"]) == (
+        0.31,
+        "cfic_7b",
+        "published for another model",
+    )
+    assert (
+        line(found, method="free_extraction", finder="longalpaca_7b", **keys)["published"] == 0.212
+    )
+    assert found[found["model"] == MODEL]["published"].isna().all()
+
+
+def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are(
+    tmp_path: Path,
+) -> None:
+    methods = {"w": {"method": "chunks", "encoder": "bge-large-en-v1.5"}, "free_extraction": {}}
+    labels = {
+        "models": {"vicuna-7b-16k": {}},
+        "datasets": {"qasper_16k": {"dataset": "longbench_qasper"}},
+    }
+    config = {"run": "t", **labels, "methods": methods}
+    common = {"dataset": "qasper_16k", "model": "vicuna-7b-16k"}
+    label = common | {"registered": "longbench_qasper"}
+    write(tmp_path, "w", "chunks", [True, False], encoder="bge-large-en-v1.5", **label)
+    write(tmp_path, "free_extraction", "free_extraction", [False, False], **label)
+    found = table("cfic_table_3", tmp_path, config)
+    bge = line(found, quantity="f1", method="bge", chunking="sliding_window", **common)
+    assert (bge["measured"], bge["published"]) == (0.5, 0.273)
+    assert line(found, quantity="f1", method="free_extraction", **common)["published"] == 0.235
+    rest = found[
+        (found["model"] == "Vicuna-v1.5-7B-16k") & (found["dataset"] == "longbench_qasper")
+    ]
+    assert "bge" not in set(rest[rest["chunking"] == "sliding_window"]["method"])
+    not_run = line(rest, method="bge", chunking="paragraph")
+    assert not_run["note"] == "published; this row was not run"
+
+
+def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path) -> None:
+    write(small, "other_d", "cfic", [False] * 4, skip=False, d=32)
+    found = table("cfic_table_4", small)
+    loss = line(found, setting="without_skip", quantity="f1_loss", model=MODEL)
+    assert (loss["measured"], loss["variant"]) == (0.5, "no_skip")
+    recall = line(found, setting="without_skip", quantity="gold_section_loss", model=MODEL)
+    assert (recall["measured"], recall["n"]) == (0.5, 4)
+    assert 0 < recall["p"] <= 1
+    untrained = line(found, setting="without_sft", quantity="f1", model=MODEL)
+    assert (untrained["measured"], untrained["variant"]) == (0.75, "cfic")
+    assert "not fine-tuned" in untrained["note"]
+    both = line(found, setting="without_both", quantity="f1", model=MODEL)
+    assert (
+        both["note"]
+        == "not run: not in this experiment; it is method cfic with prefix: false, skip: false"
+    )
+    llama = {"dataset": "longbench_musique", "quantity": "f1", "model": "Llama2-7B-chat-4k"}
+    assert line(found, setting="without_sft_free", **llama)["published"] == 0.103
+    free = line(found, setting="without_sft_free", quantity="f1", model=MODEL)
+    assert (free["measured"], free["variant"]) == (0.25, "free")
+
+
+@pytest.mark.parametrize("finds_only", [False, True])
+def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(
+    tmp_path: Path, finds_only: bool
+) -> None:
+    trained = {"training": "cfic"}
+    made = {
+        "finder": {**trained, "methods": []},
+        "tuned": {"source": MODEL, "finder": "finder", "methods": ["cfic"]},
+    }
+    config = CONFIG | {
+        "models": {MODEL: {}} | (made if finds_only else {"tuned": trained}),
+        "training": {"cfic": {"model": MODEL, "corpora": ["wikipedia-sample"], "writer": MODEL}},
+    }
+    write(tmp_path, "cfic", "cfic", [True, False])
+    write(tmp_path, "cfic", "cfic", [True, True], model="tuned")
+    found = table("cfic_table_4", tmp_path, config)
+    keys = {"model": "tuned", "quantity": "f1"}
+    assert line(found, setting="cfic", **keys)["measured"] == 1.0
+    assert line(found, setting="without_sft", **keys)["measured"] == 0.5
+    assert line(found, setting="without_sft", model="tuned", quantity="f1_loss")["measured"] == 0.5
+    assert set(found[found["model"] == "tuned"]["setting"]) == {"cfic", "without_sft"}
+
+
+@pytest.mark.parametrize(
+    ("base", "finder"),
+    [
+        ("llama-2-7b-chat", "cfic_7b"),
+        ("hf:Yukang/LongAlpaca-7B", "cfic_7b"),
+        ("llama-2-7b", "pair"),
+    ],
+)
+def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(
+    tmp_path: Path, base: str, finder: str
+) -> None:
+    config = CONFIG | {
+        "models": {
+            "tuned": {"training": "sft", "methods": []},
+            "pair": {"source": MODEL, "finder": "tuned"},
+        },
+        "training": {"sft": {"model": base}},
+    }
+    write(tmp_path, "cfic", "cfic", [True], model="pair")
+    assert (
+        line(table("cfic_table_3", tmp_path, config), model="pair", method="cfic", quantity="f1")[
+            "finder"
+        ]
+        == finder
+    )
+
+
+def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
+    path = write(tmp_path, "cfic", "cfic", [True])
+    (path.parent / "cfic_no_skip.jsonl.partial").write_text("{}\n")
+    found = table("cfic_table_4", tmp_path, CONFIG)
+    keys = {"dataset": "wiki_long", "model": MODEL, "quantity": "f1"}
+    assert (
+        line(found, setting="without_skip", **keys)["note"]
+        == "not run: unfinished for variant cfic_no_skip"
+    )
+    assert (
+        line(found, setting="full_article", **keys)["note"]
+        == "not run: no records for variant full_article"
+    )
+
+
+def test_another_k_and_d_than_the_papers_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "mine", "cfic", [True], top_k=2, d=64)
+    f1 = line(table("cfic_table_3", tmp_path), method="cfic", quantity="f1", model=MODEL)
+    assert (f1["variant"], f1["note"]) == ("mine", "k=2, d=64")
+
+
+STAGES = {
+    "cfic": {"query": 0.1, "prefix": 0.2, "skip": 0.3, "prompt": 5.0},
+    "free": {"query": 0.1, "decode": 2.9, "prompt": 5.0},
+}
+
+
+def test_table_6_is_the_time_before_the_answers_prompt_in_stages(small: Path) -> None:
+    write_latency(small, STAGES)
+    found = table("cfic_table_6", small)
+    mine = {"model": MODEL, "dataset": "wiki_long"}
+    total = line(found, system="cfic", quantity="decoding_latency_ms", **mine)
+    assert total["measured"] == pytest.approx(600 * 1.1)  # the median of 1, 1.1 and 1.2 times
+    assert total["low"] == pytest.approx(600 * 1.05)
+    assert "low and high are quartiles" in total["note"]
+    prefix = line(found, system="cfic_prefix_stage", quantity="decoding_latency_ms", **mine)
+    assert prefix["measured"] == pytest.approx(220)
+    free = line(found, system="without_decoding_strategies", quantity="decoding_latency_ms", **mine)
+    assert free["measured"] == pytest.approx(3300)
+    assert line(found, quantity="measured_speedup_cpu", **mine)["measured"] == pytest.approx(5.0)
+    assert line(found, system="cfic", quantity="prefix_steps", **mine)["measured"] == 3.0
+    assert line(found, system="cfic", quantity="output_tokens", **mine)["measured"] == 11.5
+    assert line(found, system="cfic", quantity="input_tokens", **mine)["measured"] == TOKENS + 1.5
+    papers = {"dataset": "longbench_musique", "system": "cfic"}
+    assert line(found, quantity="decoding_latency_ms", **papers)["published"] == 564
+    assert line(found, quantity="prefix_steps", **papers)["published"] == 2.7
+    assert found["ratio"].isna().all()
+
+
+def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_was_answered(
+    tmp_path: Path,
+) -> None:
+    found = {"query": 0.1, "prefix": 0.2, "skip": 0.3, "prompt": 0.1}
+    write_latency(
+        tmp_path, {"a_k4": found, "cfic": found, "free_extraction": {"query": 0.1, "decode": 3.0}}
+    )
+    config = CONFIG | {
+        "methods": {"a_k4": {"method": "cfic", "top_k": 4}, "cfic": {}, "free_extraction": {}}
+    }
+    keys = {
+        "model": MODEL,
+        "dataset": "wiki_long",
+        "system": "cfic",
+        "quantity": "decoding_latency_ms",
+    }
+    assert line(table("cfic_table_6", tmp_path, config), **keys)["variant"] == "cfic"
+
+
+def test_times_are_those_of_the_latency_rule_or_none(small: Path) -> None:
+    keys = {
+        "system": "cfic",
+        "quantity": "decoding_latency_ms",
+        "model": MODEL,
+        "dataset": "wiki_long",
+    }
+    untimed = line(table("cfic_table_6", small), **keys)
+    assert math.isnan(untimed["measured"])
+    assert untimed["note"] == "not timed: no file of the latency rule for wiki_long"
+    write_latency(small, STAGES, refused="others kept the machine busy")
+    refused = line(table("cfic_table_6", small), **keys)
+    assert refused["note"] == "timing refused: others kept the machine busy"
+
+
+def test_table_7_counts_pieces_that_stand_in_the_document(small: Path) -> None:
+    found = table("cfic_table_7", small)
+    cfic = line(found, system="cfic", variant="cfic", quantity="faithfulness")
+    assert (cfic["measured"], cfic["low"], cfic["n"]) == (1.0, 1.0, 4)
+    free = line(found, system="free_extraction", quantity="faithfulness", variant="free")
+    assert free["measured"] == pytest.approx((1 + 0.5 * 3) / 4)
+    bm25 = line(found, system="bm25, sliding_window", quantity="faithfulness")
+    assert (bm25["n"], bm25["note"]) == (3, "1 of 4 questions without evidence are not counted")
+    assert not {"full_article", "closed_book"} & set(found["system"])
+    printed = line(
+        found, system="cfic", quantity="faithfulness", model="the paper, judged by ChatGPT"
+    )
+    assert printed["published"] == 0.96
+
+
+def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None:
+    write_judgements(small, "cfic", ["supported", "supported", "not_supported", None])
+    with next((small / "judgements").rglob("cfic.jsonl")).open("a") as file:
+        file.write('\n{"key": "q1", "la')  # torn by a kill
+    found = table("cfic_table_7", small)
+    keys = {"system": "cfic", "variant": "cfic"}
+    supported = line(found, quantity="supported", **keys)
+    assert (supported["measured"], supported["n"]) == (pytest.approx(2 / 3), 3)
+    assert supported["note"] == "judged by invented-judge; 1 questions without a judgement"
+    other = line(found, quantity="supported", system="free_extraction", variant="free")
+    assert math.isnan(other["measured"])
+    assert other["note"].startswith("not judged")
+    next((small / "judgements").rglob("cfic.jsonl")).write_text("[1]\n")
+    with pytest.raises(UserError, match=r"cfic\.jsonl: a line is not a judgement"):
+        table("cfic_table_7", small)
+
+
+def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small: Path) -> None:
+    label = {"key": "q0", "judge": "invented-judge"}
+    lines = [
+        label | {"label": "supported"},
+        label | {"label": "unfaithful", "aspect": "faithfulness"},
+    ]
+    path = small / "judgements/wiki_long" / MODEL / "cfic.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    people = small / "people.csv"
+    judged = ["q0,ann,supported,yes", "q0,bob,partially_supported,no", "q1,ann,not_supported,yes"]
+    # the last of a question that was not asked
+    judged += ["q1,bob,not_supported,yes", "q9,bob,supported,yes"]
+    head = "dataset,model,variant,key,person,label,faithful"
+    people.write_text("\n".join([head, *(f"wiki_long,{MODEL},cfic,{line}" for line in judged)]))
+    found = table("cfic_table_7", small, CONFIG | {"human_judgements": str(people)})
+    keys = {"system": "cfic", "variant": "cfic", "model": MODEL}
+    expected = {
+        "supported": 0.25,
+        "partially_supported": 0.25,
+        "not_supported": 0.5,
+        "faithfulness": 0.75,
+    }
+    for quantity, value in expected.items():
+        human = line(found, quantity=f"human_{quantity}", **keys)
+        assert (human["measured"], human["n"]) == (value, 2)
+        assert (
+            human["note"]
+            == "judged by 2 people, with one label for 1 of 2 questions that several judged"
+        )
+    by_model = line(found, quantity="judged_faithfulness", **keys)
+    assert (by_model["measured"], by_model["note"]) == (0.0, "judged by invented-judge")
+    assert line(found, quantity="supported", **keys)["n"] == 1
+    assert not found["quantity"][found["variant"] == "free"].str.startswith("human_").any()
+
+
+def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
+    write(small, "k1", "cfic", [True, False, False, False], top_k=1)
+    write(small, "d32", "cfic", [True, True, True, True], d=32)
+    write_latency(small, STAGES | {"k1": {"query": 0.1, "prefix": 0.1, "skip": 0.1, "prompt": 5.0}})
+    eight = table("cfic_table_8", small)
+    mine = eight[(eight["model"] == MODEL) & (eight["quantity"] == "f1")]
+    assert dict(zip(mine["k"], mine["measured"], strict=True)) == {1: 0.25, 3: 0.75}
+    times = eight[eight["model"] == MODEL]
+    assert line(times, k=1, quantity="decoding_latency_ms")["measured"] == pytest.approx(330)
+    assert line(times, k=1, quantity="latency_without_strategies_ms")["measured"] == pytest.approx(
+        3300
+    )
+    batches = [{"variant": "k1", "evidence_s": s, "disturbed": s == 9} for s in (0.2, 0.3, 0.4, 9)]
+    write_latency(small, STAGES, evidence_batches={"questions": 8, "rows": batches})
+    together = table("cfic_table_8", small)
+    together = line(together[together["model"] == MODEL], k=1, quantity="decoding_latency_ms")
+    assert (together["measured"], together["n"]) == (pytest.approx(300), 3)
+    assert "8 questions side by side" in together["note"]
+    three = table("cfic_figure_3", small)
+    mine = three[(three["model"] == MODEL) & (three["quantity"] == "f1")]
+    assert dict(zip(mine["d"], mine["measured"], strict=True)) == {32: 1.0, 256: 0.75}
+    best = line(three, quantity="best_d", model=MODEL)
+    assert (best["measured"], best["note"]) == (32, "the best of 32, 256 on these questions")
+    assert "only drawn" in line(three, quantity="best_d", model="the paper's 7B model")["note"]
+
+
+def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path: Path) -> None:
+    write(tmp_path, "cfic", "cfic", [None, True, False])
+    write(tmp_path, "cfic_k1", "cfic", [True, True, True], top_k=1)
+    write(tmp_path, "free", "free_extraction", [True, False, True])
+    write(tmp_path, "bm25", "chunks", [None] * 3, ranker="bm25")
+    found = table("cfic_table_5", tmp_path)
+    assert list(found["system"]) == ["cfic", "free_extraction"]
+    assert set(found["key"]) == {"q1"}
+    mine = line(found, system="cfic")
+    free = line(found, system="free_extraction")
+    assert (mine["variant"], mine["measured"], mine["answer"]) == ("cfic", 1.0, "1821")
+    assert mine["evidence"] == DOCUMENT[26:54]
+    assert (free["measured"], free["reference"], free["question"]) == (0.0, "1821", "When?")
+    assert registry.module("item", "cfic_table_5").draw(found)
+
+
+def test_table_5_shortens_evidence_and_is_silent_without_a_common_question(tmp_path: Path) -> None:
+    long = tmp_path / "long"
+    for name, method in (("cfic", "cfic"), ("free", "free_extraction")):
+        path = write(long, name, method, [True])
+        record = json.loads(path.read_text())
+        record["evidence"][0]["text"] = "begins " + "a " * 400 + "ends"
+        path.write_text(json.dumps(record) + "\n")
+    for evidence in table("cfic_table_5", long)["evidence"]:
+        assert len(evidence) <= registry.module("item", "cfic_table_5").SHOWN
+        assert re.fullmatch(r"begins a a.* \[\.\.\.\] .*a a ends", evidence)
+    write(tmp_path, "cfic", "cfic", [None, True])
+    write(tmp_path, "free", "free_extraction", [True, None])
+    assert table("cfic_table_5", tmp_path).empty
+
+
+def test_table_8_gives_a_pair_the_times_of_its_finder(small: Path) -> None:
+    config = CONFIG | {"models": {MODEL: {}, "pair": {"source": MODEL, "finder": MODEL}}}
+    write(small, "cfic", "cfic", RIGHT, model="pair")
+    write_latency(small, STAGES)
+    eight = table("cfic_table_8", small, config)
+    for quantity in ("decoding_latency_ms", "latency_without_strategies_ms"):
+        mine, finders = (
+            line(eight, model=model, quantity=quantity, k=3) for model in ("pair", MODEL)
+        )
+        assert mine["measured"] == finders["measured"] > 0
+        assert f"of its finder, {MODEL}" in mine["note"]
+
+
+def test_items_of_cfic_show_long_documents_alone_and_those_of_superposition_short_ones(
+    small: Path,
+) -> None:
+    write_latency(small, STAGES)
+    items = [name for name in registry.names("item") if name.startswith("superposition_")]
+    assert all(MODEL not in set(table(item, small)["model"]) for item in items)
+    write_variant(small / "short", "naive", "naive", [True], dataset="nq_open")
+    assert all(MODEL not in set(table(item, small / "short")["model"]) for item in ITEMS)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_every_item_shows_what_was_measured(item: str, small: Path) -> None:
+    write(small, "k1", "cfic", [True, False, False, False], top_k=1)
+    write(small, "d32", "cfic", [True, True, True, True], d=32)
+    write_latency(small, STAGES)
+    found = table(item, small)
+    mine = found[(found["model"] == MODEL) & (found["status"] == "measured")]
+    assert len(mine)
+    assert mine["measured"].notna().all()
+    assert "wiki_long" in markdown(found, "About.", "footer")
+    assert shown(item, found)

@@ -1,0 +1,258 @@
+"""The items on reuse of keys and values, from invented records."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.report.figures import Axis, Lines
+from ragauge.report.items.reuse import frontier, length
+from ragauge.report.items.reuse import table as reuse_table
+from ragauge.report.items.reuse._family import AT_FLOOR
+from ragauge.results.cells import Table
+from ragauge.results.runs import Runs
+from synthetic_run import write_latency, write_variant
+
+RIGHT = [True] * 12
+HALF = [True, False] * 6
+NEVER = [False] * 12
+ITEMS = {"table": reuse_table, "frontier": frontier, "length": length}
+OFFLINE = [{"stage": "documents", "lengths": (100,), "past": (0,), "offline": True}]
+AWARE = {"compressor": "snapkv", "inner": "superposition"}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Full prefill in 8 seconds; cache_blend at two shares; a superposition that is as good as the
+    larger of them.
+    """
+    write_variant(tmp_path, "naive", "naive", RIGHT, first_token_s=8.0)
+    blends = ((0.16, HALF, 2.0), (0.5, RIGHT, 4.0))
+    for share, correct, seconds in blends:
+        params = {"recompute": share}
+        write_variant(
+            tmp_path, f"r{share}", "cache_blend", correct, params=params, first_token_s=seconds
+        )
+    write_variant(tmp_path, "sp", "superposition", HALF, first_token_s=1.0)
+    write_variant(tmp_path, "oracle", "oracle", RIGHT, first_token_s=0.5)
+    return tmp_path
+
+
+def values(table: Table, quantity: str) -> dict[str, float]:
+    found: dict[str, float] = (
+        table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
+    )
+    return found
+
+
+def measured(folder: Path) -> Table:
+    """The table without the papers' claims."""
+    return reuse_table.table(Runs(folder)).query("variant != ''")
+
+
+def shown(figure: Any) -> str:
+    """All text of a figure, titles included."""
+    texts = [t.get_text() for ax in figure.axes for t in ax.texts]
+    return "\n".join(texts + [ax.get_title(loc="left") for ax in figure.axes])
+
+
+def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small: Path) -> None:
+    write_variant(
+        small, "keys", "cache_blend", HALF, params={"criterion": "key"}, first_token_s=2.0
+    )
+    table = frontier.table(Runs(small))
+    rows = table.drop_duplicates("variant").set_index("variant")
+    assert rows.loc["r0.16", "curve"] == rows.loc["r0.5", "curve"] == "cache_blend"
+    assert rows.loc["keys", "curve"] == "cache_blend, criterion=key"
+    assert (rows.loc["r0.5", "knob"], rows.loc["r0.5", "value"]) == ("recompute", 0.5)
+    figure = frontier.draw(table)
+    lines = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
+    assert [2.0, 4.0] in lines
+    assert {"0.16", "0.5"} <= set(shown(figure).split())
+
+
+def test_seconds_of_two_machines_are_compared_with_a_note(small: Path) -> None:
+    meta = next(small.rglob("sp.meta.json"))
+    meta.write_text(meta.read_text().replace("Invented CPU", "Another CPU"))
+    notes = measured(small).query("quantity == 'first_token_speedup'").set_index("variant")["note"]
+    assert "on two machines: Invented CPU, 2 threads and Another CPU, 2 threads" in notes["sp"]
+    assert "machines" not in notes["r0.5"]
+
+
+def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None:
+    table = frontier.table(Runs(small))
+    assert frontier.draw(table).axes[0].get_xlabel() == "first token (s), answering run"
+    chances = values(table, "frontier_probability")
+    assert "oracle" not in chances  # a reference
+    assert chances["sp"] == 1
+    assert chances["r0.5"] > 0.99
+    assert chances["naive"] == 0  # as good as r0.5, and later
+    assert chances["r0.16"] == 0
+    write_latency(small, {name: [6.0, 6.0] for name in ("naive", "r0.16", "r0.5", "sp", "oracle")})
+    assert (
+        frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel()
+        == "first token (s), latency protocol"
+    )
+
+
+def test_a_variant_of_few_questions_neither_has_a_chance_nor_takes_questions_from_others(
+    small: Path,
+) -> None:
+    write_variant(small, "few", "superposition", [True], first_token_s=0.1)
+    table = frontier.table(Runs(small))
+    chances = table[table["quantity"] == "frontier_probability"].set_index("variant")
+    assert chances.loc["few", "note"] == "it has far fewer questions than others"
+    assert set(chances.drop("few")["n"]) == {len(RIGHT)}
+    stairs = [
+        line.get_xdata()
+        for line in frontier.draw(table).axes[0].get_lines()
+        if line.get_linestyle() == "--"
+    ]
+    assert min(stairs[0]) == 1.0
+    figures = (
+        reuse_table.draw(measured(small)),
+        Lines("first_token_s", Axis("s"), "quality", Axis("q"))(table),
+    )
+    # a mean of few stands with its number
+    assert ["n = 1" in shown(figure) for figure in figures] == [True, True]
+
+
+def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(small: Path) -> None:
+    totals = {"naive": [6.0, 6.0], "r0.16": [2.0, 2.0], "r0.5": [3.0, 3.0]}
+    write_latency(small, totals)
+    table = measured(small)
+    # `sp` was not timed
+    assert values(table, "first_token_speedup") == {"r0.16": 4, "r0.5": 2, "sp": 8}
+    assert set(table[table["measured"].notna()]["source"]) == {"records"}
+    write_latency(small, totals | {"sp": [1.0, 1.0]})
+    table = measured(small)
+    assert values(table, "first_token_speedup") == {"r0.16": 3, "r0.5": 2, "sp": 6}
+    assert values(table, "token_s")["naive"] == 0.75
+    timed = table[table["source"] == "latency"]
+    assert set(timed["quantity"]) == {"first_token_s", "token_s", "first_token_speedup"}
+    assert (
+        table[table["quantity"] == "first_token_s"]["note"]
+        .str.contains("medians of 3 trials")
+        .all()
+    )
+    write_latency(
+        small,
+        totals | {"sp": [1.0, 1.0]},
+        refused="other processes took 9% of the machine's CPU time",
+    )
+    assert values(measured(small), "first_token_speedup")["sp"] == 8
+
+
+def test_without_a_curve_the_frontier_is_empty(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", RIGHT, first_token_s=1.0)
+    table = frontier.table(Runs(tmp_path))
+    assert table.empty
+    assert "Nothing to draw yet" in shown(frontier.draw(table))
+
+
+def of_nq_open(path: Path) -> None:
+    """Make records of another label those of questions of NQ-Open."""
+    meta = path.with_suffix(".meta.json")
+    label = f'"dataset": "{path.parts[-3]}"'
+    meta.write_text(meta.read_text().replace(label, '"dataset": "nq_open"'))
+
+
+@pytest.fixture
+def sized(tmp_path: Path) -> Path:
+    """The same questions with 20 documents of 150 tokens, 10 of 300, and 5 of 150."""
+    for label, documents, tokens in (("nq_open", 20, 150), ("of_2", 10, 300), ("fewer", 5, 150)):
+        counts = {
+            "preamble": 10,
+            "documents": [tokens] * documents,
+            "query": 12,
+            "task": 8,
+            "generated": 3,
+        }
+        for name, correct, seconds in (("naive", RIGHT, 8.0), ("epic", HALF, 8.0 / (tokens / 50))):
+            fields = {"documents": documents, "tokens": counts, "first_token_s": seconds}
+            of_nq_open(write_variant(tmp_path, name, name, correct, dataset=label, **fields))
+    return tmp_path
+
+
+def test_length_and_number_of_documents_are_those_of_the_records(sized: Path) -> None:
+    table = length.table(Runs(sized))
+    epic = table[(table["variant"] == "epic") & (table["quantity"] == "first_token_speedup")]
+    found = {(c["documents"], c["document_tokens"]): c["measured"] for c in epic.to_dict("records")}
+    assert found == pytest.approx({(20, 150): 3, (10, 300): 6, (5, 150): 3})
+    off = table[(table["variant"] == "epic") & (table["quantity"] == "difference")]
+    assert (off["measured"] == -0.5).all()
+    assert (off["low"] < -0.5).all()
+    assert (off["p"] < 0.05).all()
+    assert set(table["questions"]) == {"nq_open"}
+    figure = length.draw(table)
+    drawn = [
+        sorted(
+            {
+                float(x)
+                for line in ax.get_lines()
+                if len(line.get_xdata()) > 1
+                for x in line.get_xdata()
+            }
+        )
+        for ax in figure.axes[2:]
+    ]
+    assert drawn == [[150, 300], [5, 20]]  # over length the same text, over number the same length
+
+
+def test_times_are_those_of_the_very_documents(sized: Path) -> None:
+    """The same questions with fewer documents, or longer ones, do not take what the protocol timed."""
+    write_latency(sized, {"naive": [20.0] * 3, "epic": [2.0] * 3})
+    table = length.table(Runs(sized))
+    epic = table[(table["variant"] == "epic") & (table["quantity"] == "first_token_speedup")]
+    found = {
+        c["dataset"]: (pytest.approx(c["measured"]), c["source"]) for c in epic.to_dict("records")
+    }
+    assert found == {"nq_open": (10, "latency"), "of_2": (6, "records"), "fewer": (3, "records")}
+
+
+def test_length_shows_the_same_questions_alone(sized: Path) -> None:
+    path = write_variant(sized, "naive", "naive", RIGHT, dataset="tuning")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text(
+        "".join(json.dumps(record | {"key": f"other {record['key']}"}) + "\n" for record in records)
+    )
+    of_nq_open(path)
+    write_variant(sized, "naive", "naive", RIGHT, dataset="musique")
+    table = length.table(Runs(sized))
+    assert set(table["dataset"]) == {"nq_open", "of_2", "fewer", "musique"}
+    assert len(length.draw(table).axes) == 4  # of one length there is nothing to draw beside
+
+
+@pytest.mark.parametrize("item", sorted(ITEMS))
+def test_at_the_floor_nothing_can_be_told(item: str, tmp_path: Path) -> None:
+    for label, documents in (("nq_open", 20), ("fewer", 5)):
+        fields = {"dataset": label, "documents": documents, "first_token_s": 1.0}
+        of_nq_open(write_variant(tmp_path, "naive", "naive", NEVER, **fields))
+        for top_k in (1, 2):
+            made = write_variant(
+                tmp_path, f"k{top_k}", "superposition", NEVER, params={"top_k": top_k}, **fields
+            )
+            of_nq_open(made)
+    table = ITEMS[item].table(Runs(tmp_path))
+    judged = table[table["quantity"].isin(["quality", "difference", "frontier_probability"])]
+    assert len(judged)
+    assert judged["note"].str.contains(AT_FLOOR).all()
+    if item != "table":
+        assert AT_FLOOR in shown(ITEMS[item].draw(table))
+
+
+@pytest.mark.parametrize("item", ["table", "frontier"])
+def test_what_knows_the_question_is_not_served_from_a_store(item: str, small: Path) -> None:
+    for name, compressor in (("aware", "snapkv"), ("unaware", "knorm")):
+        params = AWARE | {"compressor": compressor}
+        write_variant(
+            small, name, "compressed", HALF, params=params, first_token_s=1.0, trace=OFFLINE
+        )
+    rows = ITEMS[item].table(Runs(small)).drop_duplicates("variant").set_index("variant")
+    assert rows.loc[["naive", "aware", "unaware", "sp"], "stored"].tolist() == [
+        "no",
+        "no",
+        "yes",
+        "yes",
+    ]

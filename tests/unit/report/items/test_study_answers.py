@@ -1,0 +1,211 @@
+"""Answers without labels: agreement with the full prompt, groundedness, a judge, and what a judge's
+number is worth.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import says, served
+from ragauge.cli._main import main
+from ragauge.config import loading
+from ragauge.datasets.base import loader
+from ragauge.datasets.base.dataset import Document, Example
+from ragauge.datasets.base.examples import read_examples, write_examples
+from ragauge.metrics import base as metrics
+from ragauge.report.items import study_answers
+from ragauge.results.measures import quality, scored
+from ragauge.results.runs import Runs
+from ragauge.study import writing
+from synthetic_run import MODEL, specification, write_meta, write_variant
+
+COUNT = 20
+
+
+@pytest.mark.parametrize(
+    ("record", "metric", "expected"),
+    [
+        ({"prediction": "the red tea", "full_prompt": "Red tea."}, "agreement", 1.0),
+        ({"prediction": "red tea", "full_prompt": "green tea"}, "agreement", 0.5),
+        ({"prediction": "red tea"}, "agreement", None),
+        (
+            {"prediction": "It is red.", "question": "What is it?", "passages": ["A red leaf."]},
+            "groundedness",
+            1.0,
+        ),
+        (
+            {"prediction": "red blue", "question": "q", "passages": ["A red leaf."]},
+            "groundedness",
+            0.5,
+        ),
+        ({"prediction": "red", "question": "q", "passages": []}, "groundedness", None),
+        (
+            {"prediction": "What is it", "question": "What is it?", "passages": ["x"]},
+            "groundedness",
+            None,
+        ),
+        ({"judged": "correct"}, "judged_correct", 1.0),
+        ({"judged": "incorrect"}, "judged_correct", 0.0),
+        ({}, "judged_correct", None),
+    ],
+)
+def test_metrics_that_need_no_label(
+    record: dict[str, Any], metric: str, expected: float | None
+) -> None:
+    assert metrics.score(metric, record) == expected
+
+
+def test_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
+    documents = [{"title": "a", "text": "Tea.", "is_gold": False}]
+    line = {"id": "1", "question": "Who?", "answers": [], "documents": documents}
+    (tmp_path / "q.jsonl").write_text(json.dumps(line) + "\n")
+    [example] = loader.load("study", data=tmp_path / "q.jsonl")
+    assert example.answers == ()
+    write_examples(tmp_path / "written.jsonl", [example])
+    assert read_examples(tmp_path / "written.jsonl") == [example]
+
+
+def run(
+    folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None
+) -> Runs:
+    """A study of two variants: naive is right on every second question, the retriever's first on
+    the first quarter.
+    """
+    data = folder / "q.jsonl"
+    data.touch()
+    settings = writing.configuration("s", {"source": MODEL}, data)
+    lines = []
+    for name in ("naive", "top_k1"):
+        right = [i % 2 == 0 if name == "naive" else i < COUNT // 4 for i in range(COUNT)]
+        params = {"top_k": 1} if name != "naive" else {}
+        more: dict[str, Any] = {} if labels else {"answers": []}
+        method = name.removesuffix("_k1")
+        path = write_variant(
+            folder, name, method, right, params=params, dataset="questions", documents=3, **more
+        )
+        write_meta(path, specification(method, params, "study", MODEL))
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        if judged:
+            out = folder / "judgements" / "questions" / MODEL / f"{name}.jsonl"
+            out.parent.mkdir(parents=True, exist_ok=True)
+            said = [
+                {"key": r["key"], "judge": "j", "label": judged(i)} for i, r in enumerate(records)
+            ]
+            out.write_text("".join(json.dumps(line) + "\n" for line in said))
+        documents = [[{"title": "", "text": r["prediction"] or "-"}] * 3 for r in records]
+        asked = {"question": "?", "answers": [], "gold": []}
+        lines = [
+            {"key": r["key"], "documents": d, **asked}
+            for r, d in zip(records, documents, strict=True)
+        ]
+    (folder / "data").mkdir()
+    (folder / "data" / "questions.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
+    return Runs(folder, loading.parse(settings, "s.yaml"))
+
+
+def cells(runs: Runs) -> dict[tuple[str, str], Any]:
+    table = study_answers.table(runs)
+    study_answers.draw(table)
+    return {(line["variant"], line["quantity"]): line for line in table.to_dict("records")}
+
+
+def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
+    runs = run(tmp_path)
+    rows = cells(runs)
+    assert rows["naive", "agreement"]["measured"] == 1.0
+    assert rows["top_k1", "agreement"]["measured"] < 1.0
+    assert rows["naive", "contains_answer"]["measured"] == 0.5
+    assert rows["top_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
+    assert rows["naive", "groundedness"]["measured"] is not None
+    assert "not judged" in rows["naive", "judged_correct"]["note"]
+
+
+def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_worth(
+    tmp_path: Path,
+) -> None:
+    runs = run(tmp_path, labels=False, judged=lambda i: "correct")
+    assert runs.metrics("questions") == ("agreement", "groundedness")
+    naive, bm25 = runs.of("questions", MODEL)
+    assert quality(runs, naive).value == 1.0
+    assert set(scored(runs, bm25)) == set(bm25.records)
+    rows = cells(runs)
+    assert "no question has a known answer" in rows["naive", "contains_answer"]["note"]
+    assert "nothing says what the judge is worth" in rows["all variants", "judge_kappa"]["note"]
+
+
+@pytest.mark.parametrize(
+    ("judged", "correct", "note"),
+    [
+        (None, math.nan, "not judged"),
+        (lambda i: "correct" if i else None, 0.95, "judged by j"),
+        # nine replies have no label
+        (lambda i: None if i < 10 else "correct", 10 / 11, "judged by j"),
+    ],
+)
+def test_a_failed_question_is_wrong_only_where_a_metric_applies(
+    tmp_path: Path, judged: Callable[[int], str | None] | None, correct: float | None, note: str
+) -> None:
+    runs = run(tmp_path, labels=False, judged=judged)
+    path = tmp_path / "answers" / "questions" / MODEL / "top_k1.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text(
+        json.dumps({**json.loads(first), "status": "failed", "prediction": ""})
+        + "\n"
+        + "".join(others)
+    )
+    [variant] = [v for v in runs.of("questions", MODEL) if v.method != "naive"]
+    rows = cells(runs)
+    assert rows["top_k1", "contains_answer"]["note"] == "no question has a known answer"
+    assert rows["top_k1", "judged_correct"]["measured"] == pytest.approx(correct, nan_ok=True)
+    assert note in rows["top_k1", "judged_correct"]["note"]
+    assert scored(runs, variant, "agreement")["q0"] == 0.0
+    assert (
+        quality(runs, variant, "groundedness").note
+        == "1 of 20 questions failed, 0 of them counted as wrong"
+    )
+
+
+@pytest.mark.parametrize(
+    ("judged", "agreement", "kappa"),
+    [
+        # naive's labels, and half of bm25's
+        (lambda i: "correct" if i % 2 == 0 else "incorrect", 0.75, 0.5),
+        (lambda i: "correct", 0.375, 0.0),  # tells nothing
+    ],
+)
+def test_a_judge_is_worth_what_it_agrees_with_labels(
+    tmp_path: Path, judged: Callable[[int], str], agreement: float, kappa: float
+) -> None:
+    rows = cells(run(tmp_path, judged=judged))
+    line = rows["all variants", "judge_agreement"]
+    assert line["measured"] == pytest.approx(agreement, abs=0.051)
+    assert rows["all variants", "judge_kappa"]["measured"] == pytest.approx(kappa, abs=0.051)
+    assert "always one word would agree on" in line["note"]
+    assert "judged by j" in rows["naive", "judged_correct"]["note"]
+
+
+def test_the_command_judges_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = write_variant(tmp_path, "naive", "naive", [True, False], documents=2)
+    keys = [json.loads(line)["key"] for line in records.read_text().splitlines()]
+    examples: Sequence[Any] = [
+        Example(key, "q", (Document("t", "A passage."),), ("a",), ()) for key in keys
+    ]
+    write_examples(tmp_path / "e.jsonl", examples)
+    out = tmp_path / "j.jsonl"
+    command = ["judge", str(records), "--out", str(out), "--of", "answers"]
+    with served([says("correct"), says("incorrect")]) as server:
+        monkeypatch.setenv("RAGAUGE_JUDGE_URL", server.url)
+        monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
+        assert main([*command, "--examples", str(tmp_path / "e.jsonl")]) == 0
+    assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == [
+        "correct",
+        "incorrect",
+    ]
+    assert "A passage." in server.requests[0]["body"]["messages"][0]["content"]
+    assert main(command) == 2

@@ -1,0 +1,503 @@
+"""Paper items: their numbers equal what is computed by hand here, and they render whatever there
+is.
+"""
+
+import csv
+import json
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from item_tables import line, shown, table
+from ragauge import registry
+from ragauge.measure import predictions
+from ragauge.report.figures import writing
+from ragauge.report.figures.footer import footer
+from ragauge.report.figures.writing import render, write_provenance
+from ragauge.results import timing
+from ragauge.results.provenance import machine
+from ragauge.results.runs import Runs
+from synthetic_run import (
+    DOCUMENT,
+    MODEL,
+    PREAMBLE,
+    QUERY,
+    TASK,
+    specification,
+    write_latency,
+    write_meta,
+    write_variant,
+)
+
+ITEMS = registry.names("item")
+# of methods on a model
+SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_", "study_"))]
+VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note", "status", "source"]
+# Weights that SmolLM2-135M multiplies a token by: in each of 30 layers q and o of 576 x 576, k and
+# v of 576 x 192 and three matrices of the MLP of 576 x 1536, which is 3,538,944; then 49,152 x 576
+# for the logits.
+LAYERS_WEIGHTS = 30 * 3_538_944
+OUTPUT_WEIGHTS = 49_152 * 576
+
+
+def prompt_macs(new: int, past: int = 0) -> int:
+    """MACs of reading `new` tokens after `past`, logits of all: the closed form by hand, 30 layers
+    of 9 heads of 64.
+    """
+    return new * (LAYERS_WEIGHTS + OUTPUT_WEIGHTS) + 2 * new * (past + new) * 30 * 9 * 64
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Naive and superposition on four questions, of which naive fails one."""
+    write_variant(tmp_path, "plain", "naive", [True, False, False, None])
+    write_variant(tmp_path, "sp", "superposition", [True, True, True, False], params={"top_k": 1})
+    return tmp_path
+
+
+def test_a_failed_question_counts_as_wrong_and_a_gain_is_paired(small: Path) -> None:
+    rows = table("superposition_table_1", small)
+    naive = line(rows, method="naive", quantity="accuracy", model=MODEL)
+    assert (naive["measured"], naive["n"]) == (0.25, 4)
+    assert naive["low"] <= 0.25 <= naive["high"]
+    assert naive["note"] == "1 of 4 questions failed, counted as wrong"
+    gain = line(rows, method="naive", quantity="superposition_gain")
+    assert gain["measured"] == pytest.approx(0.5)
+    assert 0 < gain["p"] <= 1
+
+
+def test_cycles_and_speedup_equal_the_closed_form(small: Path) -> None:
+    rows = table("superposition_table_1", small)
+    naive = prompt_macs(PREAMBLE + 20 * DOCUMENT + QUERY + TASK)
+    context = PREAMBLE + DOCUMENT
+    superposition = prompt_macs(QUERY, context) + prompt_macs(TASK, context + QUERY)
+    cell = line(rows, method="superposition", quantity="compute_cycles", model=MODEL)
+    assert cell["measured"] == superposition
+    assert line(rows, method="naive", quantity="compute_cycles", model=MODEL)["measured"] == naive
+    speedup = line(rows, method="superposition", quantity="theoretical_speedup", model=MODEL)
+    assert speedup["measured"] == pytest.approx(naive / superposition)
+    assert speedup["n"] == 3  # the question that naive failed has no pair
+
+
+def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_path: Path) -> None:
+    write_variant(tmp_path, "a", "naive", [False] * 3, model="mpt-7b-instruct")
+    write_variant(
+        tmp_path, "b", "superposition", [True, False], params={"top_k": 1}, model="mpt-7b-instruct"
+    )
+    write_variant(
+        tmp_path, "b", "superposition", [True], dataset="wiki_single", model="mpt-7b-instruct"
+    )
+    rows = table("superposition_table_1", tmp_path)
+    keys = {"method": "superposition", "quantity": "accuracy", "model": "mpt-7b-instruct"}
+    matched = line(rows, dataset="nq_open", **keys)
+    assert (matched["published"], matched["measured"]) == (0.465, 0.5)
+    assert matched["ratio"] == pytest.approx(0.5 / 0.465)
+    assert math.isnan(line(rows, dataset="wiki_single", **keys)["published"])
+    not_run = line(rows, dataset="nq_open", **(keys | {"method": "tfidf"}))
+    assert not_run["note"].startswith("not run")
+    assert not_run["published"] == 0.333
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "is_papers"),
+    [
+        ("nq_open", {"blank_line": True, "shuffle": True, "fold": "test", "joined": 1}, True),
+        ("nq_open", {"shuffle": False}, False),
+        ("nq_open", {"gold_position": 9}, False),
+        ("nq_open", {"documents": 5}, False),
+        ("nq_open", {"joined": 2}, False),
+        ("musique", {"blank_line": True, "shuffle": True}, True),
+        ("musique", {"joined": 4}, False),
+    ],
+)
+def test_published_numbers_stand_beside_documents_in_the_papers_order_alone(
+    dataset: str, options: dict[str, Any], is_papers: bool, tmp_path: Path
+) -> None:
+    path = write_variant(
+        tmp_path, "naive", "naive", [True], dataset=dataset, model="mpt-7b-instruct"
+    )
+    made = specification("naive", {}, dataset, "mpt-7b-instruct")
+    write_meta(path, made.model_copy(update={"dataset_options": options}))
+    write_latency(tmp_path, {"naive": [2.0, 2.0]}, model="mpt-7b-instruct", device="cuda")
+    item = "superposition_table_1" if dataset == "nq_open" else "superposition_table_2"
+    rows = table(item, tmp_path)
+    cell = line(rows, variant="naive", quantity="theoretical_speedup", model="mpt-7b-instruct")
+    assert math.isfinite(cell["published"]) == is_papers
+    if dataset == "nq_open":
+        timed = line(
+            table("superposition_table_7", tmp_path),
+            variant="naive",
+            quantity="measured_speedup_cuda",
+        )
+        assert math.isfinite(timed["published"]) == is_papers
+
+
+def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path: Path) -> None:
+    write_variant(tmp_path, "x", "bm25", [False, False, True], params={"top_k": 1})
+    write_variant(tmp_path, "y", "bm25", [True, False, True], params={"top_k": 4})
+    cell = line(
+        table("superposition_table_1", tmp_path), method="bm25", quantity="accuracy", model=MODEL
+    )
+    assert (cell["variant"], cell["top_k"]) == ("y", 4)
+    assert "the best of 1, 4" in cell["note"]
+
+
+def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
+    methods = {"naive": {}, "mine": {"method": "prompt_cache"}}
+    config = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods}
+    path = write_variant(tmp_path, "naive", "naive", [True])
+    (path.parent / "mine.jsonl.partial").write_text("{}\n")
+    rows = table("superposition_table_1", tmp_path, config)
+    cell = line(rows, method="prompt_cache", quantity="accuracy", model=MODEL)
+    assert cell["note"] == "not run: unfinished for variant mine"
+    other = line(rows, method="attention_sort", quantity="accuracy", model=MODEL)
+    assert other["note"] == "not run: not in this experiment"
+
+
+def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [False, True], dataset="musique")
+    params = {"top_k": 4, "iterations": 2}
+    write_variant(tmp_path, "it", "superposition", [True, True], dataset="musique", params=params)
+    write_variant(tmp_path, "one", "naive", [True], dataset="nq_open")
+    rows = table("superposition_table_2", tmp_path)
+    cell = line(rows, quantity="f1", model=MODEL, iterations=2, top_k=4)
+    assert (cell["measured"], cell["dataset"]) == (1.0, "musique")
+    assert "nq_open" not in set(rows["dataset"])
+
+
+def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(
+    tmp_path: Path,
+) -> None:
+    for name, hops in (("text", "top_k"), ("released", "one")):
+        params = {"top_k": 4, "iterations": 2, "hops": hops}
+        write_variant(
+            tmp_path,
+            name,
+            "superposition",
+            [True],
+            params=params,
+            dataset="musique",
+            model="mpt-7b-instruct",
+        )
+    rows = table("superposition_table_2", tmp_path)
+    assert line(rows, quantity="f1", variant="released")["published"] == 0.111
+    assert math.isnan(line(rows, quantity="f1", variant="text")["published"])
+
+
+def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """As Table 5 (NQ-Open) and Table 2 (MuSiQue) of the paper count them."""
+    for dataset in ("nq_open", "musique"):
+        write_variant(
+            tmp_path, "sp4", "superposition", [True], dataset=dataset, params={"top_k": 4}
+        )
+    keys = {"quantity": "compute_cycles", "model": MODEL, "top_k": 4}
+    one_hop = line(table("superposition_table_5", tmp_path), **keys)["measured"]
+    several = line(table("superposition_table_2", tmp_path), **keys)["measured"]
+    assert one_hop > several
+    assert one_hop - several == pytest.approx(3 * prompt_macs(QUERY, PREAMBLE + DOCUMENT))
+
+
+def test_table_3_pairs_the_two_position_assignments(tmp_path: Path) -> None:
+    write_variant(
+        tmp_path,
+        "l",
+        "superposition",
+        [False, False, True, True],
+        params={"positions": "left_aligned"},
+    )
+    write_variant(tmp_path, "e", "superposition", [True, True, True, False])
+    rows = table("superposition_table_3", tmp_path)
+    gain = line(rows, quantity="accuracy_difference", model=MODEL)
+    assert (gain["positions"], gain["measured"], gain["n"]) == (
+        "equilibrium − left_aligned",
+        0.25,
+        4,
+    )
+    assert gain["low"] < 0.25 < gain["high"]
+    assert 0.5 < gain["p"] <= 1
+    printed = line(rows, quantity="accuracy_difference", model="mpt-7b-instruct")
+    assert printed["published"] == pytest.approx(0.117)
+
+
+def test_a_single_setting_is_shown_where_nothing_is_compared(tmp_path: Path) -> None:
+    write_variant(tmp_path, "e", "superposition", [True, True, True, False], model="alone")
+    lacking = line(
+        table("superposition_table_3", tmp_path), model="alone", positions="left_aligned"
+    )
+    assert lacking["note"] == "not run: no variant with positions=left_aligned"
+    write_variant(
+        tmp_path,
+        "l",
+        "superposition",
+        [False, False, True, True],
+        params={"positions": "left_aligned"},
+    )
+    write_variant(tmp_path, "e", "superposition", [True, True, True, False])
+    assert "alone" not in set(table("superposition_table_3", tmp_path)["model"])
+
+
+def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path: Path) -> None:
+    for saliency, right in {"none": 0, "attention": 1, "query": 2, "bayesian": 3}.items():
+        scores = [i < right for i in range(4)]
+        write_variant(tmp_path, saliency[0], "superposition", scores, params={"saliency": saliency})
+    rows = table("superposition_table_4", tmp_path)
+    differences = rows[(rows["quantity"] == "accuracy_difference") & (rows["model"] == MODEL)]
+    assert list(differences["measured"]) == [0.75, 0.5, 0.25]
+
+
+def test_table_5_names_the_measured_speedup_after_its_device(small: Path) -> None:
+    write_latency(small, {"plain": [8.0, 8.0, 8.0], "sp": [1.0, 1.0, 1.0]})
+    rows = table("superposition_table_5", small)
+    cell = line(rows, quantity="measured_speedup_cpu", method="superposition", top_k=1)
+    assert (cell["measured"], cell["low"], cell["high"], cell["n"]) == (8.0, 8.0, 8.0, 3)
+    assert "Invented CPU" in cell["note"]
+    assert math.isnan(cell["published"])
+    cuda = line(
+        rows,
+        quantity="measured_speedup_cuda",
+        method="superposition",
+        top_k=1,
+        model="mpt-7b-instruct",
+    )
+    assert cuda["published"] == 6.46
+
+
+def test_speedups_of_two_machines_have_no_ratio(tmp_path: Path) -> None:
+    totals = {"naive": [2.0, 2.0], "prompt_cache": [0.5, 0.5]}
+    write_latency(tmp_path, totals, model="mpt-7b-instruct", device="cuda")
+    rows = table("superposition_table_7", tmp_path)
+    cell = line(
+        rows, quantity="measured_speedup_cuda", method="prompt_cache", model="mpt-7b-instruct"
+    )
+    assert (cell["published"], cell["measured"]) == (8.113, 4.0)
+    assert math.isnan(cell["ratio"])
+
+
+def test_a_refused_timing_gives_its_reason(small: Path) -> None:
+    write_latency(small, {"plain": [8.0], "sp": [1.0]}, refused="others kept the machine busy")
+    cell = line(
+        table("superposition_table_7", small), quantity="measured_speedup_cpu", method="naive"
+    )
+    assert math.isnan(cell["measured"])
+    assert cell["note"] == "timing refused: others kept the machine busy"
+
+
+def test_disturbed_and_unclocked_trials_do_not_count(small: Path) -> None:
+    rows = [{"variant": "plain", "total_s": s} for s in (4.0, None, float("nan"))]
+    rows.append({"variant": "plain", "total_s": 99.0, "disturbed": True})
+    assert timing.seconds({"rows": rows}, "plain") == [4.0]
+    busy = {"rows": rows, "load": {"busy": "other processes took 30%"}}
+    assert timing.seconds(busy, "plain") == [4.0, 99.0]
+    assert timing.described(busy).endswith("; other processes took 30%")
+
+
+def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
+    write_variant(small, "all", "superposition", [False] * 4, params={"path_pruning": False})
+    rows = table("superposition_table_6", small)
+    mine = rows[rows["model"] == MODEL]
+    assert len(mine) == 8 * 4
+    context = PREAMBLE + DOCUMENT
+    query = prompt_macs(QUERY, context)
+    task = prompt_macs(TASK, context + QUERY)
+    offline = prompt_macs(PREAMBLE) + 20 * prompt_macs(DOCUMENT, PREAMBLE)
+    switches = {"pruning": True, "quantity": "compute_cycles"}
+    full = line(mine, caching=True, parallelism=True, **switches)
+    assert (full["measured"], full["note"]) == (query + task, "")
+    slow = line(mine, caching=False, parallelism=False, **switches)
+    assert slow["measured"] == offline + 20 * query + task
+    assert slow["note"] == "cycles folded from the trace of sp"
+    accuracy = line(mine, caching=False, parallelism=True, pruning=True, quantity="accuracy")
+    assert accuracy["measured"] == 0.75
+    assert "do not change answers" in accuracy["note"]
+
+
+def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small: Path) -> None:
+    write_variant(small, "g4", "superposition", [True, True, False, False], params={"factor": 4})
+    rows = table("superposition_figure_5", small)
+    cells = {
+        q: dict(zip(part["factor"], part["measured"], strict=True))
+        for q, part in rows.groupby("quantity")
+    }
+    assert cells["accuracy"] == {"1": 0.25, "4": 0.5, "20": 0.75}
+    keys = {"method": "superposition", "quantity": "theoretical_speedup", "model": MODEL}
+    assert (
+        cells["theoretical_speedup"]["20"]
+        == line(table("superposition_table_1", small), **keys)["measured"]
+    )
+
+
+def test_figure_5_has_the_uncached_speedups_of_the_papers_models(tmp_path: Path) -> None:
+    (tmp_path / "predictions.json").write_text(json.dumps({"rows": [*predictions.figure_5()]}))
+    rows = table("superposition_figure_5", tmp_path)
+    mpt = rows[rows["model"] == "mpt-7b-instruct"]
+    assert list(mpt["measured"]) == pytest.approx([1.01, 2.08, 4.06, 8.96, 14.8], rel=0.005)
+    assert set(rows["source"]) == {"shape"}
+    assert "no path caching" in shown("superposition_figure_5", rows)
+
+
+def test_dataset_statistics_by_hand(tmp_path: Path) -> None:
+    # the last document has 10 tokens more in question 1
+    write_variant(tmp_path, "naive", "naive", [True, True])
+    rows = table("superposition_dataset_statistics", tmp_path)
+    values = rows[rows["model"] == MODEL].set_index("quantity")["measured"]
+    assert values["average_document_tokens"] == pytest.approx(DOCUMENT + 0.25)
+    assert values["average_longest_document_tokens"] == pytest.approx(DOCUMENT + 5)
+    assert values["average_left_align_gap_tokens"] == pytest.approx(4.75)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which every item on short documents finds something to measure."""
+    folder = tmp_path_factory.mktemp("whole")
+    variants = {
+        "naive": ("naive", {}),
+        "sort": ("attention_sort", {}),
+        "cached": ("prompt_cache", {}),
+        "bm25_k1": ("bm25", {"top_k": 1}),
+        "bm25_k2": ("bm25", {"top_k": 2}),
+        "sp": ("superposition", {"top_k": 1}),
+        "left": ("superposition", {"top_k": 1, "positions": "left_aligned"}),
+        "attention": ("superposition", {"top_k": 1, "saliency": "attention"}),
+        "unpruned": ("superposition", {"path_pruning": False}),
+        "g4": ("superposition", {"top_k": 1, "factor": 4}),
+    }
+    for dataset in ("nq_open", "musique"):
+        for place, (name, (method, options)) in enumerate(variants.items()):
+            scores = [None if i == 5 else i > place % 4 for i in range(6)]
+            write_variant(folder, name, method, scores, params=options, dataset=dataset)
+    seconds = {name: [1.0 + place, 1.1 + place] for place, name in enumerate(variants)}
+    rows = [
+        {"variant": "sp", "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "disturbed": False}
+    ]
+    write_latency(folder, seconds, documents={"state": "cold", "rows": rows})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "item", [item for item in SHORT if item not in ("load_curve", "reuse_stream")]
+)
+def test_every_item_shows_what_was_measured(item: str, whole: Path) -> None:
+    """On long documents `test_cfic` holds it, on pipelines `test_piperag`, under load `test_load`."""
+    rows = table(item, whole)
+    mine = rows[(rows["model"] == MODEL) & (rows["status"] == "measured")]
+    assert len(mine)
+    assert mine["measured"].notna().all()
+    assert mine["source"].isin(["records", "latency"]).all()
+    assert MODEL in shown(item, rows)
+
+
+@pytest.mark.parametrize("item", SHORT)
+def test_where_every_question_failed_items_say_so_and_draw(item: str, tmp_path: Path) -> None:
+    for dataset in ("nq_open", "musique"):
+        write_variant(tmp_path, "a", "naive", [None, None], dataset=dataset)
+    rows = table(item, tmp_path)
+    mine = rows[rows["model"] == MODEL]
+    assert set(mine["status"]) <= {"could_not_run"}
+    assert mine["note"].ne("").all()
+    assert shown(item, rows)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_an_empty_run_shows_published_numbers_alone(item: str, tmp_path: Path) -> None:
+    rows = table(item, tmp_path)
+    assert [*rows.columns[-11:]] == ["quantity", *VALUES]
+    assert set(rows["status"]) <= {"published_only"}
+    assert rows["published"].notna().all()
+    assert rows["measured"].isna().all()
+    text = shown(item, rows)
+    assert ("Nothing" in text or "No records" in text) if rows.empty else text
+
+
+def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(
+    whole: Path, tmp_path: Path
+) -> None:
+    first, second = (
+        {
+            path.suffix: path.read_bytes()
+            for path in render("superposition_table_1", Runs(whole), tmp_path / name)
+        }
+        for name in ("a", "b")
+    )
+    assert first == second
+    assert list(first) == [".csv", ".md", ".tex", ".svg", ".pdf", ".png"]
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {
+        f"superposition_table_1{kind}" for kind in first
+    }
+    assert all(MODEL in first[kind].decode() for kind in (".csv", ".md", ".tex", ".svg"))
+    texts = [
+        node.text for node in ET.fromstring(first[".svg"]).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert "theoretical speedup" in texts
+    assert b"CreationDate" not in first[".pdf"]
+
+
+def test_a_shape_that_nobody_knows_leaves_cycles_empty_with_the_reason(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [True], model="mystery")
+    cell = line(
+        table("superposition_table_1", tmp_path),
+        method="naive",
+        quantity="compute_cycles",
+        model="mystery",
+    )
+    assert math.isnan(cell["measured"])
+    assert cell["note"] == "the shape of mystery is not known, so its cycles cannot be counted"
+
+
+def test_the_footer_says_what_was_measured_where(small: Path) -> None:
+    runs = Runs(small)
+    text = footer(runs, registry.module("item", "superposition_table_1").table(runs))
+    for words in (
+        f"{MODEL} (bfloat16)",
+        "4 questions (a subset of 2,655)",
+        "Invented CPU, 2 threads",
+        "torch 2.13.0",
+    ):
+        assert words in text
+
+
+def test_the_footer_counts_answers_that_the_context_cut(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [True, False, True], cut=True)
+    write_variant(tmp_path, "k1", "superposition", [True, False, True], params={"top_k": 1})
+    runs = Runs(tmp_path)
+    table_ = registry.module("item", "superposition_table_1").table(runs)
+    assert "3 of 6 answers cut by the context" in footer(runs, table_)
+
+
+def test_markdown_and_latex_escape_what_would_break_them(small: Path) -> None:
+    frame = table("superposition_table_1", small)
+    tex = writing.latex(
+        "superposition_table_1", frame, "A title: 50% & more.\n\nRest.", "100% of it_"
+    )
+    assert r"\toprule" in tex
+    assert r"nq\_open" in tex
+    assert r"100\% of it\_" in tex
+    assert "| superposition | sp | 1 |" in writing.markdown(frame, "Title.", "foot")
+
+
+def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it() -> None:
+    provenance = {"cpu": "Some CPU", "threads": 4, "gpu": {"name": "Some GPU"}}
+    assert machine(provenance, "cuda") == "Some GPU"
+    assert machine(provenance, "cpu") == "Some CPU, 4 threads"
+
+
+def test_provenance_names_every_file_of_records_and_each_machine_once(
+    small: Path, tmp_path: Path
+) -> None:
+    written = json.loads(write_provenance(Runs(small), tmp_path / "report").read_text())
+    assert [(a["variant"], a["questions"], a["failed"]) for a in written["answers"]] == [
+        ("plain", 4, 1),
+        ("sp", 4, 0),
+    ]
+    assert {a["machine"] for a in written["answers"]} == {0}
+    assert len(written["machines"]) == 1
+    assert "time" not in written["machines"][0]
+    with open(tmp_path / "report/scores.csv", newline="") as file:
+        scores = list(csv.DictReader(file))
+    assert [(row["metric"], len(row), bool(row["plain"] and row["sp"])) for row in scores] == [
+        ("best_subspan_em", 6, True)
+    ] * 4
