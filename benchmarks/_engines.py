@@ -157,11 +157,12 @@ class Transformers(Engine):
         import torch
         from transformers import AutoModelForCausalLM
 
-        from ragauge import assets
+        from ragauge.assets.gguf_weights import float_checkpoint
+        from ragauge.assets.resolver import resolve
 
         torch.set_num_threads(setting.threads)
         self.model = AutoModelForCausalLM.from_pretrained(
-            assets.float_checkpoint(assets.resolve(setting.model)),
+            float_checkpoint(resolve(setting.model)),
             dtype=self.dtype,
             attn_implementation=self.attention,
         ).eval()
@@ -345,9 +346,10 @@ class Vllm(Engine):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         vllm = _installed("vllm")
-        from ragauge import assets
+        from ragauge.assets.gguf_weights import float_checkpoint
+        from ragauge.assets.resolver import resolve
 
-        folder = str(assets.float_checkpoint(assets.resolve(setting.model)))
+        folder = str(float_checkpoint(resolve(setting.model)))
         self.llm = vllm.LLM(
             folder,
             dtype=self.computes,

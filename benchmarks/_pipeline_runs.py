@@ -12,7 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from _common import Task, interleaved, load_line
-from ragauge import assets
+from ragauge.assets.gguf_weights import float_checkpoint
+from ragauge.assets.resolver import resolve
 from ragauge.cost import overlap
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.loading import load_lm
@@ -62,7 +63,7 @@ class Transformers:
     """transformers' own `generate` in eager torch, which exports are usually compared with."""
 
     def __init__(self, specification: PipelineSpecification) -> None:
-        folder = assets.float_checkpoint(assets.resolve(specification.source))
+        folder = float_checkpoint(resolve(specification.source))
         self.settings = specification.pipeline
         self.model = AutoModelForCausalLM.from_pretrained(
             folder, dtype="float32", attn_implementation="eager"

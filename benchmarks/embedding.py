@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from _common import Task, finish, interleaved, load_line, parse_options, times
-from ragauge import assets
+from ragauge.assets.resolver import resolve
 from ragauge.cost.machine import cpu_model
 from ragauge.pipelines.database.database import Shard
 from ragauge.pipelines.database.embed import EncoderChoice, detokeniser
@@ -56,7 +56,7 @@ def main() -> None:
 def _encoders(threads: int) -> dict[str, Encode]:
     from sentence_transformers import SentenceTransformer
 
-    library = SentenceTransformer(str(assets.resolve("minilm")), device="cpu")
+    library = SentenceTransformer(str(resolve("minilm")), device="cpu")
     ours = [EncoderChoice("minilm", "torch", threads), EncoderChoice("minilm", "onnx", threads)]
     ours.append(EncoderChoice("minilm", "torch", threads, HALF))
     base: Encode = lambda texts: np.asarray(library.encode(list(texts), show_progress_bar=False))  # noqa: E731

@@ -24,7 +24,7 @@ from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row
 from ragauge.measure.inputs import Questions, specification
 from ragauge.measure.runner import ask
-from ragauge.methods.base import method as methods
+from ragauge.methods.base.making import make
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
 from targets import Verdicts
@@ -127,7 +127,7 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
     examples = questions.examples(args.questions)
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:
-        method = methods.make(method_name)
+        method = make(method_name)
         stated = specification(
             method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens
         )

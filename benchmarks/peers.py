@@ -337,11 +337,11 @@ def _judge(
 
 def _gguf(args: argparse.Namespace) -> str | None:
     """The file that a converted model was made from."""
-    from ragauge import assets
+    from ragauge.assets.resolver import describe, fetch
 
     if args.gguf:
         return args.gguf
-    fetched = assets.fetch(assets.describe(args.model)["source"])
+    fetched = fetch(describe(args.model)["source"])
     return next(map(str, fetched.rglob("*.gguf")), None)
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import cli, registry
+from ragauge import registry
 from ragauge.assets.catalog import spelled
 from ragauge.cli import _parser
+from ragauge.cli._main import main
 
 VERBS = registry.names("verb")
 # What a spelling stands for: how its value is written, in every verb that has it.
@@ -87,7 +88,7 @@ def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
 
 def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["--help"])
+        main(["--help"])
     shown = re.findall(r"^  (\w+)  +[A-Z]", capsys.readouterr().out, re.MULTILINE)
     assert sorted(shown) == VERBS
 
@@ -110,7 +111,7 @@ def test_json_is_one_object_on_the_last_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(root)
-    assert cli.main([*command.split(), "--json", "--quiet"]) == 0
+    assert main([*command.split(), "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])[key]
     assert captured.err == ""
@@ -170,7 +171,7 @@ def completed(script: str, *words: str) -> list[str]:
 
 def test_the_shell_completes_verbs_options_and_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["--print-completion", "bash"])
+        main(["--print-completion", "bash"])
     script = capsys.readouterr().out
     assert completed(script, "ragauge", "re") == [name for name in VERBS if name.startswith("re")]
     assert completed(script, "ragauge", "index", "build", "--datab") == ["--database"]
