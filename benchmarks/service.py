@@ -272,7 +272,8 @@ def _table(result: dict[str, Any]) -> str:
         **{f"error, {count} times": error for error, count in result["errors"].items()},
     }
     on = f"{date.today():%-d %B %Y}, {cpu_model()}, {os.cpu_count()} logical cores"
-    head = f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors, {result['seconds']:.0f} s; {on}."
+    load = f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors"
+    head = f"{load}, {result['seconds']:.0f} s; {on}."
     return "\n".join(
         [
             head,
