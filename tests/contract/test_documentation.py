@@ -190,7 +190,7 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
         re.findall(r"(?<![\w./:<>{}-])[\w-]+/[\w./-]*\.(?:py|smk|yaml|json|csv|def|proto)\b", prose)
     )
     for path in named - made_by_examples:
-        places = (root / path, root / "src/ragauge" / path)
+        places = (root / path, root / "src/ragauge" / path, (root / page).parent / path)
         assert path.startswith("results/") or any(place.exists() for place in places), path
 
 
@@ -199,6 +199,20 @@ def test_every_named_module_exists(root: Path) -> None:
     for name in set(re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", pages)):
         if name != "ragauge.pipelines.retrieval.v1.Retrieval":  # the service's name on the wire
             assert pkgutil.resolve_name(name)
+
+
+def test_the_index_leads_to_every_page(root: Path) -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text(root, "docs/README.md")))
+    assert linked == {page.name for page in (root / "docs").glob("*.md")} - {"README.md"}
+
+
+def test_every_page_that_code_names_exists(root: Path) -> None:
+    folders = ("src", "workflow", "configs", "profiles", "benchmarks")
+    files = [path for folder in folders for path in (root / folder).rglob("*")]
+    for file in files:
+        if file.suffix in (".py", ".smk", ".yaml", ".json", ".txt"):
+            for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8")):
+                assert (root / page).exists(), f"{file}: {page}"
 
 
 def headings(content: str) -> set[str]:
