@@ -1,7 +1,7 @@
 """The kernels of products, attentions and log-probabilities: those measured to be fastest here, or
 torch's own.
 
-See docs/precision.md. `engines/tuning.py` times the candidates once on a machine, and `use` sets a
+See docs/engine.md. `engines/tuning.py` times the candidates once on a machine, and `use` sets a
 choice for this process. CUDA, exports and gradients use torch's own kernels.
 """
 
