@@ -34,12 +34,11 @@ class Section(BaseModel, extra="forbid", strict=True, frozen=True):
         Args:
             timed: whether the results are times, so that keys `Recorded.WITH_TIMES` count as well.
         """
+        unrecorded = {Recorded.NEVER} if timed else set(Recorded)
         values = self.model_dump()
         for key, field in type(self).model_fields.items():
             value = getattr(self, key)
-            if Recorded.NEVER in field.metadata:
-                del values[key]
-            elif Recorded.WITH_TIMES in field.metadata and not timed:
+            if any(role in field.metadata for role in unrecorded):
                 del values[key]
             elif isinstance(value, Section):
                 values[key] = value.recorded(timed=timed)
