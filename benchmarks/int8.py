@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ragauge.config.schema import ModelEntry
+from ragauge.config.model import ModelEntry
 from ragauge.cost.machine import provenance
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm

@@ -127,7 +127,7 @@ def test_json_is_one_object_on_the_last_line(
 
 def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
     from ragauge.config.checks import check_source
-    from ragauge.config.schema import ModelEntry
+    from ragauge.config.model import ModelEntry
 
     assert check_source("SmolLM2-135M-Instruct", "--model") == "smollm2-135m-instruct"
     assert ModelEntry(source="SMOLLM2-135M-INSTRUCT").source == "smollm2-135m-instruct"

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from ragauge.assets import pins
 from ragauge.config import dtypes, loading
-from ragauge.config.schema import Config
+from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from ragauge.io import progress, safe_yaml
 from ragauge.io.files import write_file

@@ -8,9 +8,9 @@ from typing import Any
 
 from ragauge.assets import pins
 from ragauge.config import checks
+from ragauge.config.experiment import Config
 from ragauge.config.reading import checked
 from ragauge.config.reading import read as read
-from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.training.settings import TrainingSettings

@@ -10,6 +10,8 @@ import yaml
 from ragauge import registry
 from ragauge.cli._main import main
 from ragauge.config import launch, loading, schema
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.errors import UserError
 
 MODEL = "smollm2-135m-instruct"
@@ -303,8 +305,8 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
         "run `make schema`"
     )
     for section in (
-        schema.Config,
-        schema.ModelEntry,
+        Config,
+        ModelEntry,
         schema.DatasetEntry,
         schema.VariantEntry,
         schema.LatencySettings,
