@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ragauge.assets import pins, resolver
 from ragauge.assets.pins import Lock, Pin
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Config, ModelEntry
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.engines import backend

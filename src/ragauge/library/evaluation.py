@@ -62,9 +62,7 @@ def evaluate(
     jobs = []
     for label, variant in variants.items():
         adapted = variant.on(loaded)
-        specification = inputs.specification(
-            variant.name, adapted, questions.source, loaded.settings, tokens
-        )
+        specification = inputs.specification(adapted, questions.source, loaded.settings, tokens)
         loaded.engines.ready(specification, adapted)  # refused before any other method has answered
         path = results.folder / "answers" / questions.name / loaded.name / f"{label}.jsonl"
         jobs.append(runner.Job(specification, adapted, questions[:limit], label, path))
