@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from ragauge.cli import _options as options
-from ragauge.config.schema import SERVED
+from ragauge.config.model import SERVED
 from ragauge.errors import UserError
 from ragauge.study.deadline import Deadline
 from ragauge.study.settings import (

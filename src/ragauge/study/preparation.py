@@ -17,10 +17,11 @@ from ragauge.assets import resolver
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.config import loading
 from ragauge.config.dtypes import with_dtype
-from ragauge.config.schema import SERVED, ModelEntry, VariantEntry
+from ragauge.config.model import SERVED, ModelEntry
 from ragauge.cost import machine
 from ragauge.errors import UserError
 from ragauge.measure.inputs import local_chat
+from ragauge.methods.base import making
 from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
 from ragauge.study import (
     budget,
@@ -149,7 +150,8 @@ def _methods(model: ModelEntry) -> list[str]:
     names = []
     for name, stated in writing.METHODS.items():
         with suppress(UserError):
-            model.adapt(VariantEntry(**{"method": name, **stated}).make(), name)
+            options = {"method": name, **stated}
+            model.adapt(making.make(options.pop("method"), **options), name)
             names.append(name)
     return names
 

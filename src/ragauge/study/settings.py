@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.config.checks import check_source
-from ragauge.config.schema import SERVED, ModelEntry
+from ragauge.config.model import SERVED, ModelEntry
 from ragauge.config.sources import check_served
 from ragauge.cost.hardware import AUTO, Device, device_here
 from ragauge.errors import UserError

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
+from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Answers, Config
 from ragauge.cost import shapes, tokens
 from ragauge.cost.hardware import Precision
 from ragauge.cost.roofline import A100, floor_seconds

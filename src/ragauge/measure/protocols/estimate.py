@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ragauge.assets import resolver
 from ragauge.assets.catalog import entries
 from ragauge.config.dtypes import with_dtype
+from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.part import Paths
 from ragauge.config.plan.plan import Plan
 from ragauge.config.run_progress import duration, line_count
-from ragauge.config.schema import Answers, Config
 from ragauge.cost import shapes
 from ragauge.cost.flop import parameters
 from ragauge.errors import UserError
@@ -212,7 +212,6 @@ class _Bench:
         config = self.config
         method = config.method(job)
         specification = inputs.specification(
-            config.methods[job.variant].method,
             method,
             self._questions(job.dataset),
             with_dtype(config.models[job.model]),

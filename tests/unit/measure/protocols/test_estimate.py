@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ragauge.cli._main import main
+from ragauge.config.experiment import Answers, Config
 from ragauge.config.loading import load, parse
-from ragauge.config.schema import Answers, Config
 from ragauge.measure.protocols import estimate as estimates
 from ragauge.measure.protocols.estimate import Rates, Span, Work, estimate
 from ragauge.testing import write_checkpoint
