@@ -165,7 +165,7 @@ def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
         for n in names
     }
     counts = Counter(short.values())
-    return {name: name if counts[one] > 1 else one for name, one in short.items()}
+    return {name: name if counts[without] > 1 else without for name, without in short.items()}
 
 
 def _records(path: Path, name: str) -> tuple[list[Document], str]:

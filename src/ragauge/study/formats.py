@@ -35,7 +35,7 @@ HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*?)[ \t#]*$|^(\S.*)\n=+[ \t]*$", re.MULT
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 # of Word, which mammoth reads as a paragraph
 STYLES = "p[style-name='Title'] => h1:fresh\np.Title => h1:fresh"
-BACK_LINK = "\u2191"  # of mammoth, from a note to its place
+BACK_LINK = "\u2191"  # of mammoth, from a note to its mark in the text
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def read(path: Path) -> Content:
         raise UnreadableError(f"cannot be opened: {error.strerror}") from None
     if not content.strip():
         raise UnreadableError("empty")
-    made = READERS[path.suffix.lower()](content)
-    if not made.text.strip():
+    read = READERS[path.suffix.lower()](content)
+    if not read.text.strip():
         raise UnreadableError("holds no text")
-    return replace(made, text=clean(made.text), title=" ".join(clean(made.title).split()))
+    return replace(read, text=clean(read.text), title=" ".join(clean(read.title).split()))
 
 
 def plain(content: bytes) -> Content:

@@ -119,16 +119,13 @@ class Written:
 
     def to_json(self) -> dict[str, Any]:
         """Make a line of a file of questions, with the passage and the answer's place in it."""
-        place = {
-            "passage": self.spot.passage.text,
-            "start": self.spot.start,
-            "stop": self.spot.stop,
-        }
         return {
             "question": self.text,
             "answers": [self.spot.answer],
             "gold": self.spot.passage.document,
-            **place,
+            "passage": self.spot.passage.text,
+            "start": self.spot.start,
+            "stop": self.spot.stop,
         }
 
 
@@ -299,14 +296,20 @@ class _Checks:
         the passage. One to which it gives no reply is rejected: nothing says whether documents are
         needed.
         """
-        alone = self._answers({one: query_text(one.text) for one in written})
-        shown = {}
-        for one in (one for one in written if alone[one] is False):
-            document = document_text(one.spot.passage.document, one.spot.passage.text)
-            shown[one] = f"{StudyQuestions.preamble}\n\n{document}\n{query_text(one.text)}"
-        answered = {one for one, answers in self._answers(shown).items() if answers}
-        reasons = {one: "without_documents" if alone[one] else "not_answered" for one in written}
-        return {one: reason for one, reason in reasons.items() if one not in answered}
+        without = self._answers({question: query_text(question.text) for question in written})
+        requests = {}
+        for question in written:
+            if without[question] is False:
+                passage = question.spot.passage
+                document = document_text(passage.document, passage.text)
+                request = f"{document}\n{query_text(question.text)}"
+                requests[question] = f"{StudyQuestions.preamble}\n\n{request}"
+        answered = self._answers(requests)
+        return {
+            question: "without_documents" if without[question] else "not_answered"
+            for question in written
+            if not answered.get(question)
+        }
 
     def _answers(self, requests: Mapping[Written, str]) -> dict[Written, bool | None]:
         """Whether the reader's reply to the request holds the question's answer; None: there is no
@@ -314,9 +317,9 @@ class _Checks:
         """
         replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
         answers: dict[Written, bool | None] = {}
-        for one, reply in zip(requests, replies, strict=True):
-            record = {"prediction": reply, "answers": [one.spot.answer]}
-            answers[one] = None if reply is None else bool(score("contains_answer", record))
+        for question, reply in zip(requests, replies, strict=True):
+            record = {"prediction": reply, "answers": [question.spot.answer]}
+            answers[question] = None if reply is None else bool(score("contains_answer", record))
         return answers
 
 

@@ -57,8 +57,8 @@ def read(pages: Sequence[Any]) -> list[Page]:
         laid_out, has_gutter = lay_out([line for n, line in enumerate(lines) if n not in numbers])
         is_placed = _word_count(" ".join(lines)) >= MIN_WORDS * _word_count(drawn)
         if not is_placed:
-            kept = [text for text in drawn.split("\n") if " ".join(text.split()) not in running]
-            laid_out = paragraphs("\n".join(kept))
+            texts = [text for text in drawn.split("\n") if " ".join(text.split()) not in running]
+            laid_out = paragraphs("\n".join(texts))
         text = "\n\n".join(filter(None, [laid_out, *_fields(page)]))
         problems = {
             "no text": not text,

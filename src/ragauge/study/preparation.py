@@ -116,7 +116,7 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
 
 
 def _unread(sources: SourceDocuments) -> dict[str, Mapping[str, Any]]:
-    """What was left out of the documents, by reason."""
+    """Account for what was not read of the documents."""
     return {
         "skipped": sources.skipped,
         "read_in_part": sources.read_in_part,

@@ -149,10 +149,10 @@ def _text(path: Path) -> str:
 def _header(line: str, place: str) -> tuple[str, list[str]]:
     """Return the separator by which a table's first line has a column `question`, and its columns."""
     splits = {
-        one: next(csv.reader([line], delimiter=one, skipinitialspace=True)) for one in SEPARATORS
+        mark: next(csv.reader([line], delimiter=mark, skipinitialspace=True)) for mark in SEPARATORS
     }
-    folded = {one: [name.strip().casefold() for name in names] for one, names in splits.items()}
-    separator = max(splits, key=lambda one: ("question" in folded[one], len(folded[one])))
+    folded = {mark: [name.strip().casefold() for name in names] for mark, names in splits.items()}
+    separator = max(folded, key=lambda mark: ("question" in folded[mark], len(folded[mark])))
     columns = _columns(splits[separator], place)
     if "question" not in columns:
         cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, splits[separator]))}"

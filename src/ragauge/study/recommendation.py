@@ -1,4 +1,4 @@
-"""What a study recommends when its run has ended, and its report if the run was cut short."""
+"""The recommendation of a study, and the report of a run that was cut short."""
 
 import json
 from pathlib import Path

@@ -31,8 +31,9 @@ def read(content: bytes, trafilatura: Any) -> tuple[str, str, Counter[str], int]
     tree = trafilatura.load_html(content)
     if tree is None:
         return "", "", Counter(), 0
-    paths = (element for path in TITLES for element in tree.xpath(path)[:1])
-    title = next(filter(None, (" ".join(one.text_content().split()) for one in paths)), "")
+    elements = (element for path in TITLES for element in tree.xpath(path)[:1])
+    titles = (" ".join(element.text_content().split()) for element in elements)
+    title = next(filter(None, titles), "")
     visible = text_size(tree)
     left_out = html_tree.repair(tree)
     before = text_size(tree)
@@ -50,7 +51,8 @@ def _prose(tree: Element) -> int:
 def _drop_asides(tree: Element) -> None:
     """Drop navigation and controls, unless they are half of the page."""
     page = text_size(tree)
-    named = [one for one in tree.iter("aside", "div", "section", "ul") if _is_aside(one)]
+    parts = tree.iter("aside", "div", "section", "ul")
+    named = [element for element in parts if _is_aside(element)]
     for element in [*tree.xpath(ASIDE), *named]:
         if element.getparent() is not None and 2 * text_size(element) < page:
             element.drop_tree()

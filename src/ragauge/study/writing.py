@@ -35,7 +35,7 @@ def records(
     """Make the lines of the data set `study`. `nearest`: (question, any) passages that retrieval
     found, the best first; `gold`: those that answer the question.
     """
-    for question, places, answering in zip(questions, nearest, gold, strict=True):
+    for question, numbers, answering in zip(questions, nearest, gold, strict=True):
         documents = [
             {
                 "title": p.document,
@@ -43,7 +43,7 @@ def records(
                 "is_gold": i in answering,
                 "near_duplicate": p.near_duplicate,
             }
-            for i, p in ((i, passages[i]) for i in places)
+            for i, p in ((i, passages[i]) for i in numbers)
         ]
         answers = list(map(clean, question.answers))
         yield {
