@@ -31,7 +31,8 @@ _GAP = re.compile(r"(?<=\S) {3,}(?=\S)")
 _MARK = re.compile(r"(?<!\S)([•▪◦‣·●○■–*-]|\(?(?:\d{1,3}|[a-z])[.)]) {3,}(?=\S)")  # of a list
 _HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-zß-ÿ])")
 _PAGE_NUMBER = re.compile(
-    r"\W*((page|seite|página|p\.)\s*)?\d{1,6}(\s*(of|von|de|/)\s*\d+)?\W*", re.IGNORECASE
+    r"\W*(?:(?:page|seite|página|p\.)\s*)?(?P<number>\d{1,6})(?:\s*(?:of|von|de|/)\s*\d+)?\W*",
+    re.IGNORECASE,
 )
 
 
@@ -201,28 +202,30 @@ def _table(cells: Sequence[list[str]], has_blanks: bool) -> str:
 
 
 def running_lines(pages: Sequence[Sequence[str]]) -> list[set[int]]:
-    """Find the lines at the edges of pages that many pages repeat, but for a page number.
+    """Find the lines at the edges of pages that many pages repeat, and those with page numbers.
 
-    A number counts only where it stands alone, or apart from a repeated text: `Machine 3` above the
-    third machine is a heading.
+    A number counts only where it stands alone, or apart from a repeated text, and goes up with the
+    pages: `Machine 3` above the third machine is a heading.
     """
     edges = []
-    for lines in pages:
-        texts = [(number, _running_text(line)) for number, line in enumerate(lines) if line.strip()]
-        edges += [(texts[:EDGE_LINES], texts[: -EDGE_LINES - 1 : -1])]
-    counts = Counter(text for top, bottom in edges for text in {text for _, text in top + bottom})
-    found = []
-    for edge in edges:
-        repeated = (
-            takewhile(lambda line: counts[line[1]] >= max(MIN_PAGES, REPEATED * len(pages)), lines)
-            for lines in edge
-        )
-        found.append({number for lines in repeated for number, _ in lines})
-    return found
+    for page, lines in enumerate(pages):
+        keys = [(n, _running_key(line, page)) for n, line in enumerate(lines) if line.strip()]
+        edges.append((keys[:EDGE_LINES], keys[: -EDGE_LINES - 1 : -1]))
+    counts = Counter(key for top, bottom in edges for key in {key for _, key in top + bottom})
+
+    def is_running(line: tuple[int, tuple[str, int | None]]) -> bool:
+        share = REPEATED if line[1][1] is None else 0.0
+        return counts[line[1]] >= max(MIN_PAGES, share * len(pages))
+
+    return [{n for edge in page for n, _ in takewhile(is_running, edge)} for page in edges]
 
 
-def _running_text(line: str) -> str:
-    return " ".join(part for part in _GAP.split(line) if not _PAGE_NUMBER.fullmatch(part))
+def _running_key(line: str, page: int) -> tuple[str, int | None]:
+    """Return what a running line shares with others: its text, and its number less the page's."""
+    parts = _GAP.split(line.strip())
+    numbers = [match for match in map(_PAGE_NUMBER.fullmatch, parts) if match]
+    text = " ".join(part for part in parts if not _PAGE_NUMBER.fullmatch(part))
+    return text, int(numbers[0]["number"]) - page if numbers else None
 
 
 def _word_count(text: str) -> int:

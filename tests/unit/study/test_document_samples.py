@@ -43,6 +43,11 @@ LINES = {
         [set()] * 3,
     ),
     "numbers alone": ([["a", "4"], ["b", "5"], ["c", "- 6 -"]], [{1}] * 3),
+    "numbers of another kind": ([["a", "4"], ["b", "9"], ["c", "7"]], [set()] * 3),
+    "heads of chapters": (
+        [[f"Chapter {n // 3}      {n}", "abcdefghi"[n]] for n in range(9)],
+        [{0}] * 9,
+    ),
     "two pages": ([["Gazette", "a"], ["Gazette", "b"]], [set()] * 2),
     "a line in the middle": ([["a", "x", "b"], ["c", "x", "d"], ["e", "x", "f"]], [set()] * 3),
 }
