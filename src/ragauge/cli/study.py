@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--documents", type=Path, required=True, metavar="FOLDER", help=text)
     source = parser.add_mutually_exclusive_group(required=True)
     text = (
-        "CSV or JSON lines: question, answers (in CSV separated by |), gold (title of the document; "
-        "optional)"
+        "CSV or JSON lines: question, answers (in CSV separated by |), "
+        "gold (title of the document; optional)"
     )
     source.add_argument("--questions", type=Path, metavar="FILE", help=text)
     text = "have a model write N questions about passages"

@@ -174,7 +174,8 @@ def _one_line_errors(kind: str) -> Iterator[None]:
             yield
     except (UnreadableError, UserError):
         raise
-    except Exception as error:  # parsers of foreign files fail in any way, by recursion and missing keys among them
+    # parsers of foreign files fail in any way, by recursion and missing keys among them
+    except Exception as error:
         reason = " ".join(str(error).split())[:120]
         raise UnreadableError(
             f"not {kind}, or damaged: {type(error).__name__}{reason and f': {reason}'}"

@@ -70,7 +70,8 @@ _NAME = r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?:[ ](?:(?:of|the|and|de|la|von|van)[ ])?[A-
 _MONTH = (
     r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 )
-_NUMBER = r"\d[\d.,]*\d(?:[ ]?(?:%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people)\b)?"
+_UNIT = r"%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people"
+_NUMBER = rf"\d[\d.,]*\d(?:[ ]?(?:{_UNIT})\b)?"
 _DATE = rf"\d{{1,2}}[ ]{_MONTH}(?:[ ]\d{{4}})?|{_MONTH}[ ]\d{{1,2}},[ ]\d{{4}}|{_MONTH}[ ]\d{{4}}"
 _SPOT = re.compile(rf"{_DATE}|(?!{_MONTH}\b){_NAME}|{_NUMBER}")
 _WHEN = re.compile(rf"{_MONTH}|^1\d{{3}}$|^20\d{{2}}$")
@@ -188,7 +189,10 @@ def generate(
     checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
     spots = drawn(passages, seed)
     with bar("writing questions", "question", wanted) as progress:
-        while batch := list(islice(spots, min(BATCH, max_attempts - generated.attempts))):
+        while True:
+            batch = list(islice(spots, min(BATCH, max_attempts - generated.attempts)))
+            if not batch:
+                break
             if time.monotonic() > (
                 until if len(generated.questions) >= min(wanted, ENOUGH) else at_last
             ):
@@ -218,7 +222,8 @@ def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Gene
         written = Written(sft.first_question(reply or ""), spot)
         problem = "no reply" if reply is None else _problem(written)
         generated.malformed.update([problem] if problem else [])
-        if reason := "malformed" if problem else checks.by_texts(written):
+        reason = "malformed" if problem else checks.by_texts(written)
+        if reason:
             generated.rejected[reason] += 1
         else:
             sound.append(written)

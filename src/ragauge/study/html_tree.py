@@ -108,7 +108,9 @@ def _items(element: Element) -> Iterator[str]:
     for child in element:
         if child.tag in LISTS:  # a list in a list, without an item around it
             yield from (f"  {item}" for item in _items(child))
-        elif child.tag == "li" and (parts := list(_blocks(child))):
+            continue
+        parts = list(_blocks(child)) if child.tag == "li" else []
+        if parts:
             yield (f"{number}. " if element.tag == "ol" else "- ") + parts[0]
             yield from (re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts[1:])
             number += 1
@@ -139,12 +141,13 @@ def _grid(rows: Sequence[Sequence[Element]]) -> Iterator[list[str]]:
         column = 0
         for cell in row:
             text = _line(cell)
+            rows_reached = _span(cell, "rowspan")
             for _ in range(_span(cell, "colspan")):
                 while column in line:
                     column += 1
                 line[column] = text
-                if (reach := _span(cell, "rowspan") - 1) > 0:
-                    reaching[column] = (text, reach)
+                if rows_reached > 1:
+                    reaching[column] = (text, rows_reached - 1)
         yield [line.get(column, "") for column in range(max(line, default=-1) + 1)]
 
 

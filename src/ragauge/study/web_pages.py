@@ -25,8 +25,8 @@ MIN_MATCHED = 0.95  # part of what trafilatura recognised that the content's ele
 def read(content: bytes, trafilatura: Any) -> tuple[str, str, Counter[str], int]:
     """Read a page.
 
-    Returns: the text of its content, its title, the characters that were left out by kind, and those
-    of the whole page.
+    Returns: the text of its content, its title, the characters that were left out by kind, and
+    those of the whole page.
     """
     tree = trafilatura.load_html(content)
     if tree is None:
@@ -76,12 +76,12 @@ def _content(tree: Element, trafilatura: Any) -> Element:
         text = _letters(element.text_content())
         return sum(len(line) for line in lines if line in text)
 
-    content = tree
     wanted = MIN_MATCHED * matched(tree)
-    while inner := [
-        child for child in content if isinstance(child.tag, str) and matched(child) >= wanted
-    ]:
+    inner = [tree]
+    while inner:
         content = inner[0]
+        children = (child for child in content if isinstance(child.tag, str))
+        inner = [child for child in children if matched(child) >= wanted]
     return content if _prose(content) >= MIN_SHARE * _prose(tree) else tree
 
 

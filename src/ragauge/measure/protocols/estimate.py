@@ -1,8 +1,8 @@
 """An estimate of a run: seconds of timed questions, multiplied by the questions that are left.
 
 A variant that an earlier run answered has the seconds of its records; of every other one some
-questions are answered here, and not recorded. What can neither be read nor timed is named, and never
-counted as zero.
+questions are answered here, and not recorded. What can neither be read nor timed is named, and
+never counted as zero.
 """
 
 from __future__ import annotations
