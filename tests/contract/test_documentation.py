@@ -19,8 +19,8 @@ from ragauge import registry
 from ragauge.cli import _options as options
 from ragauge.cli._parser import command_parser, leaves
 from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.config.reading import checked
-from ragauge.config.schema import Config
 from ragauge.methods.base.method import Method
 
 ROOT = Path(__file__).parents[2]

@@ -87,6 +87,11 @@ class Method(ABC):
     # the option that does without key-value caches, for messages
     without_caches: ClassVar[str] = ""
 
+    @property
+    def name(self) -> str:
+        """The registered name, which is that of the method's file."""
+        return type(self).__module__.rpartition(".")[2]
+
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
         """Compute the state that does not depend on the question; None where there is none."""
 
