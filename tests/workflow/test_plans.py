@@ -20,11 +20,9 @@ SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
 # The smoke experiment on GPUs, with what it does not have.
 ON_GPUS = (
-    *(
-        *SMOKE,
-        "--config",
-        "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
-    ),
+    *SMOKE,
+    "--config",
+    "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
     "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}",
     "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}",
     "training={cfic: {device: cuda}}",
