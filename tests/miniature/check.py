@@ -16,7 +16,7 @@ from typing import Any
 
 from ragauge.config.plan.part import Paths
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Config
+from ragauge.config.schema import Answers, Config
 from ragauge.results.cells import Status
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
