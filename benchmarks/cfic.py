@@ -157,7 +157,7 @@ def _write(lm: LM, state: PreparedDocuments, prompt: Prompt) -> None:
 def _prompts(lm: LM, args: argparse.Namespace) -> list[Prompt]:
     questions = Questions(args.dataset, {}, args.data)
     common = specification(
-        "naive", make("naive"), questions, ModelEntry(source=args.model, dtype=args.dtype), VOLUME
+        make("naive"), questions, ModelEntry(source=args.model, dtype=args.dtype), VOLUME
     )
     return [
         prompt_of(e, common, lm.tokenizer, lm.shape.max_context)

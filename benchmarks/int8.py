@@ -129,7 +129,7 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
     for method_name in args.methods:
         method = make(method_name)
         stated = specification(
-            method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens
+            method, questions, ModelEntry(source=args.model), args.max_new_tokens
         )
         for example in examples:
             for name, lm in lms.items():

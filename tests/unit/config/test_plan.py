@@ -11,8 +11,9 @@ import pytest
 from plugin_packages import forget
 from ragauge.assets import catalog, resolver
 from ragauge.config import launch
+from ragauge.config.code import code_of
 from ragauge.config.loading import load, parse
-from ragauge.config.plan.part import code_of, grown
+from ragauge.config.plan.part import grown
 from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 from ragauge.io import digest

@@ -67,7 +67,7 @@ def setting_of(
     questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
     made = making.make(method, **options)
     return inputs.specification(
-        method, made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS
+        made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS
     )
 
 
@@ -360,7 +360,7 @@ def unclocked(record: Record) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "other"), [("cpu_model", "Another CPU"), ("digest", "0123456789ab")]
+    ("name", "other"), [("cpu_model", "Another CPU"), ("engine_code", "0123456789ab")]
 )
 def test_kept_documents_are_known_by_processor_code_and_kernels(
     name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
