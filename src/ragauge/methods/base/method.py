@@ -2,7 +2,7 @@
 generate.
 
 The other modules of this folder are building blocks that some methods share: `ranked`, `reading`,
-`stored`, `tree`, `windows`, `wrapper`, `compression`, `grounding`. docs/building-blocks.md
+`stored`, `tree`, `windows`, `wrapper`, `compression`, `grounding`. docs/plugins.md
 describes all of them.
 """
 
