@@ -7,6 +7,8 @@ from ragauge.io import digest
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Method
 
+AFFECTS_RESULTS = False
+
 
 def code_of(*modules: str, components: Iterable[str] = ()) -> str:
     """Return the digest of the code behind a rule's command.

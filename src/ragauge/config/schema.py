@@ -39,6 +39,8 @@ from ragauge.pipelines.retrieval.settings import (
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
+AFFECTS_RESULTS = False
+
 VERSION = 1  # of the form of configurations; one that states none is of this version
 
 

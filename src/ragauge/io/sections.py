@@ -9,6 +9,8 @@ from pydantic import BaseModel, StringConstraints, model_validator
 
 from ragauge.errors import SettingError, unknown
 
+AFFECTS_RESULTS = False
+
 # of a label, which becomes the name of a file or folder
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 Label = Annotated[str, StringConstraints(pattern=LABEL)]
