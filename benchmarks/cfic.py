@@ -32,7 +32,7 @@ from ragauge.engines.loading import load_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import prompt_of
+from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.grounding import GroundingText
 from ragauge.methods.base.making import make
 from ragauge.methods.cfic import CFIC, PreparedDocuments

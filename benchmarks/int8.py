@@ -22,8 +22,8 @@ from ragauge.config.model import ModelEntry
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row
+from ragauge.measure.answering import ask
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import ask
 from ragauge.methods.base.making import make
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
