@@ -17,6 +17,8 @@ from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods.base.method import Method
 from ragauge.pipelines.settings import PipelineSettings
 
+AFFECTS_RESULTS = False
+
 Protocol = Literal["latency", "load", "stream"]  # of times: a section of the configuration
 
 

@@ -1,15 +1,14 @@
 """The settings of chunk databases and their indexes: the section `databases` of a configuration."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ragauge.errors import SettingError
-from ragauge.io.sections import Section
+from ragauge.io.sections import Label, Section
 from ragauge.pipelines.indexes import AnyIndexRecipe
 
 # becomes the name of a folder
-Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
 class CorpusSettings(Section):
