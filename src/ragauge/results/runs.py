@@ -26,12 +26,11 @@ from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
+from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 
 if TYPE_CHECKING:
     from ragauge.config.schema import Config
-
-Record = Mapping[str, Any]
 
 RANKED = ("top", "bm25", "tfidf", "dense")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
@@ -61,7 +60,26 @@ class Variant:
         """The records by question key, in the order of the questions; failed ones included."""
         if self.missing:
             return {}
-        return {record.key: record.model_dump() for record in records.read(self.path)}
+        return {record.key: record for record in records.read(self.path)}
+
+    @cached_property
+    def fields(self) -> dict[str, dict[str, Any]]:
+        """The records' fields by question key, as metrics take them; without the traces."""
+        return {key: record.model_dump(exclude={"trace"}) for key, record in self.records.items()}
+
+    @property
+    def responses(self) -> list[ServedResponse]:
+        """The responses of a served model, failed questions included."""
+        return [record.served for record in self.records.values() if record.served]
+
+    @property
+    def cached_shares(self) -> list[float]:
+        """The share of each prompt that a server found in its cache, where it says so."""
+        return [
+            response.cached_tokens / response.prompt_tokens
+            for response in self.responses
+            if response.prompt_tokens and response.cached_tokens is not None
+        ]
 
     @property
     def row(self) -> str:
@@ -120,10 +138,8 @@ class Variant:
         """What the server that answered calls itself; None: the model ran here."""
         if self.specification is None or self.specification.engine.served is None:
             return None
-        named = (
-            record["served"]["stack"] for record in self.records.values() if record.get("served")
-        )
-        return next(filter(None, named), "a server")
+        stacks = (response.stack for response in self.responses)
+        return next(filter(None, stacks), "a server")
 
     @property
     def engine(self) -> str:
@@ -142,9 +158,9 @@ class Variant:
     @cached_property
     def failed(self) -> dict[str, str]:
         return {
-            k: r.get("reason") or "no reason given"
-            for k, r in self.records.items()
-            if r["status"] == "failed"
+            key: record.reason or "no reason given"
+            for key, record in self.records.items()
+            if record.status == "failed"
         }
 
     @cached_property
@@ -155,7 +171,7 @@ class Variant:
     @property
     def has_responses(self) -> bool:
         """Whether a question was answered, or a server responded to one, if without an answer."""
-        return bool(self.answered) or any(record.get("served") for record in self.records.values())
+        return bool(self.answered or self.responses)
 
     @cached_property
     def shape(self) -> Shape | None:
@@ -173,9 +189,10 @@ class Variant:
     def traces(self) -> dict[str, Trace]:
         """The traces of the questions that did not fail."""
         try:
-            traces = {key: record.get("trace") for key, record in self.answered.items()}
             return {
-                k: [Call.from_json(call) for call in trace] for k, trace in traces.items() if trace
+                key: [Call.from_json(call) for call in record.trace]
+                for key, record in self.answered.items()
+                if record.trace
             }
         except (TypeError, AttributeError) as error:
             raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
@@ -235,7 +252,7 @@ class Runs:
         if facts is None:
             raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
         records = next((variant.records for variant in self.run if variant.dataset == dataset), {})
-        is_labelled = any(record["answers"] for record in records.values()) or not records
+        is_labelled = any(record.answers for record in records.values()) or not records
         return facts.metrics if is_labelled or not facts.unlabelled else WITHOUT_LABELS
 
     def facts(self, dataset: str) -> type[Dataset] | None:

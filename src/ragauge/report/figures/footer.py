@@ -104,7 +104,7 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
         shown += f" (a subset of {facts.questions:,})"
     elif entry and entry.limit:
         shown += " (a subset)"
-    cut = [record.get("cut", False) for v in used for record in v.records.values()]
+    cut = [record.cut for v in used for record in v.records.values()]
     return f"{dataset}: {shown}" + (
         f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else ""
     )

@@ -88,19 +88,11 @@ def _cached(variants: Sequence[Variant]) -> str | None:
     """How much of its prompts a server's cache had, for the variants with the least and the most;
     None: not known.
     """
-    shares = []
-    for variant in variants:
-        served = [record["served"] for record in variant.records.values() if record.get("served")]
-        counted = [
-            one for one in served if one["prompt_tokens"] and one["cached_tokens"] is not None
-        ]
-        if parts := [one["cached_tokens"] / one["prompt_tokens"] for one in counted]:
-            shares.append((statistics.mean(parts), variant.name))
-    return (
-        " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares)))
-        if shares
-        else None
-    )
+    parts = {variant.name: variant.cached_shares for variant in variants}
+    shares = [(statistics.mean(known), name) for name, known in parts.items() if known]
+    if not shares:
+        return None
+    return " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares)))
 
 
 def recommended(group: Numbers) -> Numbers | None:
@@ -220,9 +212,7 @@ def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | No
 
 def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> Numbers:
     measured = quality(runs, variant)
-    cached = [
-        record["cache_bytes"] for record in variant.answered.values() if record.get("cache_bytes")
-    ]
+    cached = [record.cache_bytes for record in variant.answered.values() if record.cache_bytes]
     return {
         "name": variant.name,
         "method": variant.method,
@@ -253,7 +243,7 @@ def _costs(
     offline.
     """
     records = variant.answered.values()
-    prepared_s = _known(record["offline_s"] for record in records)
+    prepared_s = _known(record.offline_s for record in records)
     offline_s = statistics.median(prepared_s) if prepared_s else None
     offline = list(costs(variant, offline_cycles).values())
     numbers = {
@@ -263,7 +253,8 @@ def _costs(
     }
     for kind in PROTOCOL:
         clocked = timing.seconds(timed, variant.name, kind) if timed else []
-        answering = _known(record["online_s" if kind == "total_s" else kind] for record in records)
+        field = "online_s" if kind == "total_s" else kind
+        answering = _known(getattr(record, field) for record in records)
         numbers[kind] = _cost(timing.quartiles(clocked), offline_s)
         numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
     return numbers

@@ -55,11 +55,8 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
         yield f"{records.meta_path(variant.path).name} is missing or not JSON: method and machine are unknown"
     if limit and len(variant.records) < limit:
         yield f"holds {len(variant.records)} of up to {limit} questions asked for"
-    if wordless := [
-        answer
-        for record in variant.records.values()
-        for answer in record.get("wordless_answers", ())
-    ]:
+    wordless = [a for record in variant.records.values() for a in record.wordless_answers]
+    if wordless:
         which = (
             f"{len(wordless)} known answers are empty after normalisation, such as {wordless[0]!r}"
         )

@@ -8,6 +8,7 @@ machine.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ragauge.io.records import Record
 from ragauge.results import timing
 from ragauge.results.cells import Cell, Measure, join, noted
 from ragauge.results.measures import difference, evidence_quality, quality, scored
@@ -49,13 +50,11 @@ def row(variant: Variant) -> MethodRow:
     return MethodRow(ranker, str(variant.param("chunking")))
 
 
-def document_tokens(record: Mapping[str, Any], searched: bool = False) -> int:
-    """Tokens of a question's documents, or of what was searched of them; of older records those in
-    the prompt.
-    """
-    left_out = record["tokens"].get("truncated")  # by the prompt, the record's own by the search
-    apart = 0 if left_out is None else left_out - record["truncated"] * searched
-    return sum(record["tokens"].get("documents") or []) + int(apart)
+def document_tokens(record: Record, searched: bool = False) -> int:
+    """Tokens of a question's documents, or of what was searched of them."""
+    left_out = record.tokens.get("truncated")  # by the prompt, the record's own by the search
+    apart = 0 if left_out is None else left_out - record.truncated * searched
+    return sum(record.tokens.get("documents") or []) + int(apart)
 
 
 def is_cfic(variant: Variant, **others: Any) -> bool:
@@ -166,7 +165,7 @@ def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[
 def with_evidence(variant: Variant) -> bool:
     """Whether a variant looks for evidence and answers from it in place of whole documents."""
     return row(variant).method != "full_article" and any(
-        r.get("evidence") for r in variant.records.values()
+        record.evidence for record in variant.records.values()
     )
 
 

@@ -114,7 +114,7 @@ def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Vari
 
 
 def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
-    cut = [record["truncated"] for record in variant.answered.values()]
+    cut = [record.truncated for record in variant.answered.values()]
     inputs = [
         float(_shared.document_tokens(record, searched=True))
         for record in variant.answered.values()

@@ -15,6 +15,8 @@ Seconds before the question are the answering run's; the others the latency prot
 timed all these variants on the data set.
 """
 
+import math
+
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
@@ -71,12 +73,9 @@ def _measures(
         ),
     }
     for field in ("offline_s", "cache_bytes"):
-        values = [
-            v
-            for record in variant.answered.values()
-            if (v := record.get(field)) is not None and v == v
-        ]
-        measures[field] = timing.quartiles(values, OWN, CellSource.RECORDS, nothing=UNRECORDED)
+        values = (getattr(record, field) for record in variant.answered.values())
+        numbers = [value for value in values if value is not None and math.isfinite(value)]
+        measures[field] = timing.quartiles(numbers, OWN, CellSource.RECORDS, nothing=UNRECORDED)
     measures["read_again"] = mean(
         list(read_again(variant).values()), runs.seed, nothing="no traces"
     )
@@ -96,7 +95,7 @@ def read_again(variant: Variant) -> dict[str, float]:
     layers = variant.shape.layers if variant.shape else 1
     shares = {}
     for key, trace in variant.traces.items():
-        counts = variant.records[key].get("tokens") or {}
+        counts = variant.records[key].tokens
         tokens = sum(counts.get("documents") or [])
         question = counts.get("query", 0) + counts.get("task", 0)
         part = [

@@ -55,9 +55,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     lengths: dict[str, list[int]] = {}
     for variant in runs.of(dataset, model):
         for key, record in variant.records.items():
-            lengths[key] = max(
-                lengths.get(key, []), record["tokens"].get("documents") or [], key=len
-            )
+            lengths[key] = max(lengths.get(key, []), record.tokens.get("documents") or [], key=len)
     known = [question for question in lengths.values() if question]
     means = [sum(question) / len(question) for question in known]
     longest = [float(max(question)) for question in known]

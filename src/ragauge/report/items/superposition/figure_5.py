@@ -92,7 +92,7 @@ def _series(variant: Variant) -> str:
 
 def _paths(variant: Variant) -> float:
     """The number of paths: the factor, or the mean number of documents where each has its own."""
-    counts = [record["documents"] for record in variant.records.values()] or [1]
+    counts = [record.documents for record in variant.records.values()] or [1]
     mean = sum(counts) / len(counts)
     return min(variant.param("factor") or mean, mean)
 
