@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -28,9 +28,12 @@ from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
+from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
     from ragauge.config.schema import Config
+
+Times = TypeVar("Times", bound=TimesFile)
 
 RANKED = ("top", "bm25", "tfidf", "dense")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
@@ -281,24 +284,22 @@ class Runs:
         return entry.dataset if entry else dataset
 
     @cached_property
-    def latencies(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge time` wrote
-        return self._protocols("latency")
+    def latencies(self) -> tuple[LatencyTimes, ...]:
+        """The files that `ragauge time` wrote."""
+        return self._times("latency", LatencyTimes)
 
     @cached_property
-    def loads(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge load` wrote
-        return self._protocols("load")
+    def loads(self) -> tuple[LoadTimes, ...]:
+        """The files that `ragauge load` wrote."""
+        return self._times("load", LoadTimes)
 
     @cached_property
-    def streams(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge stream` wrote
-        return self._protocols("stream")
+    def streams(self) -> tuple[StreamTimes, ...]:
+        """The files that `ragauge stream` wrote."""
+        return self._times("stream", StreamTimes)
 
-    def _protocols(self, folder: str) -> tuple[Mapping[str, Any], ...]:
-        """The files of times in a folder, each with its labels, "model" and "dataset"."""
-        paths = sorted((self.folder / folder).glob("*/*.json"))
-        return tuple(
-            {**_checked_times(path), "model": path.stem, "dataset": path.parent.name}
-            for path in paths
-        )
+    def _times(self, folder: str, kind: type[Times]) -> tuple[Times, ...]:
+        return tuple(map(kind.read, sorted((self.folder / folder).glob("*/*.json"))))
 
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
@@ -389,26 +390,6 @@ def dataset_class(name: str) -> type[Dataset] | None:
         return registry.component("dataset", name, Dataset)
     except UserError:
         return None
-
-
-def _checked_times(path: Path) -> dict[str, Any]:
-    """A file of latency, load or streams; UserError if it holds something else."""
-    protocol = read_object(path)
-    for key, kind in (
-        ("protocol", dict),
-        ("provenance", dict),
-        ("rows", list),
-        ("levels", list),
-        ("streams", list),
-    ):
-        value = protocol.get(key) or kind()
-        if not isinstance(value, kind) or not all(
-            isinstance(row, dict) for row in value if kind is list
-        ):
-            raise UserError(
-                f"{path}: {key}: must be {'an object' if kind is dict else 'a list of objects'}"
-            )
-    return protocol
 
 
 def identities(variant: Variant) -> list[str]:

@@ -26,12 +26,11 @@ def latencies(
     run for all.
     """
     timed = timing.find(runs, dataset, model)
-    if timed is None or timed.get("refused"):
+    if timed is None or timed.refused:
         return [answering_latency(v, {"total_s": "online_s"}.get(key, key)) for v in variants]
-    note = join(f"latency protocol on prompts of {timed['dataset']}", timing.described(timed))
+    note = join(f"latency protocol on prompts of {timed.dataset}", timing.described(timed))
     return [
-        timing.quartiles(timing.seconds(timed, v.name, key), note, nothing="not timed")
-        for v in variants
+        timing.quartiles(timed.seconds(v.name, key), note, nothing="not timed") for v in variants
     ]
 
 

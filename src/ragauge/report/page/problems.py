@@ -68,9 +68,9 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
 
 def _latencies(runs: Runs) -> Iterator[Problem]:
     refused = {
-        (t["dataset"], t["model"]): f"refused: {t['refused']}"
-        for t in runs.latencies
-        if t.get("refused")
+        (latency.dataset, latency.model): f"refused: {latency.refused}"
+        for latency in runs.latencies
+        if latency.refused
     }
     for dataset, model in dict.fromkeys([*runs.config.measured("latency"), *refused]):
         path = runs.folder / "latency" / dataset / f"{model}.json"

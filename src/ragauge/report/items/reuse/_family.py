@@ -17,6 +17,7 @@ from ragauge.results.measures import FLOOR, scored
 from ragauge.results.provenance import machine, provenance_of
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.runs import defaults as default_options
+from ragauge.results.times import LatencyTimes
 
 READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip", "prefix_scale_recompute")
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "parallel_experts")
@@ -67,7 +68,7 @@ class VariantSeconds:
     answering run's.
     """
 
-    timed: Mapping[str, Any] | None
+    timed: LatencyTimes | None
     stack: str = ""  # whose seconds a served model's are
 
     @classmethod
@@ -76,11 +77,7 @@ class VariantSeconds:
     ) -> VariantSeconds:
         timed = timing.find(runs, dataset, model)
         variants = list(variants)
-        if (
-            timed is None
-            or timed.get("refused")
-            or not all(timing.seconds(timed, v.name) for v in variants)
-        ):
+        if timed is None or timed.refused or not all(timed.seconds(v.name) for v in variants):
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
         return cls(timed)
 
@@ -95,13 +92,13 @@ class VariantSeconds:
     def first_tokens(self, variant: Variant) -> list[float]:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
-            return timing.seconds(self.timed, variant.name, "first_token_s")
+            return self.timed.seconds(variant.name, "first_token_s")
         waits = (record.first_token_s for record in variant.answered.values())
         return [wait for wait in waits if wait and math.isfinite(wait)]
 
     def tokens(self, variant: Variant) -> list[float]:
         if self.timed:
-            return timing.seconds(self.timed, variant.name, "per_token_s")
+            return self.timed.seconds(variant.name, "per_token_s")
         waits = map(_decode_s, variant.traces.values())
         return [wait for wait in waits if wait and math.isfinite(wait)]
 

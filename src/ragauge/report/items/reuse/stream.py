@@ -13,8 +13,9 @@ Limits: no quality, since documents are drawn and not retrieved, and no price of
 that reads documents together finds them again only together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ragauge.config.reads import Reads
@@ -22,9 +23,10 @@ from ragauge.report.figures import Axes, Figure, style
 from ragauge.report.figures.axis import log_axis
 from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, join, mean
-from ragauge.results.provenance import SERVER, place
+from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 from ragauge.results.runs import Runs
+from ragauge.results.times import SERVER, Stream, StreamTimes
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
 REUSES = (0, 1, 2, 4, 8, 16, 32)
@@ -57,96 +59,73 @@ def draw(table: Table) -> Figure:
         return figure
 
 
-def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
-    protocol = measured.get("protocol") or {}
-    more = {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
-    more |= {"store": SERVER, "store_gb": ""} if protocol.get("device") == SERVER else {}
-    streams = {str(stream["variant"]): stream for stream in measured.get("streams") or ()}
-    plain = (
-        stream
-        for name, stream in streams.items()
-        if runs.named(measured["model"], name).method == "naive"
-    )
-    naive_s = _first(next(plain, {}), "p50").value
-    for name, stream in streams.items():
-        keys = timing.keys(runs, measured, name) | more
-        note = join(_described(measured), stream.get("busy") or "")
+def _file(runs: Runs, times: StreamTimes) -> Iterator[Cell]:
+    protocol = times.protocol
+    more = {
+        "store": SERVER if protocol.is_served else protocol.store,
+        "store_gb": "" if protocol.is_served else protocol.store_gb,
+        "exponent": protocol.exponent,
+    }
+    plain = [s for s in times.streams if runs.named(times.model, s.variant).method == "naive"]
+    first = plain[0].summary.first_token_s if plain else None
+    naive_s = first.p50.value if first else None
+    for stream in times.streams:
+        keys = timing.keys(runs, times, stream.variant) | more
+        note = join(_described(times), stream.busy or "")
         yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, note))
-    for cell in timing.unsupported(runs, measured, "first_token_p50_s"):
+    for cell in timing.unsupported(runs, times, "first_token_p50_s"):
         yield replace(cell, keys={**cell.keys, **more})
 
 
 def _stream(
-    runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: str
+    runs: Runs, stream: Stream, naive_s: float | None, note: str
 ) -> Iterator[tuple[str, Measure]]:
-    failures = timing.failures(stream.get("failed", 0), len(stream.get("requests", ())))
-    if not stream.get("summary"):
-        yield (
-            "first_token_p50_s",
-            Measure(reason=f"refused: {stream['refused']}" if stream["refused"] else failures),
-        )
+    failures = timing.failures(stream.failed, len(stream.requests))
+    summary = stream.summary
+    if summary.first_token_s is None:
+        reason = f"refused: {stream.refused}" if stream.refused else failures
+        yield "first_token_p50_s", Measure(reason=reason)
         return
-    note = join(note, failures)
-    for percentile in ("p50", "p95"):
-        yield (
-            f"first_token_{percentile}_s",
-            replace(_first(stream, percentile), reason="", note=note),
-        )
-    n = stream["summary"]["requests"]
-    rate = stream["summary"]["questions_per_s"]
-    yield "questions_per_s", Measure(rate, n=n, note=note, source=CellSource.LATENCY)
-    shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
-    yield (
-        "hit_rate",
-        mean(shares, runs.seed, nothing="nothing is stored, or the server does not say"),
-    )
-    if shares and all(stream[end] for end in ENDS):
-        n = stream.get("probes", 2)  # older files do not state it
-        of_probes = Measure(n=n, note=f"of {style.counted(n, 'probe')}", source=CellSource.LATENCY)
-        yield from ((end, replace(of_probes, value=stream[end])) for end in ENDS)
-        yield "break_even_reuses", _break_even(stream, naive_s, of_probes)
+    measured = partial(Measure, note=join(note, failures), source=CellSource.LATENCY)
+    n = summary.requests
+    for name in ("p50", "p95"):
+        first = getattr(summary.first_token_s, name)
+        yield f"first_token_{name}_s", measured(first.value, first.low, first.high, n)
+    yield "questions_per_s", measured(summary.questions_per_s, n=n)
+    shares = [request.found for request in stream.requests if request.found is not None]
+    nothing = "nothing is stored, or the server does not say"
+    yield "hit_rate", mean(shares, runs.seed, nothing=nothing)
+    if shares and stream.missed_s and stream.found_s:
+        note = f"of {style.counted(stream.probes, 'probe')}"
+        probed = Measure(n=stream.probes, note=note, source=CellSource.LATENCY)
+        yield "missed_s", replace(probed, value=stream.missed_s)
+        yield "found_s", replace(probed, value=stream.found_s)
+        reuses = _break_even(stream.missed_s, stream.found_s, naive_s)
+        is_number = reuses.value is not None
+        yield "break_even_reuses", replace(probed, value=reuses.value) if is_number else reuses
 
 
-def _first(stream: Mapping[str, Any], percentile: str) -> Measure:
-    summary = stream.get("summary") or {}
-    seconds = summary.get("first_token_s", {}).get(percentile)
-    if not seconds:
-        return Measure(reason="not measured")
-    return Measure(
-        seconds["value"],
-        seconds["low"],
-        seconds["high"],
-        summary["requests"],
-        source=CellSource.LATENCY,
-    )
-
-
-def _break_even(stream: Mapping[str, Any], naive_s: float | None, of_probes: Measure) -> Measure:
+def _break_even(missed_s: float, found_s: float, naive_s: float | None) -> Measure:
     """How often a request's documents must be asked about again; the first time they are prepared."""
     if naive_s is None:
         return Measure(reason="the plain prompt was not measured")
-    missed, again = (float(stream[end]) for end in ENDS)
-    questions = break_even_questions(Seconds(missed - again, 0.0, 0.0, again), naive_s)
+    questions = break_even_questions(Seconds(missed_s - found_s, 0.0, 0.0, found_s), naive_s)
     if questions is None:
         return Measure(
             reason="never: with everything found the first token takes as long as the plain prompt's"
         )
-    return replace(of_probes, value=float(questions - 1))
+    return Measure(float(questions - 1))
 
 
-def _described(measured: Mapping[str, Any]) -> str:
-    protocol = measured.get("protocol") or {}
-    store = f"store of {protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, {protocol.get('dtype', '')}"
-    store = (
-        f"the server's own cache, {protocol['cache']}"
-        if protocol.get("device") == SERVER
-        else store
-    )
-    of_corpus = f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}"
-    of_corpus += (
-        f", of which {growth:g} a request enter" if (growth := protocol.get("growth")) else ""
-    )
-    return f"{of_corpus}, {store} on {place(measured)}"
+def _described(times: StreamTimes) -> str:
+    protocol = times.protocol
+    store = f"store of {protocol.store_gb} GB on {protocol.store}, {protocol.dtype}"
+    if protocol.is_served:
+        store = f"the server's own cache, {protocol.cache}"
+    corpus = f"{protocol.documents} documents a request of {protocol.corpus_documents}"
+    if protocol.growth:
+        corpus += f", of which {protocol.growth:g} a request enter"
+    return f"{corpus}, {store} on {place(times)}"
 
 
 def _rows(part: Table, quantity: str) -> list[dict[Any, Any]]:
