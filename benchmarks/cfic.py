@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import torch
 
-from ragauge.config.schema import ModelEntry
+from ragauge.config.model import ModelEntry
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm

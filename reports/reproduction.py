@@ -43,7 +43,7 @@ from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.times import LatencyTimes, Protocol, Trial
 
 if TYPE_CHECKING:
-    from ragauge.config.schema import Config
+    from ragauge.config.experiment import Config
     from ragauge.io.records import Record
 
 ROOT = Path(__file__).resolve().parents[1]

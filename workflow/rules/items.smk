@@ -35,7 +35,9 @@ for item in PLAN.items.names():
         input:
             **PLAN.items.inputs(item),
             published=PLAN.items.package_files("results/published/*.csv"),
-            facts=PLAN.items.package_files("report/figures/*.yaml", "cost/*.yaml", "assets/catalog.yaml"),
+            facts=PLAN.items.package_files(
+                "report/figures/*.yaml", "cost/*.yaml", "assets/catalog.yaml"
+            ),
         output:
             **rendered(item),
         log:
@@ -102,7 +104,11 @@ rule report_page:
         pipelines=PLAN.pipelines.files(),
         provenance=PATHS.provenance,
         parts=PLAN.items.package_files(
-            "report/page/*.html", "report/page/*.css", "report/page/*.js", "report/figures/*.yaml", "cost/*.yaml"
+            "report/page/*.html",
+            "report/page/*.css",
+            "report/page/*.js",
+            "report/figures/*.yaml",
+            "cost/*.yaml",
         ),
     output:
         report(PATHS.page, caption="../report/page.rst", category="The report"),

@@ -17,8 +17,8 @@ from ragauge.cli import _options as options
 from ragauge.config import loading
 from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
+from ragauge.config.model import ModelEntry
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
 from ragauge.io import folders

@@ -244,7 +244,7 @@ class Stream(Watched):
 
 
 class SpeedupGap(TimesModel):
-    """Why a measured speedup is not the theoretical one (docs/latency-protocol.md)."""
+    """Why a measured speedup is not the theoretical one (docs/protocols.md)."""
 
     theoretical_speedup: float
     roofline_speedup: float

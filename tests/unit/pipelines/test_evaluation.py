@@ -14,8 +14,8 @@ import service_parts
 import tiny_database
 from ragauge import registry
 from ragauge.cli import _main
+from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
-from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.database.chunking import (

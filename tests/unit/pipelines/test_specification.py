@@ -8,7 +8,7 @@ import pytest
 
 import tiny_database as tiny
 from ragauge.cli.piperag import Plan
-from ragauge.config.schema import ModelEntry
+from ragauge.config.model import ModelEntry
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.index import index_folder
 from ragauge.pipelines.retrieval.settings import DatabaseSettings

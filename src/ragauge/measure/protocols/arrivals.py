@@ -204,7 +204,7 @@ def summarise(
     A request that failed has no times, and is no good answer. `targets`: limits of a good answer by
     time (one of TIMES), in seconds; without any, every answer is good.
 
-    Returns: `seconds` from the first arrival to the last answer, and what docs/load-protocol.md
+    Returns: `seconds` from the first arrival to the last answer, and what docs/protocols.md
         defines.
     """
     counted = [request for request in requests if not request.warmup]

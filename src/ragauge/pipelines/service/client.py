@@ -82,7 +82,7 @@ class Client(AbstractContextManager["Client"]):
     ) -> None:
         """Connect to host:port at the first call; each may take `deadline_s` seconds, repeated up
         to `retries` times. `tls_ca` (without which there is no TLS), `tls_cert`, `tls_key` and
-        `token` are files, as docs/service.md says. Raises UserError: an invalid address, deadline
+        `token` are files, as docs/retrieval.md says. Raises UserError: an invalid address, deadline
         or number of retries, or a file that cannot be read.
         """
         check_address(address)
