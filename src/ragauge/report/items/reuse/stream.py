@@ -13,14 +13,14 @@ Limits: no quality, since documents are drawn and not retrieved, and no price of
 that reads documents together finds them again only together.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axes, Figure, style
-from ragauge.report.figures.axis import log_axis
+from ragauge.report.figures import Axis, Figure, Panel, Point, lines, style
+from ragauge.report.figures.lines import Fill
 from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, join, mean
 from ragauge.results.provenance import place
@@ -30,7 +30,11 @@ from ragauge.results.times import SERVER, Stream, StreamTimes
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
 REUSES = (0, 1, 2, 4, 8, 16, 32)
-ENDS = ("missed_s", "found_s")
+WAITS: dict[str, Fill] = {"first_token_p50_s": "full", "first_token_p95_s": "hollow"}
+HIT_RATE = Axis("hit rate, by tokens", from_zero=True)
+FIRST_TOKEN = Axis("first token (s): p50, p95 hollow", "log")
+AGAIN = Axis("times asked about again")
+MEAN = Axis("mean first token (s)", from_zero=True)
 
 READS = Reads(stream="any")
 
@@ -40,23 +44,10 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    groups = list(table.groupby(["model", "dataset"], sort=False))
-    if not groups:
-        return style.empty("Nothing to draw yet: no model was asked a stream of questions.")
-    with style.theme():
-        figure = style.figure(style.TEXT_IN, 2.5 * len(groups) + 0.5)
-        grid = figure.subplots(len(groups), 3, squeeze=False)
-        for line, (key, part) in zip(grid, groups, strict=True):
-            names = list(dict.fromkeys(part["variant"]))
-            line[0].set_title(" · ".join(map(str, key)), loc="left", color=style.MUTED, pad=3)
-            _bars(line[0], part, names)
-            _waits(line[1], part, names)
-            _reuse(line[2], part)
-        methods = sorted(dict.fromkeys(table["method"]), key=style.method_order)
-        style.legend(
-            figure, [style.handle(*style.method_style(name)) for name in methods], columns=6
-        )
-        return figure
+    groups = table.groupby(["model", "dataset"], sort=False)
+    panels = [panel for key, part in groups for panel in _panels(" · ".join(map(str, key)), part)]
+    nothing = "Nothing to draw yet: no model was asked a stream of questions."
+    return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
 
 
 def _file(runs: Runs, times: StreamTimes) -> Iterator[Cell]:
@@ -128,62 +119,29 @@ def _described(times: StreamTimes) -> str:
     return f"{corpus}, {store} on {place(times)}"
 
 
-def _rows(part: Table, quantity: str) -> list[dict[Any, Any]]:
-    return list(part[(part["quantity"] == quantity) & part["measured"].notna()].to_dict("records"))
-
-
-def _bars(ax: Axes, part: Table, names: list[str]) -> None:
-    for row in _rows(part, "hit_rate"):
-        colour = style.method_style(str(row["method"]))[1]
-        ax.barh(names.index(row["variant"]), row["measured"], color=colour, height=0.6)
-    style.name_rows(ax, [name.replace("_", " ") for name in names])
-    ax.set_xlim(0, 1)
-    ax.set_xlabel("hit rate, by tokens")
-
-
-def _waits(ax: Axes, part: Table, names: list[str]) -> None:
-    """The median, filled, and the 95th percentile, hollow."""
-    values = []
-    for quantity in ("first_token_p50_s", "first_token_p95_s"):
-        for row in _rows(part, quantity):
-            _, colour, marker = style.method_style(str(row["method"]))
-            y = names.index(row["variant"])
-            face = "white" if quantity.endswith("p95_s") else colour
-            style.interval(ax, row["measured"], y, row["low"], row["high"], colour)
-            ax.plot(
-                row["measured"],
-                y,
-                marker,
-                color=colour,
-                mfc=face,
-                ms=style.marker_size(marker),
-                mew=0.9,
-                zorder=4,
-            )
-            values.append(row["measured"])
-    style.name_rows(ax, [""] * len(names))
-    log_axis(ax, values)
-    ax.set_xlabel("first token (s): p50, p95 hollow")
-
-
-def _reuse(ax: Axes, part: Table) -> None:
-    ax.grid(axis="both")
-    missed, hits = ({r["variant"]: r for r in _rows(part, end)} for end in ENDS)
-    for name, row in missed.items():
-        _, colour, marker = style.method_style(str(row["method"]))
-        waits = [(row["measured"] + n * hits[name]["measured"]) / (n + 1) for n in REUSES]
-        ax.plot(
-            range(len(REUSES)),
-            waits,
-            color=colour,
-            marker=marker,
-            ms=style.marker_size(marker),
-            mew=0,
+def _panels(title: str, part: Table) -> list[Panel]:
+    """The wait at each variant's hit rate, and the mean wait over the times of asking again."""
+    waits = list[Point]()
+    means = list[Point]()
+    for row in lines.rows(part):
+        name = str(row.keys["variant"])
+        point = Point(title, name.replace("_", " "), 0.0, 0.0, look=str(row.keys["method"]))
+        share = row.number("hit_rate")
+        for quantity, fill in WAITS.items():
+            wait_s = row.number(quantity)
+            interval = row.interval(quantity)
+            x = share if math.isfinite(share) else 0.0
+            waits.append(replace(point, x=x, y=wait_s, y_interval=interval, fill=fill, row=row))
+        is_naive = row.keys["method"] == "naive"
+        missed_s, found_s = (
+            row.number("first_token_p50_s" if is_naive else end) for end in ("missed_s", "found_s")
         )
-    for row in _rows(part, "first_token_p50_s"):
-        if row["method"] == "naive":
-            ax.axhline(row["measured"], color=style.INK, lw=0.9, ls=(0, (3, 2)))
-    ax.set_xticks(range(len(REUSES)), [str(n) for n in REUSES])
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("times asked about again")
-    ax.set_ylabel("mean first token (s)")
+        means += [replace(point, x=n, y=(missed_s + n * found_s) / (n + 1)) for n in REUSES]
+    return [
+        Panel(title, HIT_RATE, FIRST_TOKEN, _finite(waits)),
+        Panel("", AGAIN, MEAN, _finite(means)),
+    ]
+
+
+def _finite(points: Iterable[Point]) -> list[Point]:
+    return [point for point in points if math.isfinite(point.y)]
