@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
+from directions import NOT_ON_PAGE, directions
 from ragauge import registry
 from ragauge.config import loading
 from ragauge.cost import tokens
@@ -37,7 +38,6 @@ from ragauge.measure.timing import shape_of
 from ragauge.pipelines.retrieval import sizes
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.results.cells import VALUES, CellSource, Status
-from ragauge.results.directions import ON_PAGE, directions
 from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.times import LatencyTimes, Protocol, Trial
@@ -121,6 +121,7 @@ def page(
     for cell in cells:
         groups.setdefault(cell.table, []).append(cell)
     kinds = dict.fromkeys(row["about"] for row in directions)
+    shown = [name for name in directions[0] if name not in NOT_ON_PAGE]
     template = (REPORTS / "reproduction.txt").read_text(encoding="utf-8")
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
@@ -131,14 +132,14 @@ def page(
         groups=groups,
         count=lambda cells: Counter(cell.state for cell in cells),
         errors=errors,
-        directions=[[row[name] for name in ON_PAGE] for row in directions],
+        directions=[[row[name] for name in shown] for row in directions],
         claims=len({row["claim"] for row in directions}),
         verdicts={
             about: Counter(of["verdict"] for of in directions if of["about"] == about)
             for about in kinds
         },
         tests=sum(bool(row["p"]) for row in directions),
-        shown=ON_PAGE,
+        shown=shown,
         figure_5=figure_5,
         figure_7=figure_7,
     )

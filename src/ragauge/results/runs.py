@@ -8,7 +8,7 @@ variant's name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
+from ragauge.results.cells import Cell
 from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
@@ -239,6 +240,12 @@ class Runs:
         """The (data set, model) pairs with records, of these data sets."""
         pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
         return [pair for pair in pairs if of_kind(self.kind(pair[0]), datasets)]
+
+    def by_group(
+        self, cells: Callable[[Runs, str, str], Iterable[Cell]], datasets: Datasets = "any"
+    ) -> list[Cell]:
+        """What a function makes of each (data set, model) pair with records, in one list."""
+        return [cell for pair in self.groups(datasets) for cell in cells(self, *pair)]
 
     def kind(self, dataset: str) -> Kind:
         return kind_of(self.facts(dataset))

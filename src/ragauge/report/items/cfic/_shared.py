@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ragauge.io.records import Record
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, join, noted
+from ragauge.results.cells import Cell, Measure, join, noted, row_cells
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import GENERATORS, LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant, defaults, identities
@@ -102,8 +102,7 @@ def cells(
     generator = next((GENERATORS[name] for name in identities(variant) if name in GENERATORS), None)
     dataset = runs.registered(variant.dataset)
     paper = (generator, dataset) if generator and dataset.startswith(LONGBENCH) else (None, None)
-    row = {**keys, "variant": variant.name}
-    return [Cell(row, quantity, measure, None, *paper) for quantity, measure in measures.items()]
+    return row_cells({**keys, "variant": variant.name}, measures, *paper)
 
 
 def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str) -> Measure:

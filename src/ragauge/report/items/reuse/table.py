@@ -21,7 +21,17 @@ from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, mean, merge, noted
+from ragauge.results.cells import (
+    Cell,
+    CellSource,
+    Measure,
+    Table,
+    frame,
+    mean,
+    merge,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import difference, naive, quality
 from ragauge.results.publications import published
 from ragauge.results.reuse import servable
@@ -34,7 +44,7 @@ READS = Reads(answers=answers(), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     claims = published(
         "reuse_table", ("model", "method"), {"first_token_speedup": "first_token_speedup"}, ""
     )
@@ -51,12 +61,11 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     base = naive(runs, dataset, model)
     shown = [v for v in runs.of(dataset, model) if belongs(v)]
     clock = VariantSeconds.of(runs, dataset, model, shown)
-    keys = {v.name: v.keys | {"stored": "yes" if servable(v) else "no"} for v in shown}
-    return [
-        Cell(keys[v.name], name, m)
-        for v in shown
-        for name, m in _measures(runs, v, base, clock).items()
-    ]
+    cells = list[Cell]()
+    for variant in shown:
+        keys = variant.keys | {"stored": "yes" if servable(variant) else "no"}
+        cells += row_cells(keys, _measures(runs, variant, base, clock))
+    return cells
 
 
 def _measures(
