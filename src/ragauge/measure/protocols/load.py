@@ -26,7 +26,15 @@ from ragauge.measure.protocols import arrivals, stream
 from ragauge.measure.protocols.arrivals import Clock, Level, OneByOne, Request, TimedRequest
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
-from ragauge.results.times import LoadLevel, LoadTimes, Protocol, RequestSummary, TraceFacts
+from ragauge.results.times import (
+    LoadLevel,
+    LoadTimes,
+    Protocol,
+    RequestSummary,
+    RequestTimes,
+    TraceFacts,
+    Watched,
+)
 from ragauge.text import aligned
 
 COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
@@ -118,14 +126,6 @@ def trace_facts(trace: Sequence[TraceEntry]) -> TraceFacts:
     )
 
 
-def targets(settings: LoadSettings) -> dict[str, float | None]:
-    """The limits of a good answer, in seconds, by time."""
-    return {
-        "first_token_s": settings.target_first_token_s,
-        "per_token_s": settings.target_per_token_s,
-    }
-
-
 def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
     """One level of load on one method, by the wall clock. The first `warmup` requests find the
     server emptier than later ones do and are left out of the summary, which a refused level lacks.
@@ -141,18 +141,30 @@ def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
 
     served, seen = timing.watched(server.lm, settings.allow_load, drive)
     rows = arrivals.rows(served, settings.warmup)
-    summary = RequestSummary()
-    if not seen.refused:
-        summary = arrivals.summarise(rows, targets(settings), seed)
     if level.speed:
         rows = [row.model_copy(update={"found": server.found[row.prompt]}) for row in rows]
+    return level_times(level, rows, seen, settings, seed, variant=server.name, batch=server.size)
+
+
+def level_times(
+    level: Level,
+    rows: list[RequestTimes],
+    seen: Watched,
+    settings: LoadSettings,
+    seed: int,
+    **facts: Any,
+) -> LoadLevel:
+    """The times of a level; `facts`: its variant and batch."""
+    targets = {
+        "first_token_s": settings.target_first_token_s,
+        "per_token_s": settings.target_per_token_s,
+    }
     return LoadLevel(
-        variant=server.name,
-        batch=server.size,
+        **facts,
         rate=level.rate,
         clients=level.clients,
         speed=level.speed,
-        summary=summary,
+        summary=RequestSummary() if seen.refused else arrivals.summarise(rows, targets, seed),
         requests=rows,
         **seen.to_json(),
     )
@@ -171,7 +183,7 @@ class _Server:
         self.settings = settings
         self.size = size  # size: requests that are answered together
         self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
-        self.limits = [timing.fixed_length(length) for length in lengths(settings, bench.trace)]
+        self.limits = list(map(timing.fixed_length, lengths(settings, bench.trace)))
         # of each prompt, the share of its documents' tokens that was stored
         self.found: dict[int, float | None] = {}
         self.engine = _ThreadEngine(self.lm)

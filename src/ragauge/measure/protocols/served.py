@@ -456,21 +456,9 @@ def measure_load(
                         bench.engine.nonce = partial(str, new_nonce())
                         sender.method = stream.fresh(method, settings.store_gb)
                     drive = partial(_drive, sender, level, number, settings.warmup, seed)
-                    requests, seen = bench.watched(settings, cache, drive)
-                summary = RequestSummary()
-                if not seen.refused:
-                    summary = arrivals.summarise(requests, load.targets(settings), seed)
+                    times = bench.watched(settings, cache, drive)
                 measured.append(
-                    LoadLevel(
-                        variant=name,
-                        batch=None,
-                        rate=level.rate,
-                        clients=level.clients,
-                        speed=level.speed,
-                        summary=summary,
-                        requests=requests,
-                        **seen.to_json(),
-                    )
+                    load.level_times(level, *times, settings, seed, variant=name, batch=None)
                 )
                 progress.update()
     result = bench.result(settings, seed, unsupported, counted=load.COUNTED, **more)
