@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from ragauge.report.figures import Axis, Dots
-from ragauge.results.cells import Cell, Measure, Table, frame, merge, noted
+from ragauge.results.cells import Cell, Measure, Table, frame, merge, noted, row_cells
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import Runs, Variant, defaults
@@ -20,11 +20,7 @@ KEPT = "kept_gold_recall"  # whether the gold document is kept
 
 def cells(runs: Runs, variant: Variant, measures: Mapping[str, Measure], **keys: Any) -> list[Cell]:
     """The cells of a variant's row, `keys` beside or in place of the variant's own."""
-    of_paper = paper_model(variant, runs)
-    row = variant.keys | keys
-    return [
-        Cell(row, quantity, measure, paper_model=of_paper) for quantity, measure in measures.items()
-    ]
+    return row_cells(variant.keys | keys, measures, paper_model(variant, runs))
 
 
 def not_run(
