@@ -125,13 +125,13 @@ class Transformers:
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
     from ragauge.engines.loading import load_lm
-    from ragauge.pipelines.modes import Checkpoint
     from ragauge.pipelines.modes._joint import JointDecoder
     from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+    from ragauge.pipelines.modes.base import Checkpoint
     from ragauge.pipelines.modes.joint import JointAttention
     from ragauge.pipelines.pipeline import Pipeline
     from ragauge.pipelines.settings import PipelineSettings
-    from ragauge.pipelines.specification import specify
+    from ragauge.pipelines.specification import specify_pipeline
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
     adapters = None if args.mode == "joint" else "untrained"
@@ -170,7 +170,7 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
         "source": args.model,
     }
     specifications = {
-        name: specify(PipelineSettings(**read, **schedule), **facts)
+        name: specify_pipeline(PipelineSettings(**read, **schedule), **facts)
         for name, schedule in schedules.items()
     }
     ways: dict[str, Pipeline | Transformers] = {
@@ -231,7 +231,7 @@ def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | Non
     if not searches:
         return None
     return overlap.ideal_s(
-        _predicted_trace(GenerationModel.of(first), settings, statistics.median(searches))
+        _predicted_trace(GenerationModel.fit(first), settings, statistics.median(searches))
     )
 
 

@@ -95,7 +95,7 @@ def _measured_once(run: Run, row: Row) -> bool:
     if entry is None:
         return False
     lists = (
-        {"nprobe", "first_nprobe"} if entry.chooses_nprobe else set()
+        {"nprobe", "first_nprobe"} if entry.hides_search else set()
     )  # S3's text is scored at the number nearest to its own
     others = [other for other in run.config.pipelines.values() if other.task != entry.task]
     return not any(_system(other, lists) == _system(entry, lists) for other in others)

@@ -9,7 +9,7 @@ from typing import Any
 from ragauge.cost.trace import Call
 from ragauge.io.records import SequenceRecord
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import facts_of, specify
+from ragauge.pipelines.specification import describe_index, specify_pipeline
 from ragauge.pipelines.windows import CHUNK
 from synthetic_run import MODEL, PROVENANCE
 
@@ -55,14 +55,14 @@ def write(
     ]
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     recipe_settings = RECIPE | (recipe or {})
-    index = facts_of(settings.index, recipe_settings, vectors)
+    index = describe_index(settings.index, recipe_settings, vectors)
     facts = {
         "dtype": "float32",
         "device": "cpu",
         "adapters_sha256": adapters_sha256,
         "source": source,
     }
-    specification = specify(
+    specification = specify_pipeline(
         settings, model=MODEL, database=settings.database or DATABASE, index=index, **facts
     )
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
@@ -122,7 +122,7 @@ def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
     """
     calls = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)]
     for number, length in enumerate(range(CHUNK, settings.tokens, settings.interval)):
-        if settings.asks_index and (settings.schedule != "retrieve_once" or not number):
+        if settings.queries_index and (settings.schedule != "retrieve_once" or not number):
             calls += _retrieval(search_s, hidden=settings.schedule == "piperag" and number > 0)
         steps = min(settings.interval, settings.tokens - length)
         calls.append(

@@ -29,7 +29,7 @@ class GenerationModel:
     in_cache: bool = True
 
     @classmethod
-    def of(cls, trace: Iterable[Call], in_cache: bool = True) -> Self:
+    def fit(cls, trace: Iterable[Call], in_cache: bool = True) -> Self:
         """The model fitted to the calls of traced generations. Raises UserError: they decoded or
         read nothing.
         """
@@ -66,7 +66,7 @@ class GenerationModel:
 
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take while the window after `length` tokens is generated
-        (S3); at least 1 ms. With reading ahead they include reading what was found; `network_s` of
+        (nprobe `hide`); at least 1 ms. With reading ahead they include reading what was found; `network_s` of
         the message there and back is taken off.
         """
         read = -self.read_s(k) if self.ahead else self.read_s(k)

@@ -80,7 +80,7 @@ class Pipeline:
             "generated": ids,
             "trials_s": [seconds for *_, seconds in trials],
             "load_share": load.share,
-            "network_s": self.network_s if self.settings.asks_index else None,
+            "network_s": self.network_s if self.settings.queries_index else None,
             **_retrieved(source, trace),
         }
 
@@ -99,8 +99,8 @@ class Pipeline:
         """Generate once untimed; the performance model is fitted to the first such trace, searches
         at nprobe 1.
         """
-        if self.settings.chooses_nprobe and self.performance is None:
-            self.performance = GenerationModel.of(
+        if self.settings.hides_search and self.performance is None:
+            self.performance = GenerationModel.fit(
                 self.generate(text)[2], self.specification.mode.in_cache
             )
         elif self.settings.trials > 1:
@@ -181,7 +181,9 @@ def run(
             writer.start(text.key)
             writer.append(pipeline.record(text))
         model = pipeline.performance if pipeline else None
-        network_s = pipeline.network_s if pipeline and specification.pipeline.asks_index else None
+        network_s = (
+            pipeline.network_s if pipeline and specification.pipeline.queries_index else None
+        )
         measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
         writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
     return out

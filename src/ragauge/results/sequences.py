@@ -214,7 +214,8 @@ def _of_proxy(system: System) -> str:
     if other is None:
         return ""
     label = other.index.label if other.index else ""
-    if not system.chooses_nprobe:
+    if not system.hides_search:
         return f"perplexity with index {label}"
     where = "" if other.index == system.index else f" and index {label}"
-    return f"perplexity at nprobe {other.fixed_nprobe}{where}; S3 chose {median(system.chosen_nprobes):g} in the middle"
+    chosen = f"hide chose {median(system.chosen_nprobes):g} in the middle"
+    return f"perplexity at nprobe {other.fixed_nprobe}{where}; {chosen}"

@@ -1,27 +1,36 @@
 """RETRO-fit: trains the weights that an attention mode adds to a frozen decoder (docs/piperag.md)."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ragauge import registry
+from ragauge.assets import resolver
 from ragauge.engines.lm import LM
 from ragauge.errors import UserError
+from ragauge.io.digest import digest
 from ragauge.io.files import replace_atomically, text_sha256
-from ragauge.pipelines import modes
 from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.modes.base import Checkpoint, mode_class
 from ragauge.pipelines.retrieval.retriever import Searcher
 from ragauge.pipelines.sources import RandomNeighbours, RetrievalOptions
 from ragauge.pipelines.windows import CHUNK, Windows
 from ragauge.training.settings import RetrofitSettings
 from ragauge.training.trainer import TimedTrainer
+
+if TYPE_CHECKING:
+    from ragauge.pipelines.job import Servers
 
 HELD_OUT = 10  # one document in this many is not trained on
 LEAST_RATE = 0.1  # of the learning rate, at the budget's end
@@ -125,7 +134,7 @@ class RetroFit(TimedTrainer):
             name: material.held_out(random=name == "random") for name in ("retrieved", "random")
         }
         super().__init__(
-            modes.kind(self.settings.mode).untrained(lm, self.settings),
+            mode_class(self.settings.mode).untrained(lm, self.settings),
             folder,
             self.settings.minutes,
             MOST_STEPS,
@@ -194,3 +203,36 @@ class RetroFit(TimedTrainer):
     def pauses(self, step: int) -> tuple[bool, bool]:
         is_late = self.seconds - self.measured_s >= self.settings.curve_every_s
         return is_late, is_late
+
+
+def train(
+    settings: RetrofitSettings, checkpoint: Checkpoint, folder: Path, servers: Servers, out: Path
+) -> Path:
+    """Train the weights of a mode on a database's texts; returns their file.
+
+    Args:
+        settings: of the training.
+        checkpoint: the decoder that is frozen.
+        folder: the chunk database.
+        servers: one server of its index.
+        out: folder of the weights, the curve and the checkpoints.
+
+    Raises:
+        UserError: a file or the server is missing or of another build, or no document is long
+            enough.
+    """
+    database = Database(folder)
+    lm = checkpoint.decoder()
+    database.check_tokenizer(lm.tokenizer, checkpoint.model)
+    origin = {
+        "model": checkpoint.model,
+        "model_sha256": resolver.describe(checkpoint.model)["sha256"],
+        "database_sha256": database.sha256,
+        "code": digest("ragauge.training.fit", registry.module_name("mode", settings.mode)),
+    }
+    with ExitStack() as opened:
+        servers = servers.started(opened)
+        client = opened.enter_context(servers.client(servers.addresses[0]))
+        origin["index_sha256"] = client.describe().index
+        material = RetrofitMaterial(database, client, settings)
+        return RetroFit(lm, material, out, origin).fit()

@@ -12,10 +12,9 @@ from ragauge.errors import unknown
 from ragauge.io.sections import Section
 from ragauge.methods.evidence.request import Wording
 from ragauge.methods.evidence.sentences import Splitter
-from ragauge.pipelines import modes
-from ragauge.pipelines.modes import WeightOptions
+from ragauge.pipelines.modes.base import WeightOptions, trainable_modes
 
-TRAINABLE = modes.trainable()
+TRAINABLE = trainable_modes()
 # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 ENDPOINT = "endpoint"
 

@@ -59,7 +59,7 @@ def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
     windows = 2 if kind == "retro" else 3
     searches = (
         (windows if chosen.pipeline.schedule_class.every_window else 1)
-        if chosen.pipeline.asks_index
+        if chosen.pipeline.queries_index
         else 0
     )
     assert len(record.neighbours) == len(record.nprobe) == searches
@@ -199,7 +199,7 @@ def test_the_model_finds_the_lines(stage: str, sign: int) -> None:
     trace = [
         replace(c, stage=stage) if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)
     ]
-    model = GenerationModel.of(trace)
+    model = GenerationModel.fit(trace)
     windows = Windows(32, stale=True)
     assert model.decode(350) == pytest.approx(0.0235)
     assert model.decode.error == pytest.approx(0, abs=1e-9)
@@ -216,7 +216,7 @@ def test_the_model_knows_how_much_was_read_before() -> None:
         Call("neighbours", (128,) * count, (1,) * count, seconds=0.15 * count)
         for count in (2, 1, 1)
     ]
-    model = GenerationModel.of(
+    model = GenerationModel.fit(
         [*found, *read, *(c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode")]
     )
     assert model.fresh == 0.5  # of four windows one read two neighbours, two read one
@@ -226,7 +226,7 @@ def test_the_model_knows_how_much_was_read_before() -> None:
 
 def test_the_model_needs_calls() -> None:
     with pytest.raises(UserError, match="no measured call"):
-        GenerationModel.of([c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode"])
+        GenerationModel.fit([c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode"])
 
 
 # ---- with a database on disk, by the command line
@@ -391,7 +391,7 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(
         (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
         (
             ["--schedule", "random", "--nprobe", "many"],
-            "must be a whole number from 1, or 'hide', not 'many'",
+            "--nprobe: must be a valid integer",
         ),
         (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
         (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),

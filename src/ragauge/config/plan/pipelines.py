@@ -12,7 +12,6 @@ from ragauge.config.schema import ModelEntry
 from ragauge.cost.hardware import AUTO
 from ragauge.io.files import text_sha256
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import facts_of, modules_of, specify
 
 
 class PipelinePlan(PlanPart):
@@ -23,8 +22,8 @@ class PipelinePlan(PlanPart):
             f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines
         ]
 
-    def labels(self, job: bool) -> str:
-        """Those whose server is a job of its own, or the others, as a wildcard's constraint."""
+    def label_pattern(self, job: bool) -> str:
+        """Match the pipelines whose server is a job of its own, or the others."""
         return any_of(
             label for label, entry in self.config.pipelines.items() if entry.has_server_job == job
         )
@@ -33,8 +32,8 @@ class PipelinePlan(PlanPart):
         """The index that is searched; empty if none is, or one behind a server that runs already."""
         entry = self._pipeline(labels)
         return (
-            self.of_index(self.paths.merged)(labels)
-            if entry.asks_index and not entry.addresses
+            self.index_path(self.paths.merged)(labels)
+            if entry.queries_index and not entry.addresses
             else []
         )
 
@@ -64,37 +63,19 @@ class PipelinePlan(PlanPart):
 
     def code(self, labels: Labels) -> str:
         """Digest of the code that runs a pipeline."""
-        entry = self._pipeline(labels)
-        indexes = self.config.databases[self.config.pipeline_database(entry)].indexes
-        index_type = indexes[entry.index].type if entry.asks_index else None
-        return code_of("pipelines.pipeline", components=modules_of(entry, index_type))
+        specification = self.config.pipeline_specification(self._pipeline(labels))
+        return code_of("pipelines.pipeline", components=specification.component_modules)
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, of which texts, and
         how many.
         """
         entry = self._pipeline(labels)
-        model = self._model(entry)
-        database = self.config.pipeline_database(entry)
-        recipe = (
-            self.config.databases[database].indexes[entry.index].model_dump()
-            if entry.asks_index
-            else None
-        )
-        specification = specify(
-            entry,
-            model=self.config.pipeline_model(entry),
-            database=database,
-            index=facts_of(entry.index, recipe, None) if recipe else None,
-            source=model.source,
-            dtype=model.dtype,
-            device=model.device,
-            seed=self.config.seed,
-        )
+        specification = self.config.pipeline_specification(entry)
         return [
             specification.digest,
             f"{entry.limit} sequences",
-            f"of {entry.evaluation or database}",
+            f"of {entry.evaluation or specification.database}",
         ]
 
     def threads(self, labels: Labels) -> int:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ragauge import registry
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, code_of, manifest
 from ragauge.pipelines.database.corpus import is_asset
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.retrieval import sizes
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
@@ -54,7 +54,7 @@ class RetrievalPlan(PlanPart):
         """
         return corpus_files(self._database(labels).sources)
 
-    def of_shards(self, pattern: str) -> Callable[[Labels], list[str]]:
+    def shard_files(self, pattern: str) -> Callable[[Labels], list[str]]:
         """A file of each shard: of those that an index is over, where the job has one; else of all."""
 
         def paths(labels: Labels) -> list[str]:

@@ -30,7 +30,7 @@ class ServerPlan(PlanPart):
         """What the pipelines of a server read, each file once."""
         plan = self._pipelines
         parts = (
-            self.of_index(self.paths.gathered),
+            self.index_path(self.paths.gathered),
             plan.index,
             plan.decoder,
             plan.weights,
@@ -89,7 +89,7 @@ class ServerPlan(PlanPart):
         return code_of("cli.serve", components=[registry.module_name("index", kind)])
 
     def pipeline_options(self, labels: Labels) -> list[str]:
-        address = self.of_index(self.paths.server_address)(labels)
+        address = self.index_path(self.paths.server_address)(labels)
         return [*self._pipelines.options(labels), f"--server-file={address}"]
 
     def begin(self, labels: Labels) -> str:
@@ -109,7 +109,7 @@ class ServerPlan(PlanPart):
         }
         for labels in pending:
             records = f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
-            named[self.of_index(pattern)(labels)].append(records)
+            named[self.index_path(pattern)(labels)].append(records)
         return named
 
     def check(self, pending: list[Labels], at_a_time: int | None, cluster: bool) -> None:

@@ -72,7 +72,7 @@ def build_shard(database: Path, settings: DatabaseSettings, number: int) -> bool
     share = Share(number, settings.shards)
     split = Split(settings.evaluation, settings.evaluation_share)
     tokenizer = load_tokenizer(settings.tokenizer)
-    corpus = Corpus.of(settings)
+    corpus = Corpus.from_settings(settings)
     made_from = {
         "corpus": corpus.identity(share),
         "tokenizer": tokenizer_sha256(tokenizer),
@@ -107,7 +107,7 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
     """Cut the text of an evaluation set, unless it exists; returns whether it was made. Errors as
     of `build_shard`.
     """
-    corpus = Corpus.of(settings)
+    corpus = Corpus.from_settings(settings)
     split = Split(settings.part, settings.share)
 
     def make(folder: Path) -> dict[str, Any]:

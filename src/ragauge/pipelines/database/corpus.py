@@ -32,7 +32,7 @@ class Corpus:
     limit: int | None = None  # documents, from the first
 
     @classmethod
-    def of(cls, settings: CorpusSettings) -> Self:
+    def from_settings(cls, settings: CorpusSettings) -> Self:
         return cls(settings.sources, settings.text_field, settings.limit)
 
     def documents(self, share: Share) -> Iterator[CorpusDocument]:

@@ -51,17 +51,17 @@ def read_file(path: Path, text_field: str) -> Iterator[Read]:
         )
     lines = read_lines(path, MAX_DOCUMENT_BYTES)
     return (
-        partial(_parse_record, line, text_field, f"{path}:{number}")
+        partial(_parse_line, line, text_field, f"{path}:{number}")
         for number, line in lines
         if line.strip()
     )
 
 
-def _parse_record(line: bytes, text_field: str, place: str) -> CorpusDocument | None:
-    return document_of(json_object(line, place), text_field, place)
+def _parse_line(line: bytes, text_field: str, place: str) -> CorpusDocument | None:
+    return parse_record(json_object(line, place), text_field, place)
 
 
-def document_of(record: Mapping[str, Any], text_field: str, place: str) -> CorpusDocument | None:
+def parse_record(record: Mapping[str, Any], text_field: str, place: str) -> CorpusDocument | None:
     """The document of a record; None if its text is blank."""
     text = record.get(text_field, 0)
     if text is None or (isinstance(text, str) and not text.strip()):

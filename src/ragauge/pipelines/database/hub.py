@@ -10,7 +10,7 @@ from ragauge.assets.hub import dataset_commit
 from ragauge.assets.pins import Pin
 from ragauge.errors import UserError
 from ragauge.io.redaction import redacted
-from ragauge.pipelines.database.documents import Read, Share, document_of
+from ragauge.pipelines.database.documents import Read, Share, parse_record
 
 SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?")
 
@@ -76,6 +76,6 @@ def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bo
 def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[Read]:
     try:
         for number, record in enumerate(stream):
-            yield partial(document_of, record, text_field, f"{source}: record {number}")
+            yield partial(parse_record, record, text_field, f"{source}: record {number}")
     except Exception as error:
         raise _unreachable(source, error) from error

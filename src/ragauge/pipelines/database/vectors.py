@@ -15,7 +15,7 @@ from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.embed import Embeddings, normalised
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 
 BLOCK_VECTORS = 16384  # in memory at a time, in float32
 # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good

@@ -53,7 +53,7 @@ class Cross:
     k_norm: Norm | None = None
 
     @classmethod
-    def copy_of(cls, layer: Layer, query_rows: int) -> Cross:
+    def from_layer(cls, layer: Layer, query_rows: int) -> Cross:
         """A copy of a layer's self-attention, of whose packed projections the first rows are those
         of queries.
         """
@@ -205,7 +205,8 @@ class CrossWeights(TrainedWeights):
         self.places = tuple(sorted(set(places)))
         shape = decoder.shape
         crosses = tuple(
-            Cross.copy_of(own[index], shape.heads[index] * shape.head_dim) for index in self.places
+            Cross.from_layer(own[index], shape.heads[index] * shape.head_dim)
+            for index in self.places
         )
         self._copied = AddedLayers(own[:encoder_layers], crosses)
         self.weights = nn.ParameterDict()
@@ -227,7 +228,7 @@ class CrossWeights(TrainedWeights):
         }
 
     @classmethod
-    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> CrossWeights:
+    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> CrossWeights:
         return cls(
             lm.decoder,
             [int(layer) for layer in sizes["layers"].split()],

@@ -188,7 +188,7 @@ class Adapters(TrainedWeights):
         return {"rank": str(self.rank)}
 
     @classmethod
-    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> Adapters:
+    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> Adapters:
         return cls(lm.decoder.weights, int(sizes["rank"]))
 
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:

@@ -47,11 +47,11 @@ class TrainedWeights(nn.Module, ABC):
 
     @abstractmethod
     def sizes(self) -> dict[str, str]:
-        """Metadata from which `of_sizes` makes weights of this size."""
+        """Metadata from which `from_sizes` makes weights of this size."""
 
     @classmethod
     @abstractmethod
-    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> Self:
+    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> Self:
         """Untrained weights of the sizes in a file's metadata. Raises ValueError if they are not
         those of this mode.
         """
@@ -117,7 +117,7 @@ class TrainedWeights(nn.Module, ABC):
                 f"{path}: trained for another decoder ({about.get('model', 'of another checkpoint')})"
             )
         try:
-            weights = cls.of_sizes(lm, about)
+            weights = cls.from_sizes(lm, about)
             weights.load_state_dict(tensors)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field
 
+from ragauge import registry
 from ragauge.assets import resolver
 from ragauge.errors import UnsupportedError
 from ragauge.io.sections import Section
@@ -123,3 +125,28 @@ class Mode(ABC):
         """(name, hash) of the weights. Raises UserError if they are not available."""
         resolver.resolve(checkpoint.model)
         return checkpoint.model, resolver.describe(checkpoint.model)["sha256"]
+
+
+def mode_class(name: str) -> type[Mode]:
+    """Return the class of a mode. Raises UserError with the choices if there is none."""
+    return cast(type[Mode], registry.component("mode", name, Mode))
+
+
+def mode_classes() -> dict[str, type[Mode]]:
+    return {name: mode_class(name) for name in registry.names("mode")}
+
+
+def make_mode(name: str, options: Mapping[str, Any]) -> Mode:
+    """Return a mode with those of the options that it has. Raises UserError as `mode_class`."""
+    kind = mode_class(name)
+    own = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: value for key, value in options.items() if key in own})
+
+
+def modes_with_option(option: str) -> list[str]:
+    return [name for name, mode in mode_classes().items() if option in mode.option_names()]
+
+
+def trainable_modes() -> list[str]:
+    """Return the names of the modes that RETRO-fit trains."""
+    return [name for name, mode in mode_classes().items() if mode.trainable]

@@ -18,8 +18,8 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.vectors import Vectors
-from ragauge.pipelines.indexes import IndexRecipe, recipe_of
-from ragauge.pipelines.indexes.base.recipe import SearchResult
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe, SearchResult
+from ragauge.pipelines.indexes.base.types import read_recipe
 
 TRAINED = "trained index"
 ADDED = "codes of a shard"
@@ -136,7 +136,7 @@ class Index:
         if self.manifest["made_from"]["database"] != database.sha256:
             problem = "an index of another database, or of an earlier state of it; build it again"
             raise UserError(f"{self.folder}: {problem}")
-        self.recipe = recipe_of(self.manifest)
+        self.recipe = read_recipe(self.manifest)
         self.sha256 = folders.sha256(self.folder)
         self.encoder_sha256: str = self.manifest["made_from"]["encoder"]  # whose vectors it holds
         self._opened = self.recipe.open(self.folder)

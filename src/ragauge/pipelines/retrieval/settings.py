@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from ragauge.errors import SettingError
-from ragauge.io.sections import Section
-from ragauge.pipelines.indexes import AnyIndexRecipe
+from ragauge.io.sections import NO_OPTION, Section
+from ragauge.pipelines.indexes.base.types import AnyIndexRecipe
 
 # becomes the name of a folder
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -107,7 +107,9 @@ class StalenessSettings(Section):
     file names.
     """
 
-    database: str = Field(description="label of the chunk database; default: the key")
+    database: Annotated[str, NO_OPTION] = Field(
+        description="label of the chunk database; default: the key"
+    )
     index: str = Field("ivf", description="label of the database's index that is searched")
     evaluation: str | None = Field(
         None, description="label of an evaluation set; default: the held-out text"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ragauge.assets.catalog import Entry, entries
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
 # of UTF-8 text, by SmolLM2's tokenizer on 400 documents of C4; 1.07 chunks for 64 tokens there

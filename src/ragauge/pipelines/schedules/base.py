@@ -52,7 +52,7 @@ class Schedule:
     seed: int = 0  # of random neighbours
 
     reads_neighbours: ClassVar[bool] = True  # False: the decoder alone
-    asks_index: ClassVar[bool] = True  # False: needs no index and no server
+    queries_index: ClassVar[bool] = True  # False: needs no index and no server
     every_window: ClassVar[bool] = True  # new neighbours after the first window as well
     # a window's query is that of the window before, so that it is sent early
     stale: ClassVar[bool] = False

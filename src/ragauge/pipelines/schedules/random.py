@@ -16,7 +16,7 @@ class Random(Schedule):
     nothing.
     """
 
-    asks_index: ClassVar[bool] = False
+    queries_index: ClassVar[bool] = False
 
     def source(self, sequence: SequenceInputs) -> RandomNeighbours:
         assert sequence.passages is not None

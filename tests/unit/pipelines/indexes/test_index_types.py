@@ -14,8 +14,7 @@ from ragauge.errors import UserError
 from ragauge.pipelines.database import embed
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.vectors import Vectors
-from ragauge.pipelines.indexes import IndexRecipe
-from ragauge.pipelines.indexes.base.recipe import Together
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe, Together
 from ragauge.pipelines.indexes.hnsw import Hnsw
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval import index

@@ -16,8 +16,8 @@ from ragauge.engines.kernels import Choice, Operation
 from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row
 from ragauge.pipelines.decoding import token_nll
-from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._joint import JointDecoder
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.reader import StateCache
 from ragauge.pipelines.sources import NoNeighbours

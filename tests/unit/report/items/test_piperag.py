@@ -181,21 +181,21 @@ def test_no_pair_is_said(tmp_path: Path) -> None:
     assert speedup["note"] == "no PipeRAG is at once as good and as fast as the baseline"
 
 
-def test_table_1_has_the_time_over_no_retrieval_and_what_s3_chose(small: Path) -> None:
+def test_table_1_has_the_time_over_no_retrieval_and_the_nprobe_that_hide_chose(small: Path) -> None:
     rows = table("piperag_table_1", small)
     mine = rows[rows["model"] == MODEL]
-    s3 = line(mine, nprobe="S3", quantity="latency_over_no_retrieval_percent")
+    s3 = line(mine, nprobe="hide", quantity="latency_over_no_retrieval_percent")
     assert s3["measured"] == pytest.approx(10.0)
     assert math.isnan(s3["published"]), "the paper's is of another model"
     said = rows[
         (rows["model"] != MODEL) & (rows["quantity"] == "latency_over_no_retrieval_percent")
     ]
     assert sorted(said["published"]) == [10.6, 13.2]
-    assert line(mine, nprobe="S3", quantity="nprobe_chosen")["measured"] == 8
+    assert line(mine, nprobe="hide", quantity="nprobe_chosen")["measured"] == 8
     assert line(mine, method="retro", quantity="latency_s")["measured"] == pytest.approx(6.0)
-    s3_perplexity = line(mine, nprobe="S3", quantity="perplexity")
+    s3_perplexity = line(mine, nprobe="hide", quantity="perplexity")
     assert s3_perplexity["measured"] == pytest.approx(math.exp(3.14))
-    assert s3_perplexity["note"] == "perplexity at nprobe 8; S3 chose 8 in the middle"
+    assert s3_perplexity["note"] == "perplexity at nprobe 8; hide chose 8 in the middle"
     printed = line(rows, dataset="c4", method="retro", quantity="latency_s")
     assert (printed["published"], printed["note"]) == (
         11.13,
@@ -322,7 +322,7 @@ def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small: Path) -> None:
         & (rows["model"] == MODEL)
     ]
     assert sorted(lists["measured"]) == [1, 8, 64]
-    assert "S3" not in set(rows["nprobe"])
+    assert "hide" not in set(rows["nprobe"])
     assert (rows["note"].str.contains("512 tokens")).any()
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from ragauge.report.figures import Axis, Figure, Lines, Point, Row, style
 from ragauge.results.cells import Table
 from ragauge.results.sequences import AGAINST_NONE
-from ragauge.results.systems import S3
 
 PAPER = "the paper's RETRO"  # the model of the paper's rows
 PERPLEXITY = Axis("perplexity")
@@ -74,7 +73,7 @@ def with_interval(row: Row) -> str:
 def with_lists(label: str, row: Row) -> str:
     """A row's line with the lists that searches scan, where they scan any."""
     nprobe = row.keys["nprobe"]
-    return f"{label}, {S3 if nprobe == S3 else f'nprobe {nprobe}'}" if nprobe else label
+    return f"{label}, nprobe {nprobe}" if nprobe else label
 
 
 def database(keys: Mapping[Any, Any], mark: str) -> str:
@@ -124,5 +123,5 @@ def _label(row: Row) -> str:
         if keys["interval"] and keys["method"] in ("retro_plus", "piperag")
         else ""
     )
-    nprobe = S3 if keys["nprobe"] == S3 else f"n{keys['nprobe']}" if keys["nprobe"] else ""
-    return " ".join(filter(None, (interval, nprobe)))
+    nprobe = str(keys["nprobe"])
+    return f"{interval} {nprobe if nprobe in ('', 'hide') else f'n{nprobe}'}".strip()

@@ -11,7 +11,7 @@ from ragauge.results.cells import Cell, Measure, noted
 from ragauge.results.pipelines import IndexName, Text
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, S3, System, plain
+from ragauge.results.systems import KEYS, System, plain
 
 OTHER = "published for another model, corpus and machine"
 OTHER_MACHINE = "published for another machine"
@@ -45,7 +45,7 @@ def dataset(label: str) -> str:
 def table_1(quantities: tuple[str, ...] = ("perplexity", "latency_s")) -> list[Cell]:
     cells = []
     for line in read_csv("piperag_table_1"):
-        nprobe = S3 if line["system"] == "piperag_s3" else ""
+        nprobe = "hide" if line["system"] == "piperag_s3" else ""
         keys = row(line["dataset"], KINDS[line["system"]], nprobe=nprobe)
         cells += [Cell(keys, q, Measure(note=OTHER), float(line[q])) for q in quantities if line[q]]
     return cells

@@ -18,7 +18,7 @@ from ragauge.report.items.piperag import _lines
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
 from ragauge.results.runs import Runs
-from ragauge.results.systems import S3, System, grouped
+from ragauge.results.systems import System, grouped
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
@@ -45,11 +45,12 @@ def draw(table: Table) -> Figure:
 
 
 def _at_interval(point: Point) -> Point:
-    """The point in the panel of its interval, labelled by nprobe; S3's is no part of the curve over
-    nprobe.
+    """Return the point in the panel of its interval, labelled by nprobe.
+
+    `hide` is no part of the curve over nprobe.
     """
     interval, nprobe = (point.row.keys[name] for name in ("interval", "nprobe"))
-    curve, label = (f"{point.line}, {S3}", S3) if nprobe == S3 else (None, f"n{nprobe}")
+    curve, label = (f"{point.line}, {nprobe}", nprobe) if nprobe == "hide" else (None, f"n{nprobe}")
     order = point.row.number("nprobe")
     return replace(
         point, panel=f"m = {interval}\n{point.panel}", curve=curve, label=label, order=order

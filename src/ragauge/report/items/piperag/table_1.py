@@ -1,8 +1,8 @@
-"""PipeRAG, Table 1: performance-driven retrieval (S3), no retrieval, one retrieval and RETRO.
+"""PipeRAG, Table 1: performance-driven retrieval (nprobe `hide`), no or one retrieval, and RETRO.
 
 What this shows: perplexity and the median seconds of a generated sequence, their differences from
-no retrieval, the ideal overlap of the sequence's own trace, and the nprobe that S3 chose. S3 is the
-interval of the lowest perplexity; RETRO the nprobe whose perplexity is just worse than that S3's
+no retrieval, the ideal overlap of the sequence's own trace, and the nprobe that `hide` (the paper's S3)
+chose, at the interval of the lowest perplexity. RETRO has the nprobe whose perplexity is just worse
 among those that are slower, as the released script selects it. Where the paper's RETRO was scored
 on all labels, its perplexities stand beside the paper's.
 
@@ -24,12 +24,12 @@ from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
 from ragauge.results.pipelines import Text
 from ragauge.results.runs import Runs
-from ragauge.results.systems import S3, System, in_columns, in_groups, plain
+from ragauge.results.systems import System, in_columns, in_groups, plain
 
 AXES = {"perplexity": Axis("perplexity"), "latency_s": Axis("latency of a sequence (s)")}
 Line = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
 PERPLEXITIES = ("perplexity", "perplexity_difference")
-LARGEST = "the largest nprobe: no RETRO is slower than S3 and of a higher perplexity"
+LARGEST = "the largest nprobe: no RETRO is slower than hide and of a higher perplexity"
 OVERHEAD = "latency_over_no_retrieval_percent"
 
 READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
@@ -44,9 +44,9 @@ def table(runs: Runs) -> Table:
     for cell in (cell for cell in printed if _line(cell) not in compared):
         note = _published.OTHER_MACHINE if _line(cell)[:2] in rows else _published.OTHER
         cells.append(replace(cell, measure=Measure(note=note)))
-    # S3's overhead in the paper's text, in rows of their own: they are of another model
+    # the overhead of nprobe hide in the paper's text, in rows of their own: they are of another model
     for end in ("min", "max"):
-        keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe=S3)
+        keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe="hide")
         value = _published.statement(f"s3_latency_overhead_{end}")
         cells.append(Cell(keys, OVERHEAD, Measure(note=_published.OTHER), value))
     return in_columns(cells)
@@ -91,9 +91,7 @@ def _group(
     timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
     compared = [
-        s
-        for s in compared
-        if s.kind in READS.pipelines and (s.kind != "piperag" or s.chooses_nprobe)
+        s for s in compared if s.kind in READS.pipelines and (s.kind != "piperag" or s.hides_search)
     ]
     shared = sequences.shared_keys(compared)
     chosen = {s: "" for s in compared if s.kind == "no_retrieval"}
@@ -145,7 +143,7 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
         }
     cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
     scanned = system.chosen_nprobes
-    if scanned and system.chooses_nprobe:
+    if scanned and system.hides_search:
         spread = median(scanned), float(min(scanned)), float(max(scanned))
         chosen = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
         cells.append(Cell(system.keys, "nprobe_chosen", chosen))
