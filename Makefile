@@ -1,6 +1,6 @@
 # `make` installs the exact versions of requirements.lock, each file checked against its hash: the committed numbers
 # belong to them. Only torch has no hash there: whether it is a build with CUDA or without depends on pip's own settings
-# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS). Its version is that of requirements-torch.txt.
+# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS). Its version is that of envs/requirements-torch.txt.
 # A target with `##` is shown by `make help`, one with `#-` by `make help-dev`.
 
 SHELL := bash
@@ -17,7 +17,7 @@ CORES ?= all
 VENV := .venv
 READY := $(VENV)/.ready
 PIP := python -m pip install --quiet --disable-pip-version-check
-RESOLVE = uv pip compile --quiet pyproject.toml --python-version 3.11 --constraint requirements-torch.txt \
+RESOLVE = uv pip compile --quiet pyproject.toml --python-version 3.11 --constraint envs/requirements-torch.txt \
   --no-emit-package torch --no-emit-package ragauge --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -42,12 +42,12 @@ full: $(READY) ## make full: run all of the papers' tables and figures on a smal
 
 setup: $(READY) ## make setup: create .venv with the locked packages
 
-$(READY): pyproject.toml requirements.lock requirements-torch.txt
+$(READY): pyproject.toml requirements.lock envs/requirements-torch.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "ragauge needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 2; }
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes --no-deps --requirement requirements.lock
-	$(PIP) --requirement requirements-torch.txt
+	$(PIP) --requirement envs/requirements-torch.txt
 	$(PIP) --no-deps --editable .
 	touch $@
 
@@ -74,16 +74,16 @@ check: $(READY) #- make check: lint, format, types, workflow
 	snakemake --lint
 
 docs: $(READY) #- make docs: build the documentation, site/
-	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --config-file docs/mkdocs.yml
 
 lock: $(READY) #- make lock: resolve the lock files anew (UPGRADE=1: to the newest versions)
 	$(RESOLVE) $(call extras,$(LOCKED)) --generate-hashes --universal --fork-strategy fewest --output-file requirements.lock
-	$(RESOLVE) $(call extras,$(OLDEST)) --resolution lowest-direct --output-file requirements-oldest.txt
+	$(RESOLVE) $(call extras,$(OLDEST)) --resolution lowest-direct --output-file envs/requirements-oldest.txt
 
 oldest: #- make oldest: test with the oldest versions that pyproject.toml allows, in .venv-oldest
 	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
-	PATH=$(CURDIR)/.venv-oldest/bin:$$PATH && $(PIP) --no-deps --requirement requirements-oldest.txt \
-	  && $(PIP) --requirement requirements-torch.txt && $(PIP) --no-deps --editable . \
+	PATH=$(CURDIR)/.venv-oldest/bin:$$PATH && $(PIP) --no-deps --requirement envs/requirements-oldest.txt \
+	  && $(PIP) --requirement envs/requirements-torch.txt && $(PIP) --no-deps --editable . \
 	  && OMP_NUM_THREADS=1 python -m pytest -q $(OLDEST_TESTS)
 
 gpu-kit: #- make gpu-kit: pack what a GPU machine needs to measure the papers' sizes, dist/gpu-kit.tar.gz

@@ -11,7 +11,9 @@ from setuptools.command.build_py import build_py
 TOP = Path(__file__).parent
 FILES = ("Snakefile", "config.yaml", "configs/full.yaml", "configs/ci/smoke.yaml")
 FOLDERS = ("workflow", "profiles", "envs")
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.def")  # the last makes a container from a clone
+LEFT_OUT = shutil.ignore_patterns(
+    "__pycache__", "*.def", "requirements-*.txt"
+)  # the last two are for clones
 
 
 class WithWorkflow(build_py):

@@ -1,5 +1,4 @@
-"""Write a software bill of materials from the lock files: CycloneDX 1.6, JSON, in the form that
-audits read.
+"""Write a bill of materials from the lock files as CycloneDX 1.6, which audits read.
 
 python .ci/sbom.py [FILE.json]      (default: dist/ragauge.cdx.json)
 """
@@ -20,9 +19,7 @@ HASH = re.compile(r"^\s+--hash=sha256:([0-9a-f]{64})")
 
 
 def components(lock: str) -> list[dict[str, Any]]:
-    """A component for each pinned package of a lock file, in its order, with the hashes of its
-    files.
-    """
+    """A component for each pinned package of a lock file, with the hashes of its files."""
     found: list[dict[str, Any]] = []
     for line in lock.splitlines():
         if pin := PINNED.match(line):
@@ -58,14 +55,15 @@ def bill(version: str, locks: list[str]) -> dict[str, Any]:
 
 
 def main(out: Path) -> None:
-    text = (ROOT / "src/ragauge/__init__.py").read_text(encoding="utf-8")
+    text = (ROOT / "src/ragauge/_version.py").read_text(encoding="utf-8")
     stated = re.search(r'^__version__ = "([^"]+)"', text, re.M)
+    assert stated, "src/ragauge/_version.py states no version"
     locks = [
         (ROOT / name).read_text(encoding="utf-8")
-        for name in ("requirements.lock", "requirements-torch.txt")
+        for name in ("requirements.lock", "envs/requirements-torch.txt")
     ]
     out.parent.mkdir(parents=True, exist_ok=True)
-    made = bill(stated[1] if stated else "0", locks)
+    made = bill(stated[1], locks)
     out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     print(f"{out}: {len(made['components'])} packages")
 

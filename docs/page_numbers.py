@@ -1,18 +1,17 @@
-"""Numbers in pages, generated from committed tables; a hook of MkDocs.
+"""Numbers in pages, checked against committed tables; a hook of MkDocs.
 
-A page names rows of tables in a comment, and a comment after each number says which cell it shows
-and how:
+A number is a reference link, and the definition of the link at the end of the page names the
+table, the row and the format:
 
-    <!-- numbers: oracle: {table: reports/reference-superposition/superposition_table_1.csv,
-    variant: oracle, quantity: accuracy} --> The model answers 60<!--oracle:points-->% with the gold
-    document alone.
+    The full prompt takes [6.62 s][full].
 
-`<!--name.column:format-->` shows another column than `measured`. A name may also stand for `{ratio:
-[a, b]}`, `{saving: [a, b]}` (the part by which a is less than b) or `{reversed: a}` (a difference
-counted the other way). Formats are Python's own, `points` and `+points` (hundredths as whole
-numbers), and a suffix `s` (seconds of ms).
+    [full]: reports/reference-qwen/frontier.csv "variant=naive; quantity=total_s; format={:.2f} s"
 
-Between `<!-- claims: CFIC -->` and `<!-- /claims -->` stands a table of a paper's claims, of
+`{}` in a format is the column `measured` or `value`, `{low}` another one. A format without braces,
+such as `.2f`, is that of the value; with ± in front its interval follows. Besides Python's formats
+there are `points` and `+points` (hundredths as whole numbers); `~` in front reverses a difference.
+
+Between `<!-- claims: CFIC -->` and `<!-- /claims -->` stands a table of a paper's claims, from
 reports/directions.csv. A † says that p is below 0.05 after Holm's correction, too.
 
 `python docs/page_numbers.py` writes the numbers of all pages again; the site is built with them.
@@ -27,12 +26,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"<!-- numbers:\n(.*?)-->", re.DOTALL)
+DEFINITION = re.compile(
+    r'^\[([\w.-]+)\]: (?:\.\./)*(\S+\.csv)\s+"([^"]+; format=[^"]+)"$', re.MULTILINE
+)
 CLAIMS = re.compile(r"(<!-- claims: (.*?) -->\n).*?(<!-- /claims -->)", re.DOTALL)
-NUMBER = re.compile(r"[-+−]?[\d.,]*\d<!--(\w+)(?:\.(\w+))?:([^>]*?)-->")
+
+
+MORE = ", held-back questions included"
+
+
+class Number(float):
+    """A value of a table, with the formats of pages."""
+
+    def __format__(self, form: str) -> str:
+        if form.startswith("~"):
+            return format(Number(-self), form[1:])
+        if form.endswith("points"):
+            spec = form.removesuffix("points")
+            return format(Number(round(100 * self, 6)), f"{spec}f" if "." in spec else f"{spec}.0f")
+        return super().__format__(form).replace("-", "−")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -41,70 +54,54 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def generated(text: str) -> str:
-    """A page with its numbers as the tables have them."""
-    parts = BLOCK.split(text)  # text, names, text, names, ...
-    for place in range(1, len(parts), 2):
-        names = yaml.safe_load(parts[place])
-        parts[place + 1] = NUMBER.sub(
-            lambda match, names=names: _shown(names, match), parts[place + 1]
-        )
-        parts[place] = f"<!-- numbers:\n{parts[place]}-->"
-    return CLAIMS.sub(lambda match: f"{match[1]}\n{_claims(match[2])}\n{match[3]}", "".join(parts))
+    """Return a page with its numbers and claims as the tables have them."""
+    for label, table, title in DEFINITION.findall(text):
+        shown = _shown(table, title)
+        link = re.compile(rf"\[(?:[^\[\]]|\[[^\[\]]*\])*\]\[{label}\]")
+        text = link.sub(lambda _, link=f"[{shown}][{label}]": link, text)
+    return CLAIMS.sub(lambda match: f"{match[1]}\n{_claims(match[2])}\n{match[3]}", text)
 
 
-def _claims(source: str) -> str:
-    """The claims of the papers that `source`, a regular expression, matches: a row each, a column
-    for each reader.
+def _shown(table: str, title: str) -> str:
+    """The values of the one row that a definition names, in its format."""
+    where, _, form = title.partition("; format=")
+    wanted = dict(pair.split("=", 1) for pair in where.split("; "))
+    rows = [row for row in _table(table) if wanted.items() <= row.items()]
+    if len(rows) != 1:
+        raise ValueError(f"{table}: {len(rows)} rows with {where}")
+    numbers = {name: Number(value) for name, value in rows[0].items() if _is_number(value)}
+    if "{" not in form:
+        spec = form.removeprefix("±")
+        ends = f" [{{low:{spec}}}, {{high:{spec}}}]".replace("+", "")
+        form = f"{{:{spec}}}{ends if form.startswith('±') else ''}"
+    return form.format(numbers.get("measured", numbers.get("value")), **numbers)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", text) is not None
+
+
+def _claims(paper: str) -> str:
+    """The claims whose source matches: a row each, with a column for each reader.
+
+    Where held-back questions were included later, the row has these.
     """
-    rows = [row for row in _table("reports/directions.csv") if re.match(source, row["source"])]
+    rows = [row for row in _table("reports/directions.csv") if re.match(paper, row["source"])]
     readers = list(dict.fromkeys(row["reader"] for row in rows))
     lines = [["claim", "source", *readers, "note"], ["---"] * (len(readers) + 3)]
-    for claim in dict.fromkeys(row["claim"] for row in rows):
-        of = {row["reader"]: row for row in rows if row["claim"] == claim}
-        notes = dict.fromkeys(row["note"] for row in of.values() if row["note"])
-        cells = [_verdict(of[reader]) if reader in of else "" for reader in readers]
-        lines.append([claim, next(iter(of.values()))["source"], *cells, "; ".join(notes)])
+    for claim in dict.fromkeys(row["claim"].removesuffix(MORE) for row in rows):
+        by_reader = {row["reader"]: row for row in rows if row["claim"] in (claim, claim + MORE)}
+        cells = [_verdict(by_reader[name]) if name in by_reader else "" for name in readers]
+        source = next(iter(by_reader.values()))["source"].removeprefix(f"{paper}, ")
+        notes = dict.fromkeys(row["note"] for row in by_reader.values() if row["note"])
+        lines.append([claim, source, *cells, "; ".join(notes)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _verdict(row: dict[str, str]) -> str:
-    value, low, high = (
-        f"{round(float(row[name]), 3):.3g}".replace("-", "−") for name in ("value", "low", "high")
-    )
+    value, low, high = (Number(f"{float(row[name]):.3f}") for name in ("value", "low", "high"))
     mark = " †" if row["p_holm"] and float(row["p_holm"]) < 0.05 else ""
-    p = f", p = {float(row['p']):.2g}{mark}" if row["p"] else ""
-    trials = " trials" if row["about"] == "times" else ""
-    return f"**{row['verdict']}** {value} [{low}, {high}]{p}, n = {row['n']}{trials}"
-
-
-def _shown(names: dict[str, Any], match: re.Match[str]) -> str:
-    name, column, form = match.groups()
-    value = _value(names, name, column or "measured")
-    number = match[0].partition("<!--")
-    minus = "−" if "−" in number[0] else "-"
-    return _formatted(value, form).replace("-", minus) + number[1] + number[2]
-
-
-def _value(names: dict[str, Any], name: str, column: str) -> float:
-    stated = dict(names[name])
-    for kind in ("ratio", "saving"):
-        if kind in stated:
-            a, b = (_value(names, other, "measured") for other in stated[kind])
-            return a / b if kind == "ratio" else 1 - a / b
-    if "reversed" in stated:
-        other = {"low": "high", "high": "low"}.get(column, column)
-        return (1 if column in ("p", "n") else -1) * _value(names, stated["reversed"], other)
-    return float(_row(stated.pop("table"), stated)[column])
-
-
-def _row(table: str, where: dict[str, Any]) -> dict[str, str]:
-    """The one row of a table whose columns have these values."""
-    rows = [
-        row for row in _table(table) if all(row[key] == str(value) for key, value in where.items())
-    ]
-    if len(rows) != 1:
-        raise ValueError(f"{table}: {len(rows)} rows with {where}")
-    return rows[0]
+    return f"**{row['verdict']}** {value:.3g} [{low:.3g}, {high:.3g}]{mark}"
 
 
 @cache
@@ -113,23 +110,11 @@ def _table(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _formatted(value: float, form: str) -> str:
-    if form.endswith("points"):
-        return format(round(100 * value, 6), f"{form.removesuffix('points')}.0f")
-    return (
-        format(value / 1000, f"{form.removesuffix('s')}f")
-        if form.endswith("s")
-        else format(value, form)
-    )
-
-
 def pages() -> list[Path]:
-    """The Markdown pages of the repository that carry numbers of tables."""
-    listed = subprocess.run(
-        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    texts = {page: page.read_text(encoding="utf-8") for page in map(ROOT.joinpath, listed.split())}
-    return [page for page, text in texts.items() if BLOCK.search(text) or CLAIMS.search(text)]
+    """The Markdown pages of the repository that have numbers of tables."""
+    command = ["git", "grep", "-lE", r"; format=|<!-- claims: ", "--", "*.md"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.split()]
 
 
 if __name__ == "__main__":

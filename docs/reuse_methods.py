@@ -1,5 +1,4 @@
-"""Draws docs/reuse_methods.svg: which token attends to which, when it is read, and where it stands,
-by method.
+"""Draw docs/reuse_methods.svg: which token attends to which, when it is read, and where it stands.
 
 Run without arguments to write the file again.
 """
@@ -30,15 +29,21 @@ TOP = 84
 
 @dataclass(frozen=True)
 class Token:
-    """One token: whose it is, which of it, where it stands, when it is read, and of which path it
-    is.
-    """
+    """One token: its segment and number, where it stands, when it is read, and on which path."""
 
     segment: str
     number: int
     position: float
     when: str = "online"
     path: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.segment}{self.number}"
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.when][0]
 
 
 Sees = Callable[[Token, Token], bool]
@@ -94,11 +99,14 @@ def apart(first: int = 0) -> Sees:
     return sees
 
 
-def again(chosen: Callable[[Token], bool], others: str = "offline") -> list[Token]:
+def again(chosen: str, others: str = "offline") -> list[Token]:
     """Stored documents in their places, some tokens of which are recomputed."""
-    found = tokens(STORED)
-    pick = {True: "again", False: others}
-    return [replace(t, when=pick[chosen(t)]) if t.segment in DOCUMENTS else t for t in found]
+    return [
+        replace(token, when="again" if token.name in chosen.split() else others)
+        if token.segment in DOCUMENTS
+        else token
+        for token in tokens(STORED)
+    ]
 
 
 def paths(task: bool) -> list[Token]:
@@ -120,43 +128,20 @@ def paths(task: bool) -> list[Token]:
 def path_sees(token: Token, earlier: Token) -> bool:
     if token.segment == "T":
         return "B" in (earlier.path, earlier.segment) or earlier.segment in "PT"
-    return earlier.segment in ("P", token.path) or (earlier.segment, earlier.path) == (
-        token.segment,
-        token.path,
-    )
+    own = (token.segment, token.path)
+    return earlier.segment in ("P", token.path) or (earlier.segment, earlier.path) == own
 
 
-def dropped(*gone: tuple[str, int], readers: str) -> Sees:
-    """Tokens that others do not see because they are gone by then."""
-
-    def sees(token: Token, earlier: Token) -> bool:
-        kept = (earlier.segment, earlier.number) not in gone or token.segment not in readers
-        return kept and apart()(token, earlier)
-
-    return sees
+def without_dropped(token: Token, earlier: Token) -> bool:
+    """The question does not see what was dropped before it."""
+    is_gone = earlier.name in DROPPED and token.segment == "Q"
+    return not is_gone and apart()(token, earlier)
 
 
-SPREAD = {("A", 0), ("A", 3), ("B", 1), ("C", 0), ("C", 2), ("C", 4)}
-
-
-def spread(token: Token) -> bool:
-    return (token.segment, token.number) in SPREAD
-
-
-def windows(token: Token) -> bool:
-    return (token.segment, token.number) in {
-        ("A", 2),
-        ("A", 3),
-        ("B", 0),
-        ("C", 1),
-        ("C", 2),
-        ("C", 3),
-    }
-
-
-GONE = (("A", 1), ("A", 2), ("B", 0), ("C", 1), ("C", 3))
-LEFT = [t for t in tokens() if (t.segment, t.number) not in GONE]
-SHORT = [replace(t, position=at) for at, t in enumerate(LEFT)]
+SPREAD = "A0 A3 B1 C0 C2 C4"
+DROPPED = ("A1", "A2", "B0", "C1", "C3")
+LEFT = [token for token in tokens() if token.name not in DROPPED]
+SHORT = [replace(token, position=place) for place, token in enumerate(LEFT)]
 
 PANELS = [
     Panel("naive", "all read online", tokens(), causal),
@@ -166,20 +151,20 @@ PANELS = [
         "ape", "behind the preamble; weighed", tokens(STORED, together=True), apart(3), weighed=True
     ),
     Panel("naive_reuse", "alone, moved to their places", tokens(STORED), apart()),
-    Panel("epic", "first tokens recomputed", again(lambda t: t.number < 1), apart()),
-    Panel("cache_blend", "what changed is recomputed", again(spread, "twice"), apart()),
-    Panel("prophet_kv", "what Q attends to, again", again(spread), apart()),
-    Panel("cache_clip", "windows of tokens, again", again(windows), apart(3)),
+    Panel("epic", "first tokens recomputed", again("A0 B0 C0"), apart()),
+    Panel("cache_blend", "what changed is recomputed", again(SPREAD, "twice"), apart()),
+    Panel("prophet_kv", "what Q attends to, again", again(SPREAD), apart()),
+    Panel("cache_clip", "windows of tokens, again", again("A2 A3 B0 C1 C2 C3"), apart(3)),
     Panel(
         "prefix_scale_recompute",
         "what changed again; Q weighed",
-        again(spread, "twice"),
+        again(SPREAD, "twice"),
         apart(),
         weighed=True,
     ),
     Panel("parallel_experts", "a stream for each document", paths(task=False), path_sees),
     Panel("superposition", "paths; the best is kept (B)", paths(task=True), path_sees),
-    Panel("compressed", "around naive_reuse", tokens(STORED), dropped(*GONE, readers="Q")),
+    Panel("compressed", "around naive_reuse", tokens(STORED), without_dropped),
     Panel(
         "prefix_tree",
         "P, A, B are found as stored",
@@ -242,42 +227,34 @@ def _panel(panel: Panel) -> Iterator[str]:
                     f'x="{columns[0] * CELL}" y="{row * CELL}" width="{len(columns) * CELL - 0.5}"'
                 )
                 yield f'<rect {place} height="{CELL - 0.5}" fill="{colour}"/>'
-    yield from _labels(panel)
-    yield from _places(panel, size + 12)
+    yield from _names(panel, size + 12)
     yield "</g>"
 
 
 def _colour(panel: Panel, token: Token, key: Token) -> str | None:
-    """What a token's attention to a key is drawn in; None where there is none."""
+    """The colour of a token's attention to a key; None where there is none."""
     if not panel.sees(token, key):
         return None
-    weighed = panel.weighed and token.segment == "Q" and key.segment in DOCUMENTS
-    return COLOURS["weighed" if weighed else token.when][0]
+    is_weighed = panel.weighed and token.segment == "Q" and key.segment in DOCUMENTS
+    return COLOURS["weighed"][0] if is_weighed else token.colour
 
 
-def _labels(panel: Panel) -> Iterator[str]:
-    """The segments' names, left of their rows."""
-    runs: dict[tuple[str, str], list[int]] = {}
+def _names(panel: Panel, top: float) -> Iterator[str]:
+    """The segments' names left of their rows; below, their positions as bars, one line a segment."""
+    rows: dict[str, list[int]] = {}
     for row, token in enumerate(panel.tokens):
-        runs.setdefault((token.segment, token.path), []).append(row)
-    for (segment, path), rows in runs.items():
-        y = (rows[0] + rows[-1] + 1) / 2 * CELL + 4
-        yield f'<text x="-4" y="{y:g}" text-anchor="end" font-size="9">{segment}{path.lower()}</text>'
-
-
-def _places(panel: Panel, top: float) -> Iterator[str]:
-    """Each segment's positions as a bar, one line a segment."""
-    runs: dict[tuple[str, str], list[Token]] = {}
-    for token in panel.tokens:
-        runs.setdefault((token.segment, token.path), []).append(token)
-    for line, ((segment, path), run) in enumerate(runs.items()):
+        rows.setdefault(token.segment + token.path.lower(), []).append(row)
+    for name, run in rows.items():
+        y = (run[0] + run[-1] + 1) / 2 * CELL + 4
+        yield f'<text x="-4" y="{y:g}" text-anchor="end" font-size="9">{name}</text>'
+    for line, (name, run) in enumerate(rows.items()):
         y = top + line * 6
-        colour = COLOURS[run[0].when][0]
-        for token in run:
-            x = token.position * CELL
-            yield f'<rect x="{x:g}" y="{y:g}" width="{CELL - 0.5}" height="4" fill="{COLOURS[token.when][0]}"/>'
+        for token in [panel.tokens[row] for row in run]:
+            place = f'x="{token.position * CELL:g}" y="{y:g}" width="{CELL - 0.5}"'
+            yield f'<rect {place} height="4" fill="{token.colour}"/>'
+        colour = panel.tokens[run[0]].colour
         label = f'x="-4" y="{y + 5:g}" text-anchor="end" font-size="6" fill="{colour}"'
-        yield f"<text {label}>{segment}{path.lower()}</text>"
+        yield f"<text {label}>{name}</text>"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """What the site holds besides docs/: pages and files elsewhere in the repository, and a reference
 that the code writes.
 
-A hook of MkDocs. Every page stands where it stands in the repository, so that links between them
-hold in both places; what a page links to comes with it, and a folder that it links to becomes a
-list of what is in it.
+A hook of MkDocs, which is configured in docs/mkdocs.yml. Every page stands where it stands in the
+repository, so that links between them hold in both places; what a page links to comes with it, and
+a folder that it links to becomes a list of what is in it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 FIRST = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "reports/index.md")
-LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path in a link or of a picture
+LINK = re.compile(  # the path in a link, of a picture, or in the definition of a number's link
+    r"(?<=\]\()(?!\w+:)([^)#\s]+)|(?<=\]: )(?!\w+:)(\S+\.csv)(?= \")"
+)
 INTERFACES = (
-    "ragauge.library",
-    "ragauge.methods",
+    "ragauge.library.models",
+    "ragauge.library.methods",
+    "ragauge.library.questions",
+    "ragauge.library.evaluation",
+    "ragauge.library.results",
+    "ragauge.methods.base.method",
     "ragauge.engines.protocol",
-    "ragauge.datasets",
-    "ragauge.metrics",
+    "ragauge.datasets.base.dataset",
+    "ragauge.metrics.base",
     "ragauge.results.runs",
     "ragauge.testing",
 )
@@ -36,12 +42,10 @@ WRITTEN_AGAINST = "# Interfaces\n\nThe library, and what methods, data sets, met
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The files of the site, each at its place in the repository."""
-    root = Path(config.config_file_path).parent
-    own = [file for file in files if str(file.abs_src_path).startswith(config.docs_dir)]
-    for file in own:
-        files.remove(file)
+    root = Path(config.config_file_path).parents[1]
     written = _reference(root)
-    waiting = [*FIRST, *(f"docs/{file.src_uri}" for file in own), *written]
+    own = [f"docs/{page.name}" for page in (root / "docs").glob("*.md")]
+    waiting = [*FIRST, *own, *written]
     texts: dict[str, str] = {}
     while waiting:
         place = waiting.pop()
@@ -50,8 +54,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         texts[place] = ""
         if place.endswith(".md"):
             text = written.get(place) or (root / place).read_text(encoding="utf-8")
-            texts[place] = LINK.sub(lambda link, at=place: _page_of_folder(root, at, link[1]), text)
-            waiting += [_place(place, link) for link in LINK.findall(text)]
+            texts[place] = LINK.sub(lambda link, at=place: _page_of_folder(root, at, link[0]), text)
+            waiting += [_place(place, link[0]) for link in LINK.finditer(text)]
             files.append(File.generated(config, place, content=texts[place]))
         elif (root / place).is_dir():
             waiting.append(f"{place}/index.md")

@@ -3,7 +3,7 @@
 set -euo pipefail
 if [[ -e requirements.lock ]]; then
   python -m pip install --require-hashes --no-deps --requirement requirements.lock
-  python -m pip install --requirement requirements-torch.txt
+  python -m pip install --requirement envs/requirements-torch.txt
   python -m pip uninstall --yes onnxruntime # whose files the build for GPUs has, too
   python -m pip install --no-deps --editable . onnxruntime-gpu==1.31.1
 else

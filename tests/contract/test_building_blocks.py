@@ -25,7 +25,7 @@ def named(root: Path) -> dict[str, set[str]]:
     """The names of each module's rows in the tables."""
     found: dict[str, set[str]] = {}
     module = ""
-    for line in (root / "docs/building-blocks.md").read_text(encoding="utf-8").splitlines():
+    for line in (root / "docs/plugins.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 3 and "`" in cells[1]:
             module = cells[0].strip("`") or module

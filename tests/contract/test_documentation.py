@@ -2,40 +2,54 @@
 somewhere.
 """
 
+import argparse
 import pkgutil
 import re
 import runpy
 import shlex
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from ragauge import registry
-from ragauge.cli._parser import command_parser
+from ragauge.cli import _options as options
+from ragauge.cli._parser import command_parser, leaves
+from ragauge.config import loading
+from ragauge.config.reading import checked
+from ragauge.config.schema import Config
 from ragauge.methods.base.method import Method
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "benchmarks/README.md",
     "config/README.md",
+    "configs/README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
-    *(f"docs/components/{page.name}" for page in sorted((ROOT / "docs/components").glob("*.md"))),
 ]
+NAMED = {"dataset": "datasets", "model": "models", "method": "methods", "methods": "methods"}
+PAPERS = ("superposition", "cfic", "piperag")  # targets of the workflow beside its items
 
 
 def text(root: Path, page: str) -> str:
     return (root / page).read_text(encoding="utf-8")
 
 
-def commands(page: str) -> list[list[str]]:
-    """The arguments of every line of an indented block that calls a verb."""
+def commands(page: str, program: str = "ragauge") -> list[list[str]]:
+    """The arguments of every line of an indented block that calls a program."""
     joined = page.replace("\\\n", " ")
+    lines = re.findall(rf"^    {program} (.+)$", joined, re.MULTILINE)
     return [
         shlex.split(line, comments=True)
-        for line in re.findall(r"^    ragauge (\w.*)$", joined, re.MULTILINE)
+        for line in lines
+        if program != "ragauge" or line[0].isalpha()
     ]
 
 
@@ -44,8 +58,76 @@ def test_every_command_parses(root: Path) -> None:
         command_parser(arguments).parse_args(arguments)
 
 
+# --- commands with a configuration of the repository find there what they name ---
+
+
+def configuration(files: list[Path], settings: list[str]) -> Config:
+    """The configuration of files, each laid over those before it, and of settings; its data need not be there."""
+    merged: dict[str, Any] = {}
+    for file in files:
+        lay_over(merged, loading.read(file))
+    for key, _, value in (setting.partition("=") for setting in settings):
+        lay_over(merged, {key: yaml.safe_load(value)})
+    return checked(Config, merged, " ".join(map(str, files)))
+
+
+def lay_over(below: dict[str, Any], above: dict[str, Any]) -> None:
+    """As Snakemake does with several files: sections are joined, key by key."""
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(key), dict):
+            lay_over(below[key], value)
+        else:
+            below[key] = value
+
+
+def section_of(arguments: list[str]) -> str | None:
+    """The section of a configuration whose entry a verb works on, as its help says."""
+    called = [f"ragauge {arguments[0]}", " ".join(["ragauge", *arguments[:2]])]
+    [leaf] = [leaf for leaf in leaves(command_parser(arguments)) if leaf.prog in called]
+    about = [action.help or "" for action in leaf._actions if action.dest == "entry"]
+    return re.findall(r"section `(\w+)`", about[0])[0] if about else None
+
+
+def configured(page: str) -> Iterator[tuple[list[str], argparse.Namespace]]:
+    """The commands of a page that name a configuration of the repository, and as what they are parsed."""
+    for arguments in commands(page):
+        parsed = command_parser(arguments).parse_args(arguments)
+        if getattr(parsed, "config", None) and (ROOT / parsed.config).exists():
+            yield arguments, parsed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_finds_what_it_names_in_its_configuration(root: Path, page: str) -> None:
+    for arguments, parsed in configured(text(root, page)):
+        config = loading.load(root / parsed.config)
+        if section := section_of(arguments):
+            options.label(
+                getattr(config, section), parsed.entry, "entry", f"{parsed.config}: {section}"
+            )
+        for option, section in NAMED.items():
+            named = getattr(parsed, option, None) or []
+            for label in [named] if isinstance(named, str) else named:
+                assert label in getattr(config, section), " ".join(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_run_of_the_workflow_has_its_configuration_and_targets(root: Path, page: str) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("targets", nargs="*")
+    parser.add_argument("--configfile", nargs="+", default=["config.yaml"])
+    parser.add_argument("--config", nargs="+", default=[])
+    for option in ("--cores", "--resources", "--profile", "--sdm", "--apptainer-args", "--report"):
+        parser.add_argument(option)
+    for arguments in commands(text(root, page), "snakemake"):
+        parsed, _ = parser.parse_known_args(arguments)
+        configuration([root / file for file in parsed.configfile], parsed.config)
+        assert set(parsed.targets) <= {*registry.names("item"), *PAPERS}, arguments
+        if parsed.profile:
+            assert (root / parsed.profile / "config.yaml").exists(), arguments
+
+
 def test_every_verb_has_an_example(root: Path) -> None:
-    shown = {arguments[0] for arguments in commands(text(root, "docs/commands.md"))}
+    shown = {arguments[0] for arguments in commands(text(root, "docs/command-line.md"))}
     assert shown == set(registry.names("verb"))
 
 
@@ -76,23 +158,15 @@ def test_every_data_set_and_metric_is_described(root: Path) -> None:
         assert f"`{name}`" in page, name
 
 
-def test_every_promise_names_tests_that_exist(root: Path) -> None:
+def test_every_promise_names_a_test_that_exists(root: Path) -> None:
     page = text(root, "docs/reliability.md")
-    sections = [part for part in page.split("\n## ") if part.startswith("What is ")]
-    assert len(sections) == 4
-    rows = [
-        row
-        for part in sections
-        for row in re.findall(r"^\| (?!promise|---).*$", part, re.MULTILINE)
-    ]
+    rows = re.findall(r"^\| (?!promise|---).*$", page, re.MULTILINE)
     assert len(rows) >= 40
-    for row in rows:
-        named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row)
-        assert named, row
-        for file, test in named:
-            assert re.search(
-                rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE
-            ), test
+    assert all(re.search(r"\.py::test_", row) for row in rows)
+    for file, test in re.findall(r"`([\w/]+\.py)::(test_\w+)`", page):
+        assert re.search(
+            rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE
+        ), test
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,7 +2,9 @@
 extra is missing.
 """
 
+import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -84,12 +87,13 @@ def listed(root: Path, variable: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("variable", "name"), [("LOCKED", "requirements.lock"), ("OLDEST", "requirements-oldest.txt")]
+    ("variable", "name"),
+    [("LOCKED", "requirements.lock"), ("OLDEST", "envs/requirements-oldest.txt")],
 )
 def test_a_lock_pins_every_dependency_within_its_range(
     root: Path, project: dict[str, Any], variable: str, name: str
 ) -> None:
-    locked = pins(root / name) | pins(root / "requirements-torch.txt")
+    locked = pins(root / name) | pins(root / "envs/requirements-torch.txt")
     wanted = [
         *map(Requirement, project["dependencies"]),
         *closure(project, *listed(root, variable)),
@@ -104,10 +108,10 @@ def test_a_lock_pins_every_dependency_within_its_range(
 
 
 def test_the_oldest_versions_are_the_lower_bounds(root: Path, project: dict[str, Any]) -> None:
-    """But where a bound is below what another package asks for: then the bound is not tested, and
-    is raised.
-    """
-    oldest = pins(root / "requirements-oldest.txt") | pins(root / "requirements-torch.txt")
+    """But where a bound is below what another package asks for: then the bound is not tested, and is raised."""
+    oldest = pins(root / "envs/requirements-oldest.txt") | pins(
+        root / "envs/requirements-torch.txt"
+    )
     for requirement in map(Requirement, project["dependencies"]):
         (bound,) = [one.version for one in requirement.specifier if one.operator == ">="]
         found = oldest[canonicalize_name(requirement.name)]
@@ -122,7 +126,11 @@ def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root:
         r"^[\w.-]+==.*\\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
     )
     assert len(pinned) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) > 100
-    for name in ("requirements.lock", "requirements-torch.txt", "requirements-oldest.txt"):
+    for name in (
+        "requirements.lock",
+        "envs/requirements-torch.txt",
+        "envs/requirements-oldest.txt",
+    ):
         lines = (root / name).read_text(encoding="utf-8").splitlines()
         assert not [
             line
@@ -161,6 +169,35 @@ def test_the_environments_install_this_version(root: Path) -> None:
         assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [
             ragauge.__version__
         ], path.name
+
+
+def test_the_sdist_has_what_the_wheel_copies(root: Path) -> None:
+    setup = (root / "setup.py").read_text(encoding="utf-8")
+    manifest = (root / "MANIFEST.in").read_text(encoding="utf-8")
+    copied = re.findall(r"^(?:FILES|FOLDERS) = (.+)$", setup, re.MULTILINE)
+    packed = re.findall(r"^(?:include|graft) (.+)$", manifest, re.MULTILINE)
+    assert len(copied) == 2
+    assert {name for names in map(ast.literal_eval, copied) for name in names} <= set(
+        " ".join(packed).split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("tag", "released"), [("v{}", True), ("v{}.1", False), ("v", False), ("{}", False)]
+)
+def test_a_release_has_the_tag_of_the_packages_version(
+    root: Path, tag: str, released: bool
+) -> None:
+    """The very line of shell that the workflow of releases runs."""
+    workflow = yaml.safe_load((root / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    [line] = [
+        step["run"]
+        for step in workflow["jobs"]["build"]["steps"]
+        if "GITHUB_REF_NAME" in step.get("run", "")
+    ]
+    environment = {**os.environ, "GITHUB_REF_NAME": tag.format(ragauge.__version__)}
+    ended = subprocess.run(["bash", "-c", line], cwd=root, env=environment, check=False)
+    assert (ended.returncode == 0) is released
 
 
 # --- where an extra is missing ---

@@ -1,10 +1,13 @@
 """Pages that carry numbers of committed runs say what the tables say."""
 
+import csv
+import re
 from pathlib import Path
 
 import pytest
 
 import page_numbers
+import qwen_checks
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,3 +16,13 @@ ROOT = Path(__file__).parents[2]
 def test_the_numbers_of_a_page_are_those_of_the_tables(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert page_numbers.generated(text) == text, "run `python docs/page_numbers.py`"
+    labels = [label for label, _, _ in page_numbers.DEFINITION.findall(text)]
+    assert len(labels) == text.count("; format="), "a definition cannot be read"
+    assert sorted(labels) == sorted(set(re.findall(r"\]\[([\w.-]+)\]", text)))
+
+
+def test_the_checks_of_the_qwen_run_are_those_of_its_records() -> None:
+    with (qwen_checks.RUN / "checks.csv").open(encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == qwen_checks.table(), (
+            "run `python reports/qwen_checks.py`"
+        )

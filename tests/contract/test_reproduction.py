@@ -1,9 +1,6 @@
-"""The committed reports/reproduction.md is the page that the code writes for
-configs/papers/paper.yaml, and true.
-"""
+"""The committed reports/reproduction.md is the page that the code writes for configs/papers/paper.yaml, and true."""
 
 import csv
-import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -43,64 +40,6 @@ def test_the_committed_page_is_what_the_code_writes(runs: Runs, cells: list[Show
         assert list(csv.DictReader(file)) == [
             {key: str(value) for key, value in row.items()} for row in rows
         ]
-
-
-def test_the_totals_of_the_page_are_those_of_the_tables_and_the_configuration(
-    runs: Runs, cells: list[Shown]
-) -> None:
-    """Counted here from the CSVs: numbers, predictions, times, judges; and from the page itself."""
-    columns: Counter[tuple[str, str]] = Counter()
-    for path in PUBLISHED.glob("*.csv"):
-        if path.stem.startswith(("superposition", "cfic", "piperag")) and not path.stem.endswith(
-            "from_logs"
-        ):
-            with open(path, newline="") as file:
-                columns += Counter(
-                    (path.stem, name) for row in csv.DictReader(file) for name in row if row[name]
-                )
-    keys = "model generator dataset method variant setting system chunking judge item unit top_k k iterations positions"
-    keys += " saliency pruning caching parallelism stale_tokens"
-    numbers = {column: n for column, n in columns.items() if column[1] not in keys.split()}
-    text = (ROOT / "reports/reproduction.md").read_text(encoding="utf-8")
-    total, measured, shapes, known = re.search(  # type: ignore[union-attr]
-        r"Of the (\d+) numbers in .*, (\d+) were measured on the paper's model and data;\n(\d+) are predicted from .*"
-        r"error of .*% at most;\n(\d+) are recomputed",
-        text,
-    ).groups()
-    assert int(total) == sum(numbers.values()) == len(cells)
-
-    # not of figures
-    guesses = [row for row in runs.predictions if row["item"] in {name for name, _ in numbers}]
-    cycles = ("compute_cycles", "theoretical_speedup")
-    assert (
-        int(shapes)
-        == sum(n for (_, name), n in numbers.items() if name in cycles)
-        == len(cycles) * len(guesses)
-    )
-    count = Counter(cell.state for cell in cells)
-    papers_models = {
-        label for label, m in runs.config.models.items() if m.source and "smollm2" not in m.source
-    }  # type: ignore[union-attr]
-    committed = 0
-    for table in (
-        path for path in ROOT.glob("reports/reference-*/*.csv") if "_table_" in path.stem
-    ):
-        with open(table, newline="") as file:
-            committed += sum(
-                bool(r["published"] and r["measured"])
-                and r["model"] in papers_models
-                and "predicted" not in r["note"]
-                for r in csv.DictReader(file)
-                if "published" in r
-            )
-    assert int(measured) == count[State.MEASURED] == committed
-    assert int(known) == count[State.RECOMPUTED] == len(recomputed())
-    by_times = [c.state for c in cells if c.quantity == "cuda_speedup"]
-    assert by_times == [State.NO_RATIO] * sum(
-        n for (_, name), n in numbers.items() if name == "cuda_speedup"
-    )
-    [line] = (line for line in text.splitlines() if line.startswith("| **all**"))
-    assert line.split(" | ")[2 : 2 + len(State)] == [str(count[state] or "") for state in State]
 
 
 def test_people_whose_judgements_the_configuration_has_are_no_missing_input(

@@ -4,6 +4,9 @@ The error is one line, no half-written file is taken for complete, and a rerun w
 undisturbed run.
 """
 
+import errno
+import fcntl
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -131,3 +134,23 @@ def test_a_read_only_folder_of_results(
     assert main(run_arguments(model, questions, out)) == 2
     assert "Read-only file system" in one_line(capsys.readouterr())
     assert out.read_bytes() == finished
+
+
+# --- without locks ---
+
+
+def test_a_file_system_without_locks(
+    model: Path,
+    questions: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    out = tmp_path / "x.jsonl"
+    assert main(run_arguments(model, questions, out)) == 2
+    assert f"{out}: {os.strerror(errno.ENOLCK)}" in one_line(capsys.readouterr())
+    assert not out.exists()

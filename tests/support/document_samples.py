@@ -155,7 +155,8 @@ SAMPLES = {
             ]
         ),
         (
-            "| The pump makes a loud noise when it is switched on | Open the valve and let out the air, then close it |",
+            "| The pump makes a loud noise when it is switched on "
+            "| Open the valve and let out the air, then close it |",
         ),
     ),
     "columns-in-order.pdf": Sample(

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.engines.protocol import Engine
-from ragauge.methods import Answer, Limits, Method, read_plain
-from ragauge.prompts import Prompt
+from ragauge.methods.base.method import Answer, Method, read_plain
+from ragauge.engines.protocol import Limits
+from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)

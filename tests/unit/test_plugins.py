@@ -194,7 +194,7 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
             "acme_rag.other",
         )
     }
-    assert "ragauge.methods.base" in digest.reachable("acme_rag.last")
+    assert "ragauge.methods.base.method" in digest.reachable("acme_rag.last")
     own = digest.digest("ragauge.measure.runner", "ragauge.methods.naive")
     seen = [of_last()]
     (site / "acme_rag/helper.py").write_text('"""A docstring."""\nVALUE = 1  # a comment\n')

@@ -35,7 +35,9 @@ for item in PLAN.items.names():
         input:
             **PLAN.items.inputs(item),
             published=PLAN.items.package_files("results/published/*.csv"),
-            facts=PLAN.items.package_files("rendering/*.yaml", "cost/*.yaml", "assets/catalog.yaml"),
+            facts=PLAN.items.package_files(
+                "report/figures/*.yaml", "cost/*.yaml", "assets/catalog.yaml"
+            ),
         output:
             **rendered(item),
         log:
@@ -102,7 +104,11 @@ rule report_page:
         pipelines=PLAN.pipelines.files(),
         provenance=PATHS.provenance,
         parts=PLAN.items.package_files(
-            "report/*.html", "report/*.css", "report/*.js", "rendering/*.yaml", "cost/*.yaml"
+            "report/page/*.html",
+            "report/page/*.css",
+            "report/page/*.js",
+            "report/figures/*.yaml",
+            "cost/*.yaml",
         ),
     output:
         report(PATHS.page, caption="../report/page.rst", category="The report"),
@@ -128,7 +134,7 @@ rule reproduction:
         config="configs/papers/paper.yaml",
         claims="configs/papers/claims.yaml",
         facts=PLAN.items.package_files(
-            "results/published/*.csv", "report/*.txt", "cost/*.yaml", "assets/catalog.yaml"
+            "results/published/*.csv", "report/page/*.txt", "cost/*.yaml", "assets/catalog.yaml"
         ),
     output:
         page="reports/reproduction.md",

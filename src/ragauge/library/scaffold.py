@@ -21,7 +21,7 @@ MODULES = {
     "compressor": ("compressor",),
     "item": ("item",),
 }
-TEXTS = Path(__file__).parent
+TEXTS = Path(__file__).with_name("skeletons")
 
 
 def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]:

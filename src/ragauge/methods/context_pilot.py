@@ -17,7 +17,10 @@ from ragauge.methods.prompts import Prompt
 from ragauge.methods.prompts.templates import token_ids
 
 POSITION_WEIGHT = 0.001  # alpha, of the distance between two contexts
-ANNOTATION = "Read the documents in this importance ranking: {ranking}\nPrioritize information from higher-ranked documents.\n"
+ANNOTATION = (
+    "Read the documents in this importance ranking: {ranking}\n"
+    "Prioritize information from higher-ranked documents.\n"
+)
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,8 @@ def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pyt
 
 FAULTY = """
 import os, resource, signal, sys
-from ragauge.io import shards
-from ragauge.engines import load_lm
+from ragauge.assets import shards
+from ragauge.engines.loading import load_lm
 shards.SHARD_BYTES = 1
 if sys.argv[2] == "killed":
     write, count = shards.ShardWriter._write, iter(range(5, -1, -1))

@@ -56,7 +56,7 @@ from pathlib import Path
 from ragauge.assets.tokenizer import load_tokenizer
 load_tokenizer(Path({str(tmp_path)!r}))
 assert "torch" not in sys.modules
-from ragauge.engines import load_lm
+from ragauge.engines.loading import load_lm
 load_lm({str(tmp_path)!r})
 assert "torch" in sys.modules and "torch._dynamo" not in sys.modules
 """

@@ -368,7 +368,7 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
     for name in digest.EXCLUDED:
         change(Path(*name.split(".")[1:]), lambda text: f"{text}\nFIXED = True\n")
     change(
-        Path("generation/settings"),
+        Path("pipelines/settings"),
         lambda text: text.replace('description="', 'description="better: '),
     )
     assert codes(full) == before
@@ -386,15 +386,15 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
         ),
         ("metrics/f1", {"item", "page"}, {"questions", "answers", "latency", "pipeline"}),
         (
-            "items/superposition/table_1",
+            "report/items/superposition/table_1",
             {"item"},
             {"questions", "answers", "latency", "pipeline", "page"},
         ),
-        ("retrieval/service/search_queue", {"timed"}, {"pipeline", "answers"}),
-        ("retrieval/indexes/ivf_pq", {"timed", "pipeline"}, {"answers", "item", "page"}),
-        ("retrieval/indexes/hnsw", set(), {"timed", "pipeline"}),
+        ("pipelines/service/search_queue", {"timed"}, {"pipeline", "answers"}),
+        ("pipelines/indexes/ivf_pq", {"timed", "pipeline"}, {"answers", "item", "page"}),
+        ("pipelines/indexes/hnsw", set(), {"timed", "pipeline"}),
         (
-            "generation/schedules/piperag",
+            "pipelines/schedules/piperag",
             {"pipeline"},
             {"questions", "answers", "latency", "item", "page"},
         ),

@@ -387,9 +387,9 @@ def test_variants_share_a_loaded_model(
 ) -> None:
     """One with a finder first: the next variant has none."""
     loads = []
-    load = runner.engines.load
+    load = runner.backend.load
     monkeypatch.setattr(
-        runner.engines, "load", lambda *given, **more: loads.append(given) or load(*given, **more)
+        runner.backend, "load", lambda *given, **more: loads.append(given) or load(*given, **more)
     )
     loaded = runner.Engines(threads=1)
     alone = runner.Engines(threads=1)
@@ -422,7 +422,7 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
     before = contents(tmp_path)
     assert set(before) == {"x.jsonl", "x.meta.json"}
     monkeypatch.setattr(
-        runner.engines, "load", lambda *_, **__: pytest.fail("the model was loaded")
+        runner.backend, "load", lambda *_, **__: pytest.fail("the model was loaded")
     )
     assert main(command) == 0
     assert contents(tmp_path) == before

@@ -191,7 +191,7 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 import tiny_models
-from ragauge.engines import random_lm
+from ragauge.engines.loading import random_lm
 from ragauge.methods.base.grounding import read_in_chunks
 lm = random_lm(replace(tiny_models.LLAMA, heads=(2,), kv_heads=(1,), ffn=(48,), max_context=20000))
 peaks = []

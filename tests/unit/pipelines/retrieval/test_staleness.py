@@ -78,7 +78,7 @@ def test_what_finds_nothing_has_no_cosine(
     monkeypatch.setattr(comparison.searcher.index, "search", empty)  # type: ignore[attr-defined]
     first = comparison.compare("a", tokens(comparison, 2 * CHUNK))[0]
     assert first.chunks[0] == -1
-    assert first.cosine == (None, None)
+    assert first.cosine == [None, None]
 
 
 def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
@@ -87,7 +87,7 @@ def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
     tiny_database.stand_in(monkeypatch)
     out = tmp_path / "s.json"
     monkeypatch.setattr(
-        "ragauge.pipelines.evaluation.texts", lambda _, n, *__: [_text("a", n), _text("b", n)]
+        "ragauge.pipelines.retrieval.staleness.texts", lambda _, n, *__: [_text("a", n), _text("b", n)]
     )
 
     def run(*options: str, tokens: int = 160) -> dict:

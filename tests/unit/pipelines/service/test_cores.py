@@ -9,7 +9,12 @@ import pytest
 from ragauge.errors import UserError
 from ragauge.pipelines.service.cores import pin
 
-CODE = "import os, sys\nfrom ragauge.pipelines.service.cores import pin\npin(sys.argv[1])\nprint(*os.sched_getaffinity(0))"
+CODE = """
+import os, sys
+from ragauge.pipelines.service.cores import pin
+pin(sys.argv[1])
+print(*os.sched_getaffinity(0))
+"""
 
 
 @pytest.mark.parametrize("template", ["{0}", "{0},{0}", "{0}-{0}"])

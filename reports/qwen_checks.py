@@ -1,0 +1,154 @@
+"""Checks of the Qwen run, from its committed records: what a document's length alone finds, and
+seconds by what was read before the question.
+
+    python reports/qwen_checks.py    # writes reports/reference-qwen/checks.csv
+
+`gold is shortest`: no document of the question has fewer tokens than the gold one. `seconds_25`
+adds 20 further tokens to the 5 that were timed.
+"""
+
+import csv
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from ragauge.results.stats import paired_test
+
+RUN = Path(__file__).parent / "reference-qwen"
+COLUMNS = ["model", "variant", "quantity", "part", "measured", "low", "high", "p", "n"]
+FIRST_QUESTIONS = {
+    "qwen2.5-coder-1.5b-instruct": "nq_open",
+    "qwen2.5-coder-0.5b-instruct": "nq_open_150",
+}
+HELD_BACK = "nq_open_held_back"
+ATTENTION = "superposition_attention"
+BAYESIAN = "superposition_k1"
+SCORED = (ATTENTION, BAYESIAN, "superposition_k8", "naive", "dense_k1", "dense_k4")
+PAIRS = (
+    (BAYESIAN, "naive"),
+    (ATTENTION, "naive"),
+    (ATTENTION, BAYESIAN),
+    ("dense_k1", BAYESIAN),
+    ("dense_k4", "naive"),
+    (BAYESIAN, "superposition_k8"),
+)
+TIMED = (BAYESIAN, "naive", "dense_k1", "prompt_cache", "parallel_experts")
+Record = dict[str, Any]
+
+
+def records(model: str, dataset: str, variant: str) -> list[Record]:
+    """Read the records of a variant."""
+    path = RUN / "answers" / dataset / model / f"{variant}.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def questions(model: str) -> Iterator[Record]:
+    """Each question with the parts that it belongs to, its scores, and what two rankers did."""
+    with (RUN / "scores.csv").open(encoding="utf-8") as file:
+        scores = {row["question"]: row for row in csv.DictReader(file) if row["model"] == model}
+    for dataset, name in ((FIRST_QUESTIONS[model], "first"), (HELD_BACK, "held back")):
+        ranked = (records(model, dataset, variant) for variant in (ATTENTION, BAYESIAN))
+        for by_attention, by_bayes in zip(*ranked, strict=True):
+            lengths = by_attention["tokens"]["documents"]
+            gold = by_attention["gold"][0]
+            is_shortest = lengths[gold] == min(lengths)
+            pairs = zip(by_attention["saliency"], lengths, strict=True)
+            sums = [saliency * length for saliency, length in pairs]
+            yield {
+                "parts": {"all", name, f"gold is {'' if is_shortest else 'not '}shortest"},
+                "is_shortest": is_shortest,
+                "scores": {name: float(scores[by_attention["key"]][name]) for name in SCORED},
+                "found": {
+                    ATTENTION: gold in by_attention["kept"],
+                    BAYESIAN: gold in by_bayes["kept"],
+                    "attention, summed": sums[gold] == max(sums),
+                },
+                "correlation": spearmanr(by_attention["saliency"], lengths).statistic,
+            }
+
+
+def accuracy_rows(model: str) -> Iterator[Record]:
+    """Who is right and who finds the gold document, for each part of the questions."""
+    everything = list(questions(model))
+    yield row("", "gold_is_shortest", (question["is_shortest"] for question in everything))
+    correlations = (question["correlation"] for question in everything)
+    yield row(ATTENTION, "correlation_with_length", correlations)
+    for part in ("all", "first", "held back", "gold is shortest", "gold is not shortest"):
+        members = [question for question in everything if part in question["parts"]]
+        for variant in members[0]["found"]:
+            found = (question["found"][variant] for question in members)
+            yield row(variant, "gold_found", found, part)
+        right = {
+            variant: [question["scores"][variant] for question in members] for variant in SCORED
+        }
+        for variant, values in right.items():
+            yield row(variant, "accuracy", values, part)
+        for a, b in PAIRS:
+            test = paired_test(right[a], right[b])
+            difference = {"variant": f"{a} − {b}", "quantity": "accuracy_difference", "part": part}
+            yield {**difference, "measured": test["difference"], **test}
+
+
+def time_rows(model: str) -> Iterator[Record]:
+    """Seconds of the question, of the documents before it, and the size of what was stored."""
+    dataset = FIRST_QUESTIONS[model]
+    latency = json.loads(gzip.decompress((RUN / f"latency/{dataset}/{model}.json.gz").read_bytes()))
+    for variant in TIMED:
+        summary = latency["summary"][variant]
+        total = summary["total_s"]["median"]
+        yield {"variant": variant, "quantity": "seconds_5", "measured": total}
+        later = total + 20 * summary["per_token_s"]["median"]
+        yield {"variant": variant, "quantity": "seconds_25", "measured": later}
+        answers = records(model, dataset, variant)
+        offline = [
+            sum(call["seconds"] for call in answer["trace"] if call.get("offline"))
+            for answer in answers
+        ]
+        yield row(variant, "preparation_s", offline, statistic=median)
+        megabytes = (answer["cache_bytes"] / 1e6 for answer in answers)
+        yield row(variant, "cache_mb", megabytes, statistic=median)
+        written = (answer["tokens"]["generated"] for answer in answers)
+        yield row(variant, "response_tokens", written, statistic=median)
+    trials = [trial for trial in latency["rows"] if trial["variant"] == "context_pilot"]
+    if trials:  # the full prompt in two parts: its documents, and the question behind them
+        documents = (trial["stages"]["documents"] for trial in trials)
+        yield row("naive", "documents_s", documents, statistic=median)
+        question = median(trial["stages"]["prompt"] + trial["stages"]["decode"] for trial in trials)
+        yield {"variant": "naive", "quantity": "cached_seconds_5", "measured": question}
+        later = question + 20 * median(trial["per_token_s"] for trial in trials)
+        yield {"variant": "naive", "quantity": "cached_seconds_25", "measured": later}
+
+
+def row(
+    variant: str, quantity: str, values: Iterable[Any], part: str = "all", statistic: Any = mean
+) -> Record:
+    numbers = [float(value) for value in values]
+    names = {"variant": variant, "quantity": quantity, "part": part}
+    return {**names, "measured": statistic(numbers), "n": len(numbers)}
+
+
+def table() -> list[dict[str, str]]:
+    """The rows as they are written."""
+    rows = [
+        {"model": model, **found}
+        for model in FIRST_QUESTIONS
+        for found in (*accuracy_rows(model), *time_rows(model))
+    ]
+    return [{name: shown(found.get(name, "")) for name in COLUMNS} for found in rows]
+
+
+def shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    with (RUN / "checks.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table())
