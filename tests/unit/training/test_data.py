@@ -299,6 +299,6 @@ def test_no_usable_question_is_told_with_its_reasons(
 
 @pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])
 def test_damaged_data_name_their_line(tmp_path: Path, spans: str) -> None:
-    (tmp_path / "train.jsonl").write_text(f'{{"key": "a", "text": "abc", "spans": {spans}}}\n')
+    (tmp_path / "train.jsonl").write_text(f'{{"key": "a", "title": "", "text": "abc", "spans": {spans}}}\n')
     with pytest.raises(UserError, match=r"train.jsonl:1: there must be at least one span"):
         data.read(tmp_path / "train.jsonl")
