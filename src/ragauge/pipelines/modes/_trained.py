@@ -101,8 +101,10 @@ class TrainedWeights(nn.Module, ABC):
 
     @classmethod
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Self:
-        """Read a file. Raises UserError: it is missing, damaged, or of another mode, model or size
-        of decoder.
+        """Read a file.
+
+        Raises:
+            UserError: it is missing, damaged, or of another mode, decoder or size.
         """
         try:
             with safe_open(path, framework="pt") as file:
@@ -113,22 +115,13 @@ class TrainedWeights(nn.Module, ABC):
         if about.get("mode") != cls.mode:
             raise UserError(f"{path}: trained for mode {about.get('mode')!r}, not {cls.mode!r}")
         if model_sha256 and about.get("model_sha256", model_sha256) != model_sha256:
-            raise UserError(
-                f"{path}: trained for another decoder ({about.get('model', 'of another checkpoint')})"
-            )
+            raise UserError(f"{path}: trained for another decoder ({about.get('model')})")
         try:
             weights = cls.from_sizes(lm, about)
             weights.load_state_dict(tensors)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        except (KeyError, ValueError) as error:
-            raise UserError(
-                f"{path}: the metadata has no sizes of mode {cls.mode!r} ({error})"
-            ) from None
-        except RuntimeError as error:
-            raise UserError(
-                f"{path}: of other sizes than the decoder's: {error_line(error, -1)}"
-            ) from None
+        except (UserError, KeyError, ValueError, RuntimeError) as error:
+            problem = f"of other sizes than the decoder's: {error_line(error, -1)}"
+            raise UserError(f"{path}: {problem}") from error
         return weights
 
 

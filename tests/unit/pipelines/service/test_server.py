@@ -160,11 +160,6 @@ def test_a_refusal_reaches_the_client_and_a_defect_is_logged(
     assert "a defect" in caplog.text
 
 
-def test_a_number_that_no_message_holds_is_a_users_error(client: Client) -> None:
-    with pytest.raises(UserError, match=r"query: Value out of range"):
-        client.search([Query(tokens=[2**40])])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
