@@ -190,7 +190,7 @@ def _predicted_trace(
     k = settings.neighbours
     windows = settings.make_schedule().windows
     while length < settings.tokens:
-        end = min(settings.tokens, windows.first(windows.of(length - 1) + 1) + 1)
+        end = min(settings.tokens, windows.first(windows.window_at(length - 1) + 1) + 1)
         stage = overlap.PREFETCH if windows.stale and length > CHUNK else overlap.RETRIEVAL
         read = overlap.AHEAD if model.ahead and stage == overlap.PREFETCH else "neighbours"
         trace += [

@@ -114,8 +114,8 @@ def _settings(args: argparse.Namespace) -> DatabaseSettings:
         label = options.label(databases, args.entry, "database", where)
         where = f"{where}.{label}"
         data = databases[label].model_dump(exclude_unset=True)
-    stated, changes = options.settings(args.set, "index")
-    data |= stated
+    settings, changes = options.settings(args.set, "index")
+    data |= settings
     if changes:
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}

@@ -130,12 +130,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _stated(args: argparse.Namespace) -> PipelineSpecification:
     """Return the pipeline of the options; labels are names of folders and sources."""
-    stated = {"schedule": "retro", "index": args.index or "server"}
-    stated["engine"] = "onnx" if args.onnx else "torch"
-    stated |= {
+    values = {"schedule": "retro", "index": args.index or "server"}
+    values["engine"] = "onnx" if args.onnx else "torch"
+    values |= {
         key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)
     }
-    settings = checked_options(PipelineSettings, stated | options.given(args, PipelineSettings))
+    settings = checked_options(PipelineSettings, values | options.given(args, PipelineSettings))
     check_source(args.model, "--model")
     return specify_pipeline(
         settings,
@@ -164,8 +164,8 @@ def _configured(args: argparse.Namespace, config: Config) -> PipelineSpecificati
             raise UserError(f"--entry {label}: requires --{option}")
         if path is not None and not is_taken:
             raise UserError(f"--entry {label}: does not take --{option}")
-    stated = entry.model_dump() | options.given(args, PipelineSettings)
-    return config.pipeline_specification(checked_options(PipelineSettings, stated))
+    values = entry.model_dump() | options.given(args, PipelineSettings)
+    return config.pipeline_specification(checked_options(PipelineSettings, values))
 
 
 def _servers(
@@ -226,8 +226,8 @@ def _compare(args: argparse.Namespace) -> None:
         recipe = config.databases[settings.database].indexes[settings.index]
         settings = settings.model_copy(update={"nprobe": settings.nprobe or recipe.default_nprobe})
     else:
-        stated = options.given(args, StalenessSettings)
-        settings = checked_options(StalenessSettings, {"database": args.database.name, **stated})
+        values = options.given(args, StalenessSettings)
+        settings = checked_options(StalenessSettings, {"database": args.database.name, **values})
     from ragauge.pipelines.retrieval.staleness import write_report
 
     write_report(args.database, settings, args.out, args.threads)
@@ -277,7 +277,7 @@ def _train(args: argparse.Namespace) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    own = ", ".join(modes_with_option("weights"))
+    names = ", ".join(modes_with_option("weights"))
     add(
         "--mode",
         default="joint",
@@ -289,7 +289,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="float32", choices=ONNX_DTYPES["cuda"], help=dtype)
     add("--seed", type=int, default=0, help="seed of random weights (0)")
     options.add_database(
-        parser, f"mode {own}: the chunk database, for its tokenizer", required=False
+        parser, f"mode {names}: the chunk database, for its tokenizer", required=False
     )
     add("--out", type=Path, required=True, metavar="FOLDER")
 

@@ -45,7 +45,9 @@ class Pipeline:
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
         """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails.
-        Raises UserError: the retriever failed.
+
+        Raises:
+            UserError: the retriever failed.
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
@@ -67,8 +69,12 @@ class Pipeline:
         )
         # what is predicted before the first retrieval is the same for all schedules
         scored = nll if self.settings.scoring == "published" else nll[CHUNK - 1 :]
-        made = {"nll": float(scored.double().mean()), "scored": len(scored), "trials_s": [seconds]}
-        return made | _retrieved(source, trace)
+        scores = {
+            "nll": float(scored.double().mean()),
+            "scored": len(scored),
+            "trials_s": [seconds],
+        }
+        return scores | _retrieved(source, trace)
 
     def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
         self.warm_up(text)
@@ -156,7 +162,10 @@ def run(
 ) -> Path:
     """Write a record of every sequence that `out` does not have yet, with metadata `about`; a
     killed run resumes. `make` loads the decoder and connects the retriever; it is called only if a
-    sequence is missing. Raises UserError as `make` and `RecordWriter` do.
+    sequence is missing.
+
+    Raises:
+        UserError: as `make` and `RecordWriter` do.
     """
     keys = [text.key for text in texts]
     machine = processor(specification.device)
@@ -190,7 +199,7 @@ def run(
 
 
 def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:
-    """A sequence's calls, the chunks that each search found, and the lists that it scanned."""
+    """Return a sequence's calls, the chunks that each search found, and the lists that it scanned."""
     return {
         "trace": [call.to_json() for call in trace],
         "neighbours": [[int(i) for i in neighbours.ids] for neighbours in source.results],

@@ -45,10 +45,10 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     def fingerprint(self) -> dict[str, Any]:
         """The settings without labels and access, with files by their hashes."""
         settings = self.pipeline.recorded(timed=self.pipeline.task == "generate")
-        others = self.model_dump(
+        facts = self.model_dump(
             exclude={"version", "pipeline", "model", "database", "index", "source"}
         )
-        return settings | others | {"model": self.source}
+        return settings | facts | {"model": self.source}
 
     @property
     def digest(self) -> str:

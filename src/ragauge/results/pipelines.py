@@ -60,8 +60,8 @@ class Options:
         """Return the options of a pipeline; without neighbours there is no way of reading them."""
         keys = LABELS if settings.schedule_class.reads_neighbours else ("engine",)
         fields = type(settings).model_fields
-        given = ((key, getattr(settings, key)) for key in keys if key in fields)
-        return cls(tuple((key, value) for key, value in given if value != fields[key].default))
+        values = ((key, getattr(settings, key)) for key in keys if key in fields)
+        return cls(tuple((key, value) for key, value in values if value != fields[key].default))
 
     def without(self, name: str) -> Options:
         return Options(tuple(option for option in self.changed if option[0] != name))

@@ -111,7 +111,7 @@ class System:
         return join(*notes)
 
     def requested(self, task: Task) -> PipelineRun | None:
-        """The first pipeline of that task that is configured and has no records."""
+        """Return the first pipeline of that task that is configured and has no records."""
         return next((p for p in self.members if p.missing and p.settings.task == task), None)
 
     def _recorded(self, task: Task) -> list[PipelineRun]:
@@ -151,8 +151,8 @@ def systems(runs: Runs) -> list[System]:
 
 
 def plain(group: Sequence[System]) -> list[System]:
-    """The systems of a model and text that have no option but those that all of it have, which are
-    the model's own.
+    """Return the systems of a model and text that have no option but those that all of it have,
+    which are the model's own.
     """
     # the others have no form
     reading = [set(s.options.changed) for s in group if s.kind != "no_retrieval"]
@@ -163,7 +163,7 @@ def plain(group: Sequence[System]) -> list[System]:
 
 
 def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]]) -> list[Cell]:
-    """The cells of the systems of each model and data set."""
+    """Return the cells of the systems of each model and data set."""
     groups = groupby(systems(runs), attrgetter("model", "dataset"))
     return [cell for _, group in groups for cell in cells(runs, list(group))]
 
@@ -171,13 +171,15 @@ def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]])
 def grouped(
     runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()
 ) -> Table:
-    """A table of the cells of the systems of each model and data set, then of `printed` ones."""
+    """Return a table of the cells of the systems of each model and data set, then of `printed`
+    ones.
+    """
     return in_columns([*in_groups(runs, cells), *printed])
 
 
 def in_columns(cells: Sequence[Cell]) -> Table:
-    """A table of cells of systems, with a column of databases only where a text has neighbours from
-    several.
+    """Return a table of cells of systems, with a column of databases only where a text has
+    neighbours from several.
     """
     pairs = {
         (cell.keys["dataset"], database) for cell in cells if (database := cell.keys["database"])

@@ -204,8 +204,8 @@ def in_random_order(
 
 
 def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], bool]:
-    """A test whether a piece of a text has at least this Jaccard similarity to a piece of `texts`,
-    by MinHash.
+    """Return a test whether a piece of a text has at least this Jaccard similarity to a piece of
+    `texts`, by MinHash.
     """
     from datasketch import MinHashLSH
 
@@ -225,8 +225,9 @@ def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], b
 
 
 def signatures(text: str, stride: int) -> list[MinHash]:
-    """MinHash signatures of the text's pieces of `PIECE_WORDS` words, one every `stride` words. A
-    much shorter last piece is left out, unless it is the whole text.
+    """MinHash signatures of the text's pieces of `PIECE_WORDS` words, one every `stride` words.
+
+    A much shorter last piece is left out, unless it is the whole text.
     """
     from datasketch import MinHash
 
@@ -259,7 +260,9 @@ class Questions:
         self._usable: set[str] = set()  # questions
 
     def write(self, documents: Iterator[TrainingDocument], count: int) -> list[TrainingDocument]:
-        """The first `count` documents with a usable question, each with the spans that have one."""
+        """Return the first `count` documents with a usable question, each with the spans that have
+        one.
+        """
         usable: list[TrainingDocument] = []
         while len(usable) < count and (group := list(islice(documents, DOCUMENTS_PER_REQUEST))):
             spans = [(d.title, d.span_text(span)) for d in group for span in d.spans]
@@ -293,8 +296,10 @@ class Questions:
 
     @cached_property
     def writer(self) -> Chat:
-        """The model that writes, whose replies are recorded. Raises UserError if it is not
-        available.
+        """The model that writes, whose replies are recorded.
+
+        Raises:
+            UserError: it is not available.
         """
         return RecordedChat(self.model(), self.path)
 

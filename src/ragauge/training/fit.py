@@ -55,12 +55,12 @@ class RetrofitMaterial:
     windows: Windows = field(default_factory=Windows)
 
     def example(self, start: int, random: bool = False) -> NeighbourExample | None:
-        """The text that begins with chunk `start`; None if its document ends first."""
+        """Return the text that begins with chunk `start`; None if its document ends first."""
         chunks = self.settings.chunks
         _, ids = self.passages.passage(start, chunks - 1)
         if len(ids) < chunks * CHUNK:
             return None
-        windows = range(self.windows.of(len(ids) - 2) + 1)
+        windows = range(self.windows.window_at(len(ids) - 2) + 1)
         if random:
             rng = np.random.default_rng([self.settings.seed, start])
             draw = RandomNeighbours(self.passages, rng, self.settings.k)
@@ -68,8 +68,8 @@ class RetrofitMaterial:
                 [list(text) for text in draw.neighbours(window, ids, False)] for window in windows
             ]
             return {"ids": ids, "neighbours": drawn}
-        own = frozenset(range(start - 1, start + chunks))  # they would contain the answer
-        retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own)
+        own_chunks = frozenset(range(start - 1, start + chunks))  # they would contain the answer
+        retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own_chunks)
         results = self.searcher.search(
             [retrieval.query(ids[self.windows.query(window)], 1) for window in windows]
         )
@@ -77,7 +77,7 @@ class RetrofitMaterial:
         return {"ids": ids, "neighbours": list(map(retrieval.texts, results, parts))}
 
     def starts(self, held_out: bool) -> list[int]:
-        """The chunks that texts start with, in documents that are held out or in the others."""
+        """Return the chunks that texts start with, in documents that are held out or in the others."""
         documents = (
             (chunk, self.passages.passage(chunk, 0)[0]) for chunk in range(len(self.passages))
         )
@@ -98,8 +98,10 @@ class RetrofitMaterial:
         raise UserError(f"no document has {self.settings.chunks} chunks; use a larger database")
 
     def held_out(self, random: bool) -> list[NeighbourExample]:
-        """The texts of the curve, spread over the held-out documents. Raises UserError if there is
-        none.
+        """Return the texts of the curve, spread over the held-out documents.
+
+        Raises:
+            UserError: there is none.
         """
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
@@ -118,8 +120,10 @@ class RetroFit(TimedTrainer):
         self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]
     ) -> None:
         """`out`: the folder of all files; `about`: metadata of the weights, all that they depend on
-        besides the settings, by which a training that was killed is known. Raises UserError as
-        `RetrofitMaterial.held_out`.
+        besides the settings, by which a training that was killed is known.
+
+        Raises:
+            UserError: as `RetrofitMaterial.held_out`.
         """
         self.settings = material.settings
         self.lm = lm

@@ -105,15 +105,15 @@ class TrainingSettings(Data):
     )
 
     def on_processes(self, count: int) -> Self:
-        """The same training on at most so many processes, each of which accumulates more documents
-        of a step.
+        """Return the same training on at most so many processes, each of which accumulates more
+        documents of a step.
         """
         step = self.processes * self.accumulation
         processes = max(n for n in range(1, min(count, self.processes) + 1) if step % n == 0)
         return self.model_copy(update={"processes": processes, "accumulation": step // processes})
 
     def data(self) -> Data:
-        """The settings that the data depend on, and no others."""
+        """Return the settings that the data depend on, and no others."""
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 

@@ -27,7 +27,7 @@ class ServerPlan(PlanPart):
         self._pipelines = PipelinePlan(config, cores)
 
     def needs(self, labels: Labels) -> list[str]:
-        """What the pipelines of a server read, each file once."""
+        """Return what the pipelines of a server read, each file once."""
         plan = self._pipelines
         parts = (
             self.index_path(self.paths.gathered),
@@ -64,7 +64,7 @@ class ServerPlan(PlanPart):
         return index_mb(self.config.databases[labels.database], labels.index) + attempt * SERVER_MB
 
     def options(self, labels: Labels) -> list[str]:
-        """The encoder of the index; and where the server has a certificate, what lets other
+        """Return the encoder of the index; and where the server has a certificate, what lets other
         machines reach it.
         """
         database = self.config.databases[labels.database]
@@ -84,7 +84,7 @@ class ServerPlan(PlanPart):
         ]
 
     def code(self, labels: Labels) -> str:
-        """What serves an index, whose type is found by its name."""
+        """Return what serves an index, whose type is found by its name."""
         kind = self.config.databases[labels.database].indexes[labels.index].type
         return code_of("cli.serve", components=[registry.module_name("index", kind)])
 

@@ -70,7 +70,7 @@ class _Upper(_Part):
         memory: Sequence[Tensor],
         reads: Tensor,
         behind: Tensor,
-        places: Tensor,
+        positions_of_keys: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
         """What `lower` returned, and encoded neighbours -> logits (token, vocab), the new keys and
         values.
@@ -93,7 +93,7 @@ class _Upper(_Part):
                 k, v = memory[read : read + 2]
                 scores = cross.split(cross.q(layer.cross_norm(x))) @ k.transpose(
                     -1, -2
-                ) + cross.bias(behind, places)
+                ) + cross.bias(behind, positions_of_keys)
                 mixed = scores.float().softmax(-1).to(v.dtype) @ v
                 x = x + reads * cross.out(mixed.transpose(-2, -3).flatten(-2))
                 read += 2
@@ -123,15 +123,17 @@ def _after_attention(
     mask: Tensor,
     new: list[Tensor],
 ) -> Tensor:
-    """The states after a layer's self-attention, whose keys and values are added to `new`."""
+    """Return the states after a layer's self-attention, whose keys and values are added to `new`."""
     y = layer.attention_norm(x)
     bias = layer.attention.bias
     k, v = layer.attention.keys(y)
     new += k, v
     cached = bias(positions, torch.arange(mask.shape[0])) + mask
-    own = bias(positions, positions) + causal(positions.shape[0])
+    own_bias = bias(positions, positions) + causal(positions.shape[0])
     q = layer.attention.split(layer.attention.q(y))
-    return x + layer.attention.out(attend(q, k, v, past[0], past[1], cached[:, None], own[:, None]))
+    return x + layer.attention.out(
+        attend(q, k, v, past[0], past[1], cached[:, None], own_bias[:, None])
+    )
 
 
 def export(checkpoint: Checkpoint, name: str, folder: Path) -> None:
@@ -261,7 +263,7 @@ class OnnxRetroReader(OwnReader):
         self.length += count
         return logits.float()
 
-    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], positions: Sequence[int]) -> None:
         self._memory = self._nothing
         if not neighbours:
             return
@@ -276,4 +278,4 @@ class OnnxRetroReader(OwnReader):
             encoded.append(outputs)
         self._memory = {n: torch.cat([part[n] for part in encoded], 1) for n in encoder.outputs}
         self._memory["reads"] = self._upper.tensor("reads", [1.0])
-        self._memory["places"] = self._upper.tensor("places", list(places))
+        self._memory["places"] = self._upper.tensor("places", list(positions))

@@ -52,13 +52,17 @@ class TrainedWeights(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> Self:
-        """Untrained weights of the sizes in a file's metadata. Raises ValueError if they are not
-        those of this mode.
+        """Untrained weights of the sizes in a file's metadata.
+
+        Raises:
+            ValueError: they are not those of this mode.
         """
 
     @abstractmethod
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
-        """The last layer's states (token, width) of a sequence (token,) that reads neighbours."""
+        """Return the last layer's states (token, width) of a sequence (token,) that reads
+        neighbours.
+        """
 
     def nll(
         self,
@@ -79,9 +83,11 @@ class TrainedWeights(nn.Module, ABC):
         if read:
             owner = torch.tensor([window for window, _ in read], device=device)
             first = torch.tensor([windows.first(window) for window, _ in read], device=device)
-            own = torch.tensor([windows.of(place) for place in range(len(sequence))], device=device)
+            window_of_token = torch.tensor(
+                [windows.window_at(position) for position in range(len(sequence))], device=device
+            )
             row_ids, real, positions = pad([text for _, text in read], device)
-            visible = ((own[:, None] == owner)[:, :, None] & real).flatten(1)
+            visible = ((window_of_token[:, None] == owner)[:, :, None] & real).flatten(1)
             x = self.states(
                 decoder, sequence, NeighbourRows(row_ids, real, positions, first, visible)
             )

@@ -47,7 +47,7 @@ class Checkpoint:
         return resolver.resolve(self.model) if is_retro else None
 
     def decoder(self) -> LM:
-        """The decoder in torch. Raises UnsupportedError for one with sliding windows."""
+        """Return the decoder in torch. Raises UnsupportedError for one with sliding windows."""
         from ragauge.engines import kernels
         from ragauge.engines.loading import load_lm
 
@@ -98,21 +98,23 @@ class Mode(ABC):
     @classmethod
     def option_names(cls) -> set[str]:
         """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
-        own = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         trained = {"retrofit_minutes", "adapters"} if cls.trainable else set()
-        return own | trained | ({"weights"} if cls.own_model else set())
+        return names | trained | ({"weights"} if cls.own_model else set())
 
     @classmethod
     def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
-        """The weights before training, with which neighbours have no effect or are read by the
-        unchanged decoder.
+        """Return the weights before training, with which neighbours have no effect or are read by
+        the unchanged decoder.
         """
         raise UnsupportedError(f"RETRO-fit does not train mode {cls.name!r}")
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        """The model that opens sequences. Raises UserError: weights missing, damaged, or of another
-        model or mode.
+        """Return the model that opens sequences.
+
+        Raises:
+            UserError: weights missing, damaged, or of another model or mode.
         """
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
@@ -139,8 +141,8 @@ def mode_classes() -> dict[str, type[Mode]]:
 def make_mode(name: str, options: Mapping[str, Any]) -> Mode:
     """Return a mode with those of the options that it has. Raises UserError as `mode_class`."""
     kind = mode_class(name)
-    own = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: value for key, value in options.items() if key in own})
+    options_of_mode = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: value for key, value in options.items() if key in options_of_mode})
 
 
 def modes_with_option(option: str) -> list[str]:

@@ -26,21 +26,21 @@ RESERVE = 4  # results of a search for each that is expected to be of the compar
 def exact_search(
     vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable[int]
 ) -> SearchResult:
-    """The nearest of the own vectors of these shards' chunks, all compared, block by block."""
+    """Return the nearest of the own vectors of these shards' chunks, all compared, block by block."""
     import faiss
 
     heap = faiss.ResultHeap(len(queries), k, keep_max=vectors.recipe.largest_is_nearest)
     for shard in shards:
         rows = vectors.rows(shard)
-        own = vectors.embeddings[shard].vectors
+        stored_vectors = vectors.embeddings[shard].vectors
         start = int(vectors.database.chunk_starts[shard])
         for first in range(0, len(rows), BLOCK_VECTORS):
             taken = rows[first : first + BLOCK_VECTORS]
-            block = own[taken].astype(np.float32)
-            distances, places = faiss.knn(
+            block = stored_vectors[taken].astype(np.float32)
+            distances, nearest_rows = faiss.knn(
                 queries, block, min(k, len(taken)), metric=metric(vectors.recipe.metric)
             )
-            heap.add_result(distances, start + taken[places])
+            heap.add_result(distances, start + taken[nearest_rows])
     heap.finalize()
     return heap.D, heap.I
 
@@ -70,8 +70,9 @@ def exact_search_within(
 def recall(
     index: Index, vectors: Vectors, queries: np.ndarray, exact: np.ndarray, shards: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The share of the exact k nearest chunks (ids (q, k)) of some shards that the index finds, for
-    each k and nprobe. Drawn vectors among the k results count as misses; their share is reported.
+    """Return the share of the exact k nearest chunks (ids (q, k)) of some shards that the index
+    finds, for each k and nprobe. Drawn vectors among the k results count as misses; their share is
+    reported.
     """
     k_max = max(KS)
     every = len(vectors.embeddings)

@@ -12,8 +12,9 @@ from ragauge.pipelines.sources import RandomNeighbours
 
 @dataclass(frozen=True)
 class Random(Schedule):
-    """As many neighbours as retro_plus, each window's drawn at random. Queries no index, waits for
-    nothing.
+    """As many neighbours as retro_plus, each window's drawn at random.
+
+    Queries no index, waits for nothing.
     """
 
     queries_index: ClassVar[bool] = False

@@ -113,8 +113,10 @@ class Client(AbstractContextManager["Client"]):
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query; `seconds` has `queue` and `network` too. Raises
-        RetrievalError: no answer.
+        """Return the neighbours of each query; `seconds` has `queue` and `network` too.
+
+        Raises:
+            RetrievalError: no answer.
         """
         return self.start(queries).result()
 
@@ -127,15 +129,17 @@ class Client(AbstractContextManager["Client"]):
         return PendingSearch(self, len(queries), future)
 
     def describe(self) -> About:
-        """What the server holds. Raises RetrievalError as `search` does."""
+        """Return what the server holds. Raises RetrievalError as `search` does."""
         reply = self._reply(
             "describe", method(self._channel, "Describe", pb.Description), pb.DescribeRequest()
         )
         return About(**{name: getattr(reply, name) for name in About.__dataclass_fields__})
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Tokens of the server's database as text, one for each sequence. Raises RetrievalError as
-        `search` does.
+        """Tokens of the server's database as text, one for each sequence.
+
+        Raises:
+            RetrievalError: as `search` does.
         """
         call = method(self._channel, "Detokenize", pb.DetokenizeReply)
         request = pb.DetokenizeRequest(
@@ -157,8 +161,10 @@ class Client(AbstractContextManager["Client"]):
             raise self.error("health", "it does not serve")
 
     def round_trip_s(self) -> float:
-        """Median seconds of a message there and back without a search. Raises RetrievalError: no
-        answer in time.
+        """Median seconds of a message there and back without a search.
+
+        Raises:
+            RetrievalError: no answer in time.
         """
         seconds = []
         for _ in range(1 + PINGS):
@@ -177,18 +183,18 @@ class Client(AbstractContextManager["Client"]):
     def error(
         self, request: str, error: grpc.RpcError | str, deadline_s: float | None = None
     ) -> RetrievalError:
-        """An error that names this server and a request."""
-        place = f"retrieval server {self.address}, {request}"
+        """Return an error that names this server and a request."""
+        request_name = f"retrieval server {self.address}, {request}"
         if isinstance(error, str):
-            return RetrievalError(f"{place}: {error}")
+            return RetrievalError(f"{request_name}: {error}")
         code = error.code()
         details = error.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return LostError(
-                f"{place}: no answer within {deadline_s or self.deadline_s:g} s ({details})"
+                f"{request_name}: no answer within {deadline_s or self.deadline_s:g} s ({details})"
             )
         kind = LostError if code is grpc.StatusCode.UNAVAILABLE else RetrievalError
-        return kind(f"{place}: {EXPLANATIONS.get(code, code.name.lower())}: {details}")
+        return kind(f"{request_name}: {EXPLANATIONS.get(code, code.name.lower())}: {details}")
 
     def _reply(self, name: str, call: grpc.UnaryUnaryMultiCallable, request: Message) -> Any:
         try:
@@ -227,8 +233,8 @@ class PendingSearch:
 
 
 def method(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:
-    """A call of the service by its name in ragauge.proto: from its request to a message of the type
-    `reply`.
+    """Return a call of the service by its name in ragauge.proto: from its request to a message of
+    the type `reply`.
     """
     return channel.unary_unary(
         f"/{wire.SERVICE}/{name}", methodcaller("SerializeToString"), reply.FromString

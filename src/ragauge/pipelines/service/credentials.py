@@ -47,7 +47,7 @@ class ServerAccess:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host's address."""
+    """Return whether only this machine can reach a host's address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -55,8 +55,10 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path) -> str:
-    """Read a file's token; no error shows it. Raises UserError: the file cannot be read, or holds
-    no token.
+    """Read a file's token; no error shows it.
+
+    Raises:
+        UserError: the file cannot be read, or holds no token.
     """
     try:
         with path.open("rb") as file:
@@ -74,9 +76,9 @@ def read_token(path: Path) -> str:
 
 
 def carries_token(context: grpc.ServicerContext, token: str) -> bool:
-    """Whether a call carries the token; compared in constant time."""
-    given = str(dict(context.invocation_metadata()).get("authorization", ""))
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+    """Return whether a call carries the token; compared in constant time."""
+    header = str(dict(context.invocation_metadata()).get("authorization", ""))
+    return hmac.compare_digest(header.encode(), f"Bearer {token}".encode())
 
 
 def server_credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:

@@ -106,7 +106,7 @@ def reference(
         x = after_attention(lm, layer, x, 0)
         added = torch.zeros_like(x)
         for place in range(windows.first(0), len(IDS)):
-            window = windows.of(place)
+            window = windows.window_at(place)
             inner = parts.cross[weights.places.index(index)]
             at = windows.first(window)
             added[place] = found_by_one(lm, inner, x[place], place, memory[window], at)

@@ -39,7 +39,9 @@ def row(dataset: str, kind: str, **more: Any) -> dict[str, Any]:
 
 
 def dataset(label: str) -> str:
-    """The paper's name of a text: its label as far as the first underscore, so that c4_t5 is C4."""
+    """Return the paper's name of a text: its label as far as the first underscore, so that c4_t5 is
+    C4.
+    """
     return label.partition("_")[0]
 
 
@@ -53,7 +55,9 @@ def table_1(quantities: tuple[str, ...] = ("perplexity", "latency_s")) -> list[C
 
 
 def logged(*, swept: bool) -> list[Cell]:
-    """The perplexities of the logs that vary interval or nprobe, or of those that vary neither."""
+    """Return the perplexities of the logs that vary interval or nprobe, or of those that vary
+    neither.
+    """
     cells = []
     for line in read_csv("piperag_perplexity_from_logs"):
         if swept != any(name in line["log"] for name in ("_interval_", "_nprobe_")):
@@ -97,7 +101,9 @@ def best_speedups(
 
 
 def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Cell]:
-    """Yield for each index how much lower PipeRAG's perplexity is at no higher latency than RETRO's."""
+    """Yield for each index how much lower PipeRAG's perplexity is at no higher latency than
+    RETRO's.
+    """
     for keys, pairs in _by_index(runs, group, "retro", shared):
         fitting = [(a, b) for a, b in pairs if b[2] <= a[2]]
         if fitting:

@@ -46,8 +46,8 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on
-    none.
+    """Yield what was scored, or is to be, over the indexes on which nprobe was varied; over all if
+    on none.
     """
     searched = [
         s

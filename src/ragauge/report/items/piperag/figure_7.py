@@ -62,11 +62,11 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    shown = [
+    systems = [
         s for s in group if s.kind in SHOWN and (s.timed is not None or s.requested("generate"))
     ]
-    shared = sequences.shared_keys(shown)
-    for system in shown:
+    shared = sequences.shared_keys(systems)
+    for system in systems:
         yield from sequences.quality(runs, group, system, shared)
         ideal = sequences.ideal_overlap(system)
         measured = sequences.latency(system)
@@ -91,7 +91,7 @@ def _quantity(part: str, times: int) -> str:
 
 
 def _fits(system: System) -> Iterator[Cell]:
-    """The median errors of the fitted lines by which nprobe `hide` was chosen, as recorded."""
+    """Yield the median errors of the fitted lines by which nprobe `hide` was chosen, as recorded."""
     model: Mapping[str, Any] = (
         (system.timed.meta.get("performance_model") or {}) if system.timed else {}
     )

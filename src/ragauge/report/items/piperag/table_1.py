@@ -60,7 +60,7 @@ def draw(table: Table) -> Figure:
     parts = []
     for _, group in table.groupby(["model", "dataset"], sort=False):
         indexed = group[group["index"] != ""]
-        others = group[group["index"] == ""]
+        without_index = group[group["index"] == ""]
         databases = [_lines.database(row, " · ") for row in indexed.to_dict("records")]
         rows = zip(indexed["dataset"], databases, indexed["index"], strict=True)
         names = [
@@ -68,7 +68,7 @@ def draw(table: Table) -> Figure:
             for text, database, index in rows
         ]
         for name, part in indexed.assign(dataset=names).groupby("dataset", sort=False):
-            parts.append(pd.concat([others.assign(dataset=str(name)), part]))
+            parts.append(pd.concat([without_index.assign(dataset=str(name)), part]))
         if indexed.empty:
             parts.append(group)
     return Dots(AXES, name=_row_name)(pd.concat(parts) if parts else table)
@@ -94,11 +94,11 @@ def _group(
         s for s in compared if s.kind in READS.pipelines and (s.kind != "piperag" or s.hides_search)
     ]
     shared = sequences.shared_keys(compared)
-    chosen = {s: "" for s in compared if s.kind == "no_retrieval"}
+    notes = {s: "" for s in compared if s.kind == "no_retrieval"}
     for index in dict.fromkeys(s.index for s in compared if s.index):
-        chosen |= _of_index(runs, [s for s in compared if s.index == index], shared)
-    base = next((s for s in chosen if s.kind == "no_retrieval"), None)
-    for system, note in chosen.items():
+        notes |= _of_index(runs, [s for s in compared if s.index == index], shared)
+    base = next((s for s in notes if s.kind == "no_retrieval"), None)
+    for system, note in notes.items():
         is_alike = sequences.is_scored_alike(runs, system)
         for cell in _row(runs, base, system, shared):
             measure = noted(cell.measure, note) if cell.quantity == "latency_s" else cell.measure
@@ -108,8 +108,8 @@ def _group(
 
 
 def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[System, str]:
-    """What the table compares of an index, each with a note on its choice; one retrieval has the
-    largest nprobe.
+    """Return what the table compares of an index, each with a note on its choice; one retrieval has
+    the largest nprobe.
     """
     scores = {s: sequences.perplexity(runs, s, shared).value or math.inf for s in systems}
     seconds = {s: sequences.latency(s).value or 0.0 for s in systems}
@@ -121,10 +121,10 @@ def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[
         for s in retros
         if s3 and scores[s3] < scores[s] < math.inf and seconds[s] > seconds[s3] > 0
     ]
-    chosen = dict.fromkeys(retros[-1:], LARGEST if s3 and seconds[s3] else "")
+    compared = dict.fromkeys(retros[-1:], LARGEST if s3 and seconds[s3] else "")
     if worse:
-        chosen = {min(worse, key=scores.__getitem__): ""}
-    return dict.fromkeys(once[-1:], "") | chosen | ({s3: ""} if s3 else {})
+        compared = {min(worse, key=scores.__getitem__): ""}
+    return dict.fromkeys(once[-1:], "") | compared | ({s3: ""} if s3 else {})
 
 
 def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> list[Cell]:
@@ -145,8 +145,8 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
     scanned = system.chosen_nprobes
     if scanned and system.hides_search:
         spread = median(scanned), float(min(scanned)), float(max(scanned))
-        chosen = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
-        cells.append(Cell(system.keys, "nprobe_chosen", chosen))
+        nprobe = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
+        cells.append(Cell(system.keys, "nprobe_chosen", nprobe))
     if system.kind != "no_retrieval":
         ratio = (
             sequences.speedup(runs, system, base)
