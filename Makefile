@@ -60,7 +60,7 @@ smoke: $(READY) ## make smoke: run the default experiment at its smallest, in mi
 miniature: $(READY) #- make miniature: run the papers' experiments with tiny models (PART=cfic: one paper)
 	PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/support$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run $(addprefix --part ,$(PART)) --cores $(CORES)
 
-load-test: $(READY) #- make load-test: load the retrieval service for five minutes (LOAD=--write: record it)
+load-test: $(READY) #- make load-test: load the retrieval service for five minutes (LOAD='--out FILE.json': record it)
 	python benchmarks/service.py $(LOAD)
 
 cluster: $(READY) #- make cluster: run the workflow on a one-node Slurm that it starts (Debian, as root)

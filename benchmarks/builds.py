@@ -9,7 +9,7 @@ each job. Of these
     memory of a job  = the most seen; of `mark`: fixed + slope * held-out texts of the database
     bytes of a job   = fixed + slope * chunks of the job
 
-are fitted, a step at a time (`docs/capacity.md`). A job's load is its chunks; that of `mark`, which
+are fitted, a step at a time (`docs/retrieval.md`). A job's load is its chunks; that of `mark`, which
 looks the signatures of its documents up among those of all held-out texts, is its documents and
 these texts.
 """

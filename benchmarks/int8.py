@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from _common import MODEL, finish, parse_options
-from ragauge.config.schema import ModelEntry
+from ragauge.config.model import ModelEntry
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from _common import DTYPES, THREADS, finish, parse_options
+from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings
-from ragauge.config.schema import ModelEntry
 from ragauge.cost import machine
 from ragauge.engines.tuning import weight_read
 from ragauge.measure.protocols.latency import measure_latency

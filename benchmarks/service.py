@@ -1,6 +1,6 @@
 """The retrieval service under load, kills, a slow reader and a flood of oversized requests.
 
-    python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json] [--write]     or: make load-test
+    python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json]     or: make load-test
 
 Two servers hold half of the vectors each. Every client asks both at once, one request after
 another, and repeats what is lost within its deadline. Exit code 1 if a request stayed without an
@@ -42,9 +42,6 @@ DIM = 64
 DEADLINE_S = 60.0
 RETRIES = 4
 OVERSIZED = 2 << 20  # bytes; servers take one MiB
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "service.md"
-BEGIN = "<!-- begin: make load-test -->\n"
-END = "<!-- end: make load-test -->"
 
 
 @dataclass
@@ -105,7 +102,6 @@ def main() -> None:
         vectors=(20_000, "of both parts"),
         kill_every=(15.0, "seconds between kills of a part"),
         out=(Path, "also write the figures here, with the machine"),
-        write=(False, f"put the table into docs/{PAGE.name}"),
     )
     tally = Tally()
     stop = threading.Event()
@@ -128,8 +124,6 @@ def main() -> None:
     print(encoded if args.json else _table(result))
     if args.out:
         args.out.write_text(encoded + "\n", "utf-8")
-    if args.write:
-        write(PAGE, _table(result))
     sys.exit(bool(result["lost"] or result["answered_twice"] or result["changed"]))
 
 
@@ -283,13 +277,6 @@ def _table(result: dict[str, Any]) -> str:
             *(f"| {name} | {value} |" for name, value in rows.items()),
         ]
     )
-
-
-def write(page: Path, text: str) -> None:
-    """Put the text between the marks of the page."""
-    before, _, rest = page.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{after}", "utf-8")
 
 
 def _free_port() -> int:

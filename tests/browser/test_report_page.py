@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ragauge.config import loading, schema
+from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers
 from ragauge.report.page import page as report_page
@@ -45,7 +46,7 @@ OFFLINE_S = 10.0  # of superposition
 RECORDS = f"records/nq_open/{MODEL}"
 
 
-def settings(methods: dict[str, Any] = METHODS, **more: Any) -> schema.Config:
+def settings(methods: dict[str, Any] = METHODS, **more: Any) -> Config:
     data = {
         "run": "tried",
         "models": {MODEL: {}},

@@ -19,7 +19,8 @@ from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged
 from endpoints import Reply, says, served
 from ragauge import registry
 from ragauge.cli._main import main
-from ragauge.config import loading, schema
+from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from ragauge.methods.evidence.chat import Endpoint
 from ragauge.pipelines.retrieval.retriever import Query
@@ -152,7 +153,7 @@ FILES = {
 }
 
 
-def experiment() -> schema.Config:
+def experiment() -> Config:
     data = {
         "run": "small",
         "models": {MODEL: {}},

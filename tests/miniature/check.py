@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.part import Paths
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Answers, Config
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.results.cells import Status
 

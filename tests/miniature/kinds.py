@@ -7,8 +7,10 @@ from typing import Any
 
 import yaml
 
+from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
-from ragauge.config.schema import Config, VariantEntry
+from ragauge.config.schema import VariantEntry
+from ragauge.methods.base import making
 
 Kind = tuple[Any, ...]
 
@@ -61,9 +63,8 @@ def _answers(config: Config) -> Iterator[Kind]:
 
 def _method(variant: VariantEntry) -> Kind:
     """A method and its options; of those that are swept as numbers, that they are set."""
-    options = {
-        key: None if type(value) in (int, float) else value for key, value in variant.params.items()
-    }
+    changed = making.changed_options(variant.instance)
+    options = {key: None if type(v) in (int, float) else v for key, v in changed.items()}
     return variant.method, *sorted((key, str(value)) for key, value in options.items())
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from endpoints import Reply, says, served, streams
 from miniature import check, hub, texts
 from miniature.kinds import planned
-from ragauge.config.schema import Config
+from ragauge.config.experiment import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "resources" / "miniature"

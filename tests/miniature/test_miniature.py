@@ -13,9 +13,9 @@ import yaml
 from miniature import check, hub, run
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PAPER = CONFIGS / "papers/paper.yaml"

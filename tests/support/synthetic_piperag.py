@@ -38,10 +38,15 @@ def write(
 ) -> Path:
     """Write one pipeline's records, with what `ragauge piperag run` writes beside them.
 
-    Args: values: one entry a sequence: nats a token, or for generation the seconds of three trials'
-        median; None: failed. search_s: seconds of a search in the trace. lists: that each search
-        scanned. vectors, recipe: of the index that is asked. load_share: what other processes took
-        while text was generated. source: of the decoder. options: further keys of the pipeline.
+    Args:
+        values: one entry a sequence: nats a token, or for generation the seconds of three trials'
+            median; None: failed.
+        search_s: seconds of a search in the trace.
+        lists: that each search scanned.
+        vectors, recipe: of the index that is asked.
+        load_share: what other processes took while text was generated.
+        source: of the decoder.
+        options: further keys of the pipeline.
     """
     settings = PipelineSettings(
         schedule=schedule, **{"tokens": TOKENS, "trials": 3, "cores": "0"} | options

@@ -22,7 +22,9 @@ from ragauge.measure.servers import SERVERS
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from ragauge.config.schema import Config, DatasetEntry, ModelEntry, VariantEntry
+    from ragauge.config.experiment import Config
+    from ragauge.config.model import ModelEntry
+    from ragauge.config.schema import DatasetEntry, VariantEntry
     from ragauge.measure.inputs import Questions
     from ragauge.methods.base.method import Method
     from ragauge.methods.evidence.chat import Chat
@@ -214,7 +216,7 @@ def add_answered_questions(
     parser: argparse.ArgumentParser, exclude: Collection[str] = (), required: bool = True
 ) -> None:
     """Add the questions of a data set, the settings of the methods that answer them, and the model."""
-    from ragauge.config.schema import ModelEntry
+    from ragauge.config.model import ModelEntry
 
     add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
     add_questions(parser, required)
@@ -248,7 +250,7 @@ def server(
     args: argparse.Namespace, model: ModelEntry, threads: int | None = None
 ) -> AbstractContextManager[object]:
     """Return the server that --serve starts for the model; nothing without it."""
-    from ragauge.config.schema import SERVED
+    from ragauge.config.model import SERVED
     from ragauge.measure.servers import serving
 
     if args.serve is None:
@@ -298,8 +300,8 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     """
     from ragauge.config.checks import check_source
     from ragauge.config.dtypes import with_dtype
+    from ragauge.config.model import SERVED, ModelEntry
     from ragauge.config.reading import checked_options
-    from ragauge.config.schema import SERVED, ModelEntry
     from ragauge.io.records import recorded_dtype
 
     if config:
@@ -341,20 +343,17 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     )
 
 
-def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:
-    """Return a method with its name in the registry: a variant of the configuration, or of that
-    name, under --set.
-    """
-    from ragauge.config.schema import VariantEntry
+def method(args: argparse.Namespace, name: str, config: Config | None) -> Method:
+    """Return a variant of the configuration, or the method of that name, under --set."""
+    from ragauge.methods.base import making
 
-    params, _ = settings(args.set, "dataset")
-    if config:
-        variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
-        return variant.method, variant.model_copy(update=params).make(
-            f"{args.config}: methods.{name}"
-        )
-    registry.module_name("method", name, "--method")
-    return name, VariantEntry(method=name, **params).make(f"--method {name}")
+    parameters, _ = settings(args.set, "dataset")
+    if config is None:
+        registry.module_name("method", name, "--method")
+        return making.make(name, f"--method {name}", **parameters)
+    variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
+    stated = making.changed_options(variant.instance) | parameters
+    return making.make(variant.method, f"{args.config}: methods.{name}", **stated)
 
 
 def local_chat(source: str, **engine_options: Any) -> Chat:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from ragauge.cli import _options as options
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import Config, ModelEntry
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def read(
         )
     settings = checked_options(kind, made)
     has_weights = not getattr(args, "random_weights", False)
-    variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
+    variants = {name: options.method(args, name, config) for name in made["methods"]}
     model = options.model(args, config, known=has_weights)
     finds = any(variant.finds for variant in variants.values())
     finder = config.models[model.finder] if config and model.finder and finds else None

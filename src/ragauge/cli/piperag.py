@@ -12,8 +12,9 @@ from ragauge import registry
 from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import Config, ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
 from ragauge.io.specifications import IndexFacts

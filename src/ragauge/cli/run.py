@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
+from ragauge.config.experiment import Answers, Config
+from ragauge.config.model import ModelEntry, Served
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import Answers, Config, Generation, ModelEntry, Served
+from ragauge.config.schema import Generation
 from ragauge.errors import UserError
 from ragauge.io import records
 
@@ -114,7 +116,7 @@ def _job(
     args: argparse.Namespace, config: Config | None, new_tokens: int | None
 ) -> tuple[Job, Served | None]:
     """Return the job that the options name, and how its model is reached if it is behind a server."""
-    name, method = options.method(args, args.method, config)
+    method = options.method(args, args.method, config)
     if args.part and method.sequential():
         raise UserError(
             f"--part: answers of {args.method} depend on the questions before them; answer all in one run"
@@ -138,5 +140,5 @@ def _job(
     if args.finder and not finder:
         finder = ModelEntry(source=check_source(args.finder, "--finder"))
     tokens = options.first(new_tokens, configured, 100)
-    specification = inputs.specification(name, method, questions, model, tokens, finder)
+    specification = inputs.specification(method, questions, model, tokens, finder)
     return Job(specification, method, examples, args.method, args.out), model.served

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from ragauge.config.schema import Config, ModelEntry
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES
 
 

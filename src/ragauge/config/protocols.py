@@ -58,7 +58,7 @@ class LatencySettings(TimedSettings):
     documents: Literal["ready", "cold"] = Field(
         "ready",
         description="ready: documents are in memory when the question arrives; cold: computing them, writing them to "
-        "disk and reading them back is timed as well (docs/document-store.md)",
+        "disk and reading them back is timed as well (docs/engine.md)",
     )
     evidence_batch: int | None = Field(
         None,

@@ -1,5 +1,5 @@
 """Why a method that needs a hundredth of the MACs is not a hundred times as fast
-(docs/latency-protocol.md).
+(docs/protocols.md).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ def stages(
 def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
     """Compute the three speedups of a method over naive from `stages` and median seconds of a
     response of each. Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`,
-    `gap_s`, `stages` (PARTS of each) and `between_calls_s`, as docs/latency-protocol.md defines
+    `gap_s`, `stages` (PARTS of each) and `between_calls_s`, as docs/protocols.md defines
     them.
     """
     cycle_s = naive_total_s / _counted(naive)

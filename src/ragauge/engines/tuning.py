@@ -1,7 +1,7 @@
 """Which kernels and which data type are fastest on this machine: every kernel is timed once, and
 the times stored.
 
-See docs/precision.md. Candidates take turns, and the least time of each counts: others' work on the
+See docs/engine.md. Candidates take turns, and the least time of each counts: others' work on the
 machine only ever adds to a time.
 """
 

@@ -78,10 +78,12 @@ class Method:
     ) -> Answer:
         """Answer one question.
 
-        Args: question: a question with `documents`, or a data set's example, which has its own.
+        Args:
+            question: a question with `documents`, or a data set's example, which has its own.
             documents: texts (titled by their number), pairs of title and text, or a data set's
-            documents. instruction: before the documents; None: the data set's, or that of Lost in
-            the Middle. max_new_tokens: of the answer; None: the data set's, or 100.
+                documents.
+            instruction: before the documents; None: the data set's, or that of Lost in the Middle.
+            max_new_tokens: of the answer; None: the data set's, or 100.
 
         Raises UserError: the model cannot run the method, or the question could not be answered,
         with the reason.

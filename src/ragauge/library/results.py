@@ -74,9 +74,10 @@ class Results:
             base: a variant, with which the others are compared; None: every pair.
             metric: its name; None: the data set's primary one.
 
-        Returns: One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval
-            (`low`, `high`), `p` of random flips of the differences' signs, `n` questions; `note`
-            says why there is none. Nothing corrects p for the number of pairs.
+        Returns:
+            One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval
+                (`low`, `high`), `p` of random flips of the differences' signs, `n` questions;
+                `note` says why there is none. Nothing corrects p for the number of pairs.
 
         Raises UserError: no such variant or metric.
         """

@@ -14,11 +14,11 @@ from typing import Any, Literal, cast
 
 import torch
 
-from ragauge import registry
 from ragauge.assets import resolver
 from ragauge.assets.catalog import Tokenization
 from ragauge.assets.control_tokens import plain_reader
-from ragauge.config.schema import Served
+from ragauge.config.code import answer_code, engine_code
+from ragauge.config.model import Served
 from ragauge.cost.machine import cpu_model, processor, provenance
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
@@ -39,12 +39,10 @@ from ragauge.engines.protocol import (
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
-from ragauge.io.digest import digest
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
 from ragauge.io.records import EvidenceRecord, Record, ServedResponse, partial_path
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods.base.making import modules
 from ragauge.methods.base.method import Answer, Evidence, Method
 from ragauge.methods.prompts import Prompt, Source, build_prompt
 from ragauge.methods.prompts.templates import set_template_arguments, wrapper
@@ -151,7 +149,7 @@ class DocumentFolder:
         weights = specification.model_sha256 or specification.model
         engine = specification.engine
         stored = f"{engine.dtype} {engine.weights} {engine.kv} {engine.max_context}"
-        decoder = f"{weights} {engine.name} {stored} {engine.device} {digest('ragauge.engines')}"
+        decoder = f"{weights} {engine.name} {stored} {engine.device} {engine_code(engine.name)}"
         decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
         # to the last bit, only there
         decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"
@@ -190,7 +188,7 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
         raise UserError(f"--retry-failed: {out}: no such file of records")
     machine = "" if specification.engine.served else processor(specification.engine.device)
     keys = [e.key for e in job.examples]
-    with RecordWriter(out, fingerprint(specification), keys, overwrite, machine=machine) as writer:
+    with RecordWriter(out, fingerprint(job), keys, overwrite, machine=machine) as writer:
         if retry_failed:
             writer.forget_failed()
         if method.sequential() and 0 < (done := len(writer.done)) < total:
@@ -243,14 +241,10 @@ def _todo_answers(
     yield from answers(engine, method, suspected, specification, 1, writer.start)
 
 
-def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
-    """Everything that the records depend on: the specification, and the code of the runner, method
-    and engine.
-    """
-    engine = registry.module_name("engine", specification.engine.name)
-    answering = modules(specification.method, specification.options)
-    code = digest(__name__, *answering, engine, without={"ragauge.cost.machine"})
-    return {**specification.model_dump(), "code": code}
+def fingerprint(job: Job) -> dict[str, Any]:
+    """Return everything that the records depend on: the specification, and the digest of the code."""
+    code = answer_code(job.method, job.specification.engine.name)
+    return {**job.specification.model_dump(), "code": code}
 
 
 def answers(

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LoadSettings
-from ragauge.config.schema import ModelEntry
 from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load
@@ -83,7 +83,7 @@ def bench_of_questions(
     `batch` is the number of prompts of the bench's `batch`, the first questions in turn where there
     are fewer. `finder` is the model that searches or chooses for it; None: itself.
     """
-    common = specification("naive", make("naive"), questions, model, new_tokens, finder)
+    common = specification(make("naive"), questions, model, new_tokens, finder)
     lm = cast(LM, Engines(threads).pair(common))
     prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)
     return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))
@@ -92,7 +92,7 @@ def bench_of_questions(
 def prompts_of(
     questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int
 ) -> list[Prompt]:
-    common = specification("naive", make("naive"), questions, model, new_tokens)
+    common = specification(make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
     return [
         prompt_of(one, common, engine.tokenizer, engine.max_context)

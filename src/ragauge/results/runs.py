@@ -9,7 +9,7 @@ variant's name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import AnswerSpecification
 
 if TYPE_CHECKING:
-    from ragauge.config.schema import Config
+    from ragauge.config.experiment import Config
 
 Record = Mapping[str, Any]
 
@@ -183,7 +183,7 @@ class Variant:
 
 def unconfigured() -> Config:
     """A configuration that asks for nothing, of records whose own nobody has."""
-    from ragauge.config.schema import Config
+    from ragauge.config.experiment import Config
 
     return Config.model_construct(run="", models={})
 
@@ -354,12 +354,11 @@ class Runs:
         defaults.
         """
         entry = self.config.methods.get(name)
-        method, given = (entry.method, entry.params) if entry else (name, {})
+        method = entry.method if entry else name
+        options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        return Variant(
-            name, dataset, model, method, {**defaults(method), **given}, None, {}, path, missing
-        )
+        return Variant(name, dataset, model, method, options, None, {}, path, missing)
 
 
 def _unknown(dataset: str) -> str:

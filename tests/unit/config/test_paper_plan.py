@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
+from ragauge.config.experiment import Config
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.measure.protocols.estimate import Estimator
 from ragauge.measure.speed import DATA_SHEET

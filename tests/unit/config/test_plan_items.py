@@ -11,6 +11,7 @@ import synthetic_cfic
 import synthetic_piperag
 import synthetic_run
 from ragauge import registry
+from ragauge.config.experiment import Config
 from ragauge.config.loading import load
 from ragauge.config.plan.plan import Plan
 from ragauge.config.reads import (
@@ -24,7 +25,7 @@ from ragauge.config.reads import (
     others,
     timed,
 )
-from ragauge.config.schema import Config, JudgeSettings
+from ragauge.config.schema import JudgeSettings
 from ragauge.results.runs import Runs
 
 MODEL = "smollm2-135m-instruct"

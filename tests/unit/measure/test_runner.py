@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ragauge.cli._main import main
-from ragauge.config.schema import ModelEntry
+from ragauge.config.model import ModelEntry
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online, seconds
 from ragauge.engines.checkpoint import read_shape

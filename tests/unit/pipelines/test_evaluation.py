@@ -12,8 +12,8 @@ import pytest
 
 import service_parts
 from ragauge.cli import _main
+from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
-from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.database.chunking import (

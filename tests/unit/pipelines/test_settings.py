@@ -10,12 +10,13 @@ import yaml
 
 from ragauge import registry
 from ragauge.cli._main import main
-from ragauge.config import loading, schema
+from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from small_config import BASE
 
 
-def parsed(pipelines: dict[str, Any], **changes: Any) -> schema.Config:
+def parsed(pipelines: dict[str, Any], **changes: Any) -> Config:
     return loading.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
-from ragauge.config.schema import Config
-from ragauge.io import digest
+from ragauge.config.experiment import Config
 
 Labels = Any  # Snakemake's wildcards: each label of a job is an attribute
 ASSET = "resources/assets/{asset}.json"  # a manifest: what the asset is, hash by hash
@@ -155,13 +154,6 @@ class PlanPart:
         if served is None:
             return [self.model_manifest(model)]
         return [manifest(served.tokenizer)] if served.tokenizer else []
-
-
-def code_of(*modules: str, components: Iterable[str] = ()) -> str:
-    """The digest of the modules (below ragauge) behind a rule's command, and of components, which
-    other packages may add, by their full names: a change of them makes the result again.
-    """
-    return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules), *components)
 
 
 def grown(mem_mb: int) -> Callable[..., int]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.assets import resolver
-from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of, code_of
-from ragauge.config.schema import ModelEntry
+from ragauge.config.code import code_of
+from ragauge.config.model import ModelEntry
+from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of
 from ragauge.cost.hardware import AUTO
 from ragauge.io.files import text_sha256
 from ragauge.pipelines.settings import PipelineSettings

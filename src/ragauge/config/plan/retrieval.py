@@ -6,7 +6,8 @@ from math import ceil
 from typing import ClassVar
 
 from ragauge import registry
-from ragauge.config.plan.part import ALONE, Labels, PlanPart, code_of, manifest
+from ragauge.config.code import code_of
+from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
 from ragauge.pipelines.database.corpus import is_asset
 from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.retrieval import sizes

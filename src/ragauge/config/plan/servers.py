@@ -5,9 +5,10 @@
 from types import SimpleNamespace
 
 from ragauge import registry
-from ragauge.config.plan.part import Labels, PlanPart, code_of, manifest
+from ragauge.config.code import code_of
+from ragauge.config.experiment import Config
+from ragauge.config.plan.part import Labels, PlanPart, manifest
 from ragauge.config.plan.pipelines import PipelinePlan
-from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.sizes import index_mb
 

@@ -5,10 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ragauge import registry
+from ragauge.config.code import code_of
+from ragauge.config.experiment import Config, Protocol
+from ragauge.config.model import ModelEntry
 from ragauge.config.plan.answers import AnswerPlan
-from ragauge.config.plan.part import Labels, PlanPart, code_of
+from ragauge.config.plan.part import Labels, PlanPart
 from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings
-from ragauge.config.schema import Config, ModelEntry, Protocol
 from ragauge.cost.tokens import load
 
 NOT_MEASURED: Any = {  # keys of a model
@@ -61,7 +63,8 @@ class TimingPlan(PlanPart):
                 # each of these is a job of its own
                 "protocol": section.model_dump(exclude={"models"}),
                 "variants": {
-                    name: {"method": one.method, **one.options} for name, one in variants.items()
+                    name: {"method": variant.method, **asdict(variant.instance)}
+                    for name, variant in variants.items()
                 },
                 "seed": self.config.seed,
             }

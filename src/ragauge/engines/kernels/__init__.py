@@ -1,7 +1,7 @@
 """The kernels of products, attentions and log-probabilities: those measured to be fastest here, or
 torch's own.
 
-See docs/precision.md. `engines/tuning.py` times the candidates once on a machine, and `use` sets a
+See docs/engine.md. `engines/tuning.py` times the candidates once on a machine, and `use` sets a
 choice for this process. CUDA, exports and gradients use torch's own kernels.
 """
 
@@ -252,8 +252,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
     """Scaled dot-product attention of queries (row, head, query, dim) over keys and values (row,
     kv_head, key, dim).
 
-    Args: mask: (row, 1, query, key), true where attended; None: all, or the lower triangle where
-        `causal`.
+    Args:
+        mask: (row, 1, query, key), true where attended; None: all, or the lower triangle where
+            `causal`.
     """
     attended = compiled.attend(q, k, v, mask, causal) if _compiles(q, Operation.ATTENTION) else None
     return _sdpa(q, k, v, mask, causal) if attended is None else attended

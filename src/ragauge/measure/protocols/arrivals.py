@@ -197,7 +197,7 @@ def summarise(
     time (one of TIMES), in seconds; without any, every answer is good.
 
     Returns: for each of TIMES its `percentiles`; `requests`; `seconds` from the first arrival to
-        the last answer; and the rates and shares of docs/load-protocol.md.
+        the last answer; and the rates and shares of docs/protocols.md.
     """
     counted = [row for row in records if not row["warmup"]]
     seconds = max(row["end_at_s"] for row in counted) - min(row["arrival_at_s"] for row in counted)

@@ -22,8 +22,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, cast
 
+from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings, TimedSettings
-from ragauge.config.schema import ModelEntry
 from ragauge.cost.gap import aligned
 from ragauge.cost.machine import competing_load, provenance
 from ragauge.datasets.base.dataset import TraceEntry

@@ -75,9 +75,12 @@ class _Upper(_Part):
         """What `lower` returned, and encoded neighbours -> logits (token, vocab), the new keys and
         values.
 
-        Args: memory: keys and values (head, key, dim) of the layers with cross-attention; at least
-            one key. reads: 1 if there are neighbours, else 0, (1,). behind: places of the tokens
-            behind the query's last, (token,). places: of the keys, (key,).
+        Args:
+            memory: keys and values (head, key, dim) of the layers with cross-attention; at least
+                one key.
+            reads: 1 if there are neighbours, else 0, (1,).
+            behind: places of the tokens behind the query's last, (token,).
+            places: of the keys, (key,).
         """
         x = states
         read = 0

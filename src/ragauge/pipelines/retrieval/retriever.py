@@ -1,5 +1,5 @@
 """The retriever: queries in, neighbours with their continuations out, every stage timed
-(docs/service.md).
+(docs/retrieval.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Size of chunk databases, from the number and mean bytes of their corpora's documents
-(docs/capacity.md).
+(docs/retrieval.md).
 
 tokens = documents * bytes / BYTES_PER_TOKEN chunks = tokens / chunk_tokens + documents / 2
 (a document's last chunk is half full in the mean)

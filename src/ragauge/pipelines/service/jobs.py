@@ -1,5 +1,5 @@
 """A retrieval server that is a job of its own: how its clients find it, and when it ends
-(docs/service.md).
+(docs/retrieval.md).
 """
 
 import socket

@@ -25,7 +25,7 @@ from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_
 from ragauge.results.runs import Runs, Variant, known_names
 
 if TYPE_CHECKING:
-    from ragauge.config.schema import Config
+    from ragauge.config.experiment import Config
 
 PAPERS = ("superposition", "cfic", "piperag")
 KEYS = (

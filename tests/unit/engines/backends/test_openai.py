@@ -15,7 +15,7 @@ from endpoints import Reply, streams
 from endpoints import served as serving
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cli._main import main
-from ragauge.config.schema import ModelEntry, Served
+from ragauge.config.model import ModelEntry, Served
 from ragauge.cost.trace import Call
 from ragauge.engines import backend
 from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine

@@ -14,8 +14,8 @@ from preloaded import Preloaded
 from ragauge.assets.catalog import Entry, entries
 from ragauge.cli._main import main
 from ragauge.config import launch
+from ragauge.config.experiment import Config
 from ragauge.config.loading import load, parse
-from ragauge.config.schema import Config
 from ragauge.cost.flop import call_macs
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shapes import named
