@@ -1,6 +1,6 @@
 """The settings of chunk databases and their indexes: the section `databases` of a configuration."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
