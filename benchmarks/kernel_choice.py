@@ -10,13 +10,13 @@ four once, in a random order. Ratios are of least times.
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from _common import Task, finish, interleaved, load_line, times
 from ragauge.cost.machine import cpu_model
-from ragauge.engines import kernels, tuning
+from ragauge.engines import tuning
+from ragauge.engines.kernels.choice import Choice, use
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import DTYPES, load_lm
 from ragauge.engines.protocol import Limits
@@ -40,9 +40,7 @@ def main() -> None:
         f"{args.model} on {cpu_model()}, {torch.get_num_threads()} threads, {args.trials} interleaved trials"
     )
     for dtype in CANDIDATES:
-        print(
-            f"{dtype}: {choices[dtype]['measured'].named(DTYPES[dtype]).get(dtype) or 'torch itself'}"
-        )
+        print(f"{dtype}: {choices[dtype]['measured'].named().get(dtype) or 'torch itself'}")
     lms = {dtype: load_lm(args.model, dtype=dtype) for dtype in CANDIDATES}
     verdicts = Verdicts()
     result = {"auto": auto}
@@ -70,9 +68,9 @@ def main() -> None:
     finish(result, verdicts, args.json)
 
 
-def _using(choice: Any, task: Task) -> Task:
+def _using(choice: Choice, task: Task) -> Task:
     def run() -> None:
-        kernels.use(choice)
+        use(choice)
         task()
 
     return run

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
-from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache, Tempered
 from ragauge.engines.fused import FusedLayers, fuse, is_fusable
+from ragauge.engines.kernels import choice, operations
 from ragauge.engines.layout import Layout, Part
 from ragauge.engines.rope import Rotation, alibi_bias, rotation
 from ragauge.engines.weights import Layer, Norm, Weights
@@ -82,7 +82,7 @@ class Decoder:
         """Whether this many tokens pass all layers in one compiled call, if their caches are plain."""
         stored = self.weights.layers[0].qkv.weight.dtype
         on_cpu = self.weights.embedding.device.type == "cpu"
-        return on_cpu and kernels.runs_fused(stored, tokens) and self._fused is not None
+        return on_cpu and choice.runs_fused(stored, tokens) and self._fused is not None
 
     @cached_property
     def _fused(self) -> FusedLayers | None:
@@ -123,7 +123,7 @@ class Decoder:
 
     def _mlp_pieces(self, x: Tensor, layer: int) -> int:
         """Into how many pieces the tokens are cut for a layer's MLP."""
-        if kernels.torch_only(x):
+        if operations.torch_only(x):
             return 1
         size = x.shape[0] * x.element_size() * self.shape.ffn[layer] * (1 + self.shape.gated)
         return -(-size // MLP_BYTES)
@@ -133,9 +133,9 @@ class Decoder:
         inner = layer.up(layer.mlp_norm(x))
         activation = self.shape.activation
         active = (
-            kernels.gate(inner, activation)
+            operations.gate(inner, activation)
             if self.shape.gated
-            else kernels.ACTIVATIONS[activation](inner)
+            else operations.ACTIVATIONS[activation](inner)
         )
         return _normed(layer.down(active), layer.mlp_post_norm)
 
@@ -179,7 +179,7 @@ class Decoder:
             else [self.weights.head]
         )
         if len(parts) == 1:
-            return kernels.log_probabilities(self.logits(hidden), targets)
+            return operations.log_probabilities(self.logits(hidden), targets)
         first = 0
         chosen = torch.zeros(targets.shape)
         total = torch.full(targets.shape, float("-inf"))
@@ -189,7 +189,7 @@ class Decoder:
             inside = (at >= 0) & (at < logits.shape[1])
             at = at.where(inside, 0)
             value = logits.gather(1, at[:, None])[:, 0].float()
-            logp = kernels.log_probabilities(logits, at)
+            logp = operations.log_probabilities(logits, at)
             chosen = value.where(inside, chosen)
             total = total.logaddexp(value - logp)
             first += logits.shape[1]
@@ -228,7 +228,7 @@ class Decoder:
             if plain and bias is None and layout.key_slots is not None:
                 slots = layout.key_slots
                 mask = layout.mask
-                attended = kernels.attend_gathered(
+                attended = operations.attend_gathered(
                     queries, cache.k[index], cache.v[index], slots, mask
                 )
                 if attended is not None:
@@ -244,7 +244,7 @@ class Decoder:
                 )
             if added is not None:
                 return layout.pack(biased_attention(queries, keys, values, added))
-            return layout.pack(kernels.attend(queries, keys, values, layout.mask, layout.causal))
+            return layout.pack(operations.attend(queries, keys, values, layout.mask, layout.causal))
 
         return attend
 
@@ -300,7 +300,7 @@ class Decoder:
         if layer.q_norm is not None and layer.k_norm is not None:
             qk = torch.cat([layer.q_norm(qk[:, :heads]), layer.k_norm(qk[:, heads:])], 1)
         if angles is not None:
-            qk = kernels.rotate(qk, *angles)
+            qk = operations.rotate(qk, *angles)
         return qk[:, :heads], qk[:, heads:], v
 
     def _bias(

@@ -10,9 +10,10 @@ from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.cost import hardware
 from ragauge.cost.hardware import CACHE_TYPES, DEVICES
 from ragauge.cost.shape import Shape
-from ragauge.engines import kernels, tuning
+from ragauge.engines import tuning
 from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
 from ragauge.engines.decoder import Decoder
+from ragauge.engines.kernels import choice
 from ragauge.engines.lm import LM
 from ragauge.errors import UserError, unknown
 
@@ -88,5 +89,5 @@ def _prepare(
             f"kv {kv!r} is not available on device {torch_device.type!r}; known there: full"
         )
     if torch_device.type == "cpu":
-        kernels.use(tuning.choose_kernels(DTYPES[dtype], weights=weights))
+        choice.use(tuning.choose_kernels(DTYPES[dtype], weights=weights))
     return DTYPES[dtype], torch_device

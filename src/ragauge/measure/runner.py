@@ -23,9 +23,10 @@ from ragauge.cost.machine import cpu_model, processor, provenance
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets.base.dataset import Example
-from ragauge.engines import backend, kernels
+from ragauge.engines import backend
 from ragauge.engines.batching import BatchScheduler, max_batch_size
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.kernels import choice
 from ragauge.engines.lm import LM
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.engines.protocol import (
@@ -152,7 +153,7 @@ class DocumentFolder:
         engine = specification.engine
         stored = f"{engine.dtype} {engine.weights} {engine.kv} {engine.max_context}"
         decoder = f"{weights} {engine.name} {stored} {engine.device} {digest('ragauge.engines')}"
-        decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
+        decoder += choice.active().digest(getattr(torch, engine.dtype or "float32"))
         # to the last bit, only there
         decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"
         return DocumentStore(self.path, decoder, self.max_bytes)
