@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ragauge.assets import gguf, gguf_weights
+from ragauge.assets import gguf_weights
 from ragauge.assets.shards import ShardWriter
 from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store
@@ -355,7 +355,7 @@ def _files(folder: Path) -> list[Path]:
     (`training_args.bin`).
     """
     if gguf_weights.is_converted(folder):
-        return [folder / gguf.FILE]
+        return [folder / gguf_weights.FILE]
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
         index = folder / f"{stem}.{suffix}.index.json"
         single = folder / f"{stem}.{suffix}"
@@ -396,7 +396,7 @@ def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
     """A file's tensors; a .bin is a state dictionary for torch's weights-only loader, which runs no
     code of it.
     """
-    if path.name == gguf.FILE:
+    if path.name == gguf_weights.FILE:
         return gguf_weights.readers(path, sizes_only)
     if path.suffix == ".safetensors":
         file = safe_open(path, framework="pt")
