@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.gguf_weights import FILE, ROPE_DIVISORS, open_file, readers
+from ragauge.assets.gguf_weights import FILE, LATER, ROPE_DIVISORS, open_file, readers, tensors
 from ragauge.assets.pretokenizers import WITH_BOS, set_splits, set_tokens
 from ragauge.errors import UserError, error_line, unknown
 
@@ -85,8 +85,8 @@ def is_later_part(path: Path) -> bool:
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Write configuration and tokenizer of a model, in one file or several, to `folder`, and a link
-    to the file.
+    """Write configuration and tokenizer of a model, in one file or several, to `folder`, and links
+    to the files.
 
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, how
     the tokenizer splits digits and whole words, and whether it begins a text.
@@ -98,10 +98,10 @@ def convert(path: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     try:
-        if len(files := parts(path)) == 1:
-            (folder / FILE).symlink_to(path.absolute())
-        else:
-            _join(files, folder / FILE)
+        for number, file in enumerate(parts(path)):
+            (folder / (LATER.format(f"{number:05d}") if number else FILE)).symlink_to(
+                file.absolute()
+            )
         source = {"pretrained_model_name_or_path": str(folder), "gguf_file": FILE}
         header = read_header(folder / FILE)
         check_keys(header)
@@ -120,6 +120,7 @@ def convert(path: Path, folder: Path) -> None:
             )
         check_tensors(header, folder / FILE, model)
         config = model.config
+        config.tie_word_embeddings = header.is_tied
         config.rope_parameters = _rope_parameters(header, config)
     except MemoryError:
         raise
@@ -146,6 +147,7 @@ def convert(path: Path, folder: Path) -> None:
 class Header:
     values: Mapping[str, Any]  # numbers and strings by key; of an array, its length
     tensors: int  # their number
+    is_tied: bool  # the output matrix is the embedding
     tokens: Sequence[tuple[str, int | None]]  # each with ggml's type, where it is stated
     rope_divisors: Any = None  # float32 array, where the file has the tensor
 
@@ -157,7 +159,8 @@ def read_header(path: Path) -> Header:
     from gguf import GGUFValueType, dequantize
 
     reader = open_file(path)
-    for kind, tensor in {tensor.tensor_type: tensor for tensor in reader.tensors}.items():
+    by_name = tensors(path)
+    for kind, tensor in {tensor.tensor_type: tensor for tensor in by_name.values()}.items():
         dequantize(tensor.data[:1], kind)
     values = {}
     for key, field in reader.fields.items():
@@ -166,39 +169,9 @@ def read_header(path: Path) -> Header:
     tokens, types = (
         reader.fields[key].contents() if key in reader.fields else () for key in (TOKENS, TYPES)
     )
-    divisors = next(
-        (tensor.data.copy() for tensor in reader.tensors if tensor.name == ROPE_DIVISORS), None
-    )
-    return Header(values, len(reader.tensors), list(zip_longest(tokens, types)), divisors)
-
-
-def _join(files: Sequence[Path], target: Path) -> None:
-    """Write the parts of a model as one file; raises ValueError if there are other tensors than it
-    should have.
-    """
-    from gguf import GGUFValueType, GGUFWriter
-
-    readers = [open_file(file) for file in files]
-    fields = dict(readers[0].fields)
-    writer = GGUFWriter(target, fields.pop("general.architecture").contents())
-    writer.data_alignment = readers[0].alignment
-    for key, field in fields.items():
-        if not key.startswith(("GGUF.", "split.")):
-            is_array = field.types[0] == GGUFValueType.ARRAY
-            writer.add_key_value(
-                key, field.contents(), field.types[0], field.types[-1] if is_array else None
-            )
-    tensors = [tensor for reader in readers for tensor in reader.tensors]
-    if (stated := fields.get("split.tensors.count")) and stated.contents() != len(tensors):
-        raise ValueError(
-            f"its files have {len(tensors)} tensors where its keys say {stated.contents()}"
-        )
-    for tensor in tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    divisors = by_name[ROPE_DIVISORS].data.copy() if ROPE_DIVISORS in by_name else None
+    is_tied = "output.weight" not in by_name
+    return Header(values, len(by_name), is_tied, list(zip_longest(tokens, types)), divisors)
 
 
 def check_keys(header: Header) -> None:
@@ -235,7 +208,7 @@ def check_tensors(header: Header, path: Path, model: Any) -> None:
     stored = {name: read().shape for name, read in readers(path, sizes_only=True).items()}
     for name, tensor in model.state_dict().items():
         size = stored.pop(name, None)
-        if size is None and not (config.tie_word_embeddings and name == "lm_head.weight"):
+        if size is None and not (header.is_tied and name == "lm_head.weight"):
             raise ValueError(f"it has no tensor {name!r}")
         if size not in (None, tensor.shape):
             raise ValueError(

@@ -15,7 +15,8 @@ from ragauge.io import progress
 if TYPE_CHECKING:
     from torch import Tensor
 
-FILE = "model.gguf"  # in the folder of a converted model: a link, or several files joined
+FILE = "model.gguf"  # in the folder of a converted model: a link
+LATER = "model-{}.gguf"  # links to the further files of a model in several
 ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # that are dequantized together: the `gguf` package takes twice the memory of what it returns
 ROWS = 4096
@@ -61,6 +62,12 @@ def open_file(path: Path) -> Any:
     return BoundedReader(path)
 
 
+def tensors(path: Path) -> dict[str, Any]:
+    """Return the tensors of a converted model's files, the first at `path`, by their names."""
+    later = sorted(path.parent.glob(LATER.format("*")))
+    return {tensor.name: tensor for file in (path, *later) for tensor in open_file(file).tensors}
+
+
 def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Tensor]]":
     """Return a function for each tensor, by its name in the hub's checkpoints, that returns its
     float32 values.
@@ -72,20 +79,18 @@ def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Ten
     Raises:
         ValueError: A tensor that no decoder of this architecture has.
     """
-    file = open_file(path)
-    kind = file.fields["general.architecture"].contents()
-    q, kv = (
-        file.fields.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv")
-    )
+    keys = open_file(path).fields
+    kind = keys["general.architecture"].contents()
+    q, kv = (keys.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv"))
     heads = {"attn_q": q.contents(), "attn_k": (kv or q).contents()} if kind == "llama" else {}
     parts = PARTS | (GEMMA3 if kind == "gemma3" else {})
     by_name: dict[str, Callable[[], Tensor]] = {}
-    for tensor in file.tensors:
-        *layer, part, suffix = tensor.name.split(".")
-        if tensor.name == ROPE_DIVISORS:
+    for stored_name, tensor in tensors(path).items():
+        *layer, part, suffix = stored_name.split(".")
+        if stored_name == ROPE_DIVISORS:
             continue
         if part not in parts:
-            raise ValueError(f"tensor {tensor.name!r} is not of a plain {kind} decoder")
+            raise ValueError(f"tensor {stored_name!r} is not of a plain {kind} decoder")
         less = 1 if kind == "gemma3" and part.endswith("norm") else 0
         name = f"model.layers.{layer[1]}.{parts[part]}" if layer else parts[part]
         by_name[f"{name}.{suffix}"] = partial(_read, tensor, heads.get(part), less, sizes_only)
@@ -123,7 +128,7 @@ def float_checkpoint(folder: Path) -> Path:
     def make(made: Path) -> dict[str, Any]:
         progress.line(f"dequantizing {folder.name} to float32")
         for file in folder.iterdir():
-            if file.name not in (FILE, MANIFEST):
+            if file.suffix != ".gguf" and file.name != MANIFEST:
                 shutil.copy(file, made)
         writer = ShardWriter(made)
         for name, read in readers(folder / FILE).items():
