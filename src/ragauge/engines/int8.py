@@ -12,13 +12,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ragauge.cost.hardware import WEIGHTS
 from ragauge.engines.kernels import choice, compiled, operations
 from ragauge.engines.kernels.choice import COMPILED
 from ragauge.engines.kernels.compiled import MOST_ROWS, ZERO_POINT, Matrix
 from ragauge.engines.quantization import MAX_INT8, MIN_MAGNITUDE, quantize
 from ragauge.engines.weights import Linear
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 
 # beyond them, converting a matrix once costs less than multiplying with its integers
 FEW_TOKENS = 32
@@ -30,11 +29,15 @@ SIZES = (1, MOST_ROWS, MOST_ROWS + 1)
 
 
 def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Linear]:
-    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by
-    `weights`. Raises UserError for an unknown value, or 8-bit weights on a device other than a CPU.
+    """A function that turns a layer in floating point or of `quantized_rows` into a stored one.
+
+    Args:
+        weights: One of `cost.hardware.WEIGHTS`.
+        device: Where the layer is.
+
+    Raises:
+        UserError: 8-bit weights on a device other than a CPU.
     """
-    if weights not in WEIGHTS:
-        raise unknown("weights", weights, WEIGHTS)
     if weights == "full":
         return lambda linear: linear
     if device.type != "cpu":
