@@ -115,7 +115,7 @@ class Variant:
         """
         known = defaults(method)
         wanted = {k: v for k, v in known.items() if k not in free} | others
-        options = known | self.options
+        options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
 
     def is_superposition(self, *free: str, **others: Any) -> bool:
