@@ -149,7 +149,7 @@ def write_load(
         levels.append(level.to_json())
     protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu"}
     protocol |= {"documents": "ready", "target_first_token_s": 1.0}
-    write_protocol(folder / "load", protocol, model, levels=levels, **more)
+    write_protocol(folder / "load", protocol, model, **{"levels": levels, **more})
 
 
 def write_stream(
