@@ -38,9 +38,10 @@ from ragauge.methods.base.method import Answer
 from ragauge.methods.prompts import unit_steps
 from ragauge.pipelines.database.embed import EncoderChoice
 from ragauge.pipelines.evaluation import EvaluationStretch
-from ragauge.pipelines.modes import Checkpoint, _retro
+from ragauge.pipelines.modes import _retro
 from ragauge.pipelines.modes._cross_attention import _mapped
 from ragauge.pipelines.modes._joint import Adapters
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.testing import write_questions
 from ragauge.training import finetuning, fit

@@ -10,7 +10,7 @@ import pytest
 from killed_processes import in_child
 from ragauge.cli._main import main
 from ragauge.io import records
-from ragauge.measure import runner
+from ragauge.measure import concurrency
 from ragauge.testing import write_questions
 
 QUESTIONS = 4
@@ -28,7 +28,7 @@ def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> in
     """How a process ends that gets this signal at the fatal question: its exit code, or minus the
     signal.
     """
-    ask = runner.ask
+    ask = concurrency.ask
 
     def dying(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
         if example.key == fatal:
@@ -37,7 +37,7 @@ def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> in
 
     def work() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
-        runner.ask = dying
+        concurrency.ask = dying
         raise SystemExit(main(arguments))
 
     return in_child(work)

@@ -120,7 +120,7 @@ def _retrieved(config: Config) -> Iterator[Kind]:
 
 def _pipelines(config: Config) -> Iterator[Kind]:
     for pipeline in config.pipelines.values():
-        nprobe = "hide" if pipeline.chooses_nprobe else pipeline.nprobe is not None
+        nprobe = "hide" if pipeline.hides_search else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index
         yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, nprobe
         reading = (

@@ -8,7 +8,7 @@ from typing import Any
 from ragauge.cost.trace import Call
 from ragauge.io.records import SequenceRecord
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import facts_of, specify
+from ragauge.pipelines.specification import describe_index, specify_pipeline
 from ragauge.pipelines.windows import CHUNK
 from synthetic_run import MODEL, PROVENANCE, write_json, write_text
 
@@ -58,10 +58,10 @@ def write(
     ]
     write_text(path, "".join(line.model_dump_json() + "\n" for line in lines))
     recipe_settings = RECIPE | (recipe or {})
-    index = facts_of(settings.index, recipe_settings, vectors)
-    weights = {"adapters_sha256": adapters_sha256, "source": source}
+    index = describe_index(settings.index, recipe_settings, vectors)
     place = {"model": MODEL, "database": settings.database or DATABASE, "index": index}
-    specification = specify(settings, dtype="float32", device="cpu", **place, **weights)
+    weights = {"adapters_sha256": adapters_sha256, "source": source}
+    specification = specify_pipeline(settings, dtype="float32", device="cpu", **place, **weights)
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None
     about = {
@@ -109,7 +109,7 @@ def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
     """
     calls = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)]
     for number, length in enumerate(range(CHUNK, settings.tokens, settings.interval)):
-        if settings.asks_index and (settings.schedule != "retrieve_once" or not number):
+        if settings.queries_index and (settings.schedule != "retrieve_once" or not number):
             calls += _retrieval(search_s, hidden=settings.schedule == "piperag" and number > 0)
         steps = min(settings.interval, settings.tokens - length)
         calls.append(

@@ -13,6 +13,7 @@ from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
 from ragauge.measure.protocols.arrivals import Request, TimedRequest, rows, summarise
 from ragauge.methods.base import making
+from ragauge.results.times import LoadLevel, Stream
 
 PREAMBLE = 10
 DOCUMENT = 100
@@ -143,10 +144,9 @@ def write_load(
             )
         ]
         found = rows(served, warmup=0)
-        levels.append(
-            {"variant": variant, "rate": 1.0, "clients": None, "load_share": 0.0, "refused": None}
-            | {"summary": summarise(found, {"first_token_s": 1.0}), "requests": found}
-        )
+        summary = summarise(found, {"first_token_s": 1.0})
+        level = LoadLevel(variant=variant, rate=1.0, summary=summary, requests=found)
+        levels.append(level.to_json())
     protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu"}
     protocol |= {"documents": "ready", "target_first_token_s": 1.0}
     write_protocol(folder / "load", protocol, model, levels=levels, **more)
@@ -169,19 +169,20 @@ def write_stream(
             for i, s in enumerate((missed, again))
         ]
         keeps = missed != again
+        requests = rows(served, warmup=0)
         found = [
-            {**row, "found": float(i) if keeps else None}
-            for i, row in enumerate(rows(served, warmup=0))
+            request.model_copy(update={"found": float(i) if keeps else None})
+            for i, request in enumerate(requests)
         ]
-        streams.append(
-            {
-                "variant": variant,
-                "load_share": 0.0,
-                "refused": None,
-                "hit_rate": 0.5 if keeps else None,
-            }
-            | {"missed_s": missed, "found_s": again, "summary": summarise(found), "requests": found}
+        stream = Stream(
+            variant=variant,
+            hit_rate=0.5 if keeps else None,
+            missed_s=missed,
+            found_s=again,
+            summary=summarise(requests),
+            requests=found,
         )
+        streams.append(stream.to_json())
     protocol = {
         "dataset": dataset,
         "store": "disk",

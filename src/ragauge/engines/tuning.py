@@ -36,6 +36,8 @@ from ragauge.io import progress
 from ragauge.io.files import file_sha256, locked, write_file
 from ragauge.io.jsonl import read_object
 
+AFFECTS_RESULTS = False
+
 KERNELS_VARIABLE = "RAGAUGE_KERNELS"
 DTYPE_VARIABLE = "RAGAUGE_DTYPE"
 
