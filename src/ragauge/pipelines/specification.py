@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from ragauge import registry
 from ragauge.io.files import text_sha256
 from ragauge.io.jsonl import read_object
-from ragauge.io.specifications import VERSION, IndexFacts
+from ragauge.io.specifications import IndexFacts
 from ragauge.pipelines.indexes import DEFAULT_TYPE, recipe_class, recipe_of
 from ragauge.pipelines.modes import Mode
 from ragauge.pipelines.modes import make as make_mode
@@ -27,7 +27,6 @@ TIMED = {"server", "server_threads", "cores", "retrieval_cores"}  # keys that ch
 class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     """Everything that the records of one pipeline depend on besides their sequences."""
 
-    version: Literal[3] = VERSION
     pipeline: PipelineSettings = Field(
         description="every key of the section `pipelines`, defaults resolved"
     )
@@ -54,9 +53,7 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
         """The settings without labels and access, with files by their hashes."""
         scores = self.pipeline.task == "perplexity"
         settings = self.pipeline.model_dump(exclude=UNRECORDED | (TIMED if scores else set()))
-        others = self.model_dump(
-            exclude={"version", "pipeline", "model", "database", "index", "source"}
-        )
+        others = self.model_dump(exclude={"pipeline", "model", "database", "index", "source"})
         return settings | others | {"model": self.source}
 
     @property
