@@ -27,7 +27,8 @@ from ragauge.pipelines.database.corpus import Corpus
 from ragauge.pipelines.database.database import Shard
 from ragauge.pipelines.database.documents import Share
 from ragauge.pipelines.database.embed import Embeddings
-from ragauge.pipelines.indexes import DEFAULT_TYPE, recipe_class
+from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
+from ragauge.pipelines.indexes.base.types import recipe_class
 
 # Runs the command line and tells the most memory that it held. What the kernel tells of a child counts the memory of
 # the process that started it, too.

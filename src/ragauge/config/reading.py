@@ -15,7 +15,8 @@ AFFECTS_RESULTS = False
 Settings = TypeVar("Settings", bound=BaseModel)
 # What pydantic puts into the path of a mistake besides the keys of the file.
 _NOT_KEYS = {
-    *("[key]", "list[str]", "literal['all']", "literal['auto']", "constrained-int"),
+    *("[key]", "list[str]", "constrained-int"),
+    *("literal['all']", "literal['auto']", "literal['hide']"),
     *("one protocol", "several protocols"),
 }
 

@@ -23,6 +23,10 @@ class Recorded(Enum):
     WITH_TIMES = "with times"  # it changes how long an answer takes, but not the answer
 
 
+# In a key's `Annotated`: the command line has no option of this name and meaning.
+NO_OPTION = object()
+
+
 class Section(BaseModel, extra="forbid", strict=True, frozen=True):
     """Refuses an undeclared key with the known ones, and converts no value to another type."""
 

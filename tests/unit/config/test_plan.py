@@ -256,11 +256,11 @@ def test_the_memory_of_an_index_follows_from_the_encoders_width() -> None:
 
 def test_an_index_is_made_of_the_shards_that_it_is_over(full: Plan) -> None:
     folder = "results/full/databases/wikipedia/indexes"
-    assert full.retrieval.of_shards(full.paths.codes)(
+    assert full.retrieval.shard_files(full.paths.codes)(
         of(database="wikipedia", index="first_half")
     ) == [f"{folder}/first_half/shards/00000/manifest.json"]
     ivf = of(database="wikipedia", index="ivf")
-    assert len(full.retrieval.of_shards(full.paths.codes)(ivf)) == 2
+    assert len(full.retrieval.shard_files(full.paths.codes)(ivf)) == 2
     assert (full.retrieval.train_threads(ivf), full.retrieval.train_node(ivf)) == (1, "")
 
 

@@ -106,10 +106,13 @@ class Running:
 def running(
     index: Path, *, options: Sequence[str] = (), start_s: float = START_S
 ) -> AbstractContextManager[Running]:
-    """A server of an index folder on a free port of this machine, for the length of the block; it
-    ends with it. `options` are those of `ragauge serve`; `start_s` are seconds until it must report
-    that it serves. Raises RetrievalError: it did not start, or ended during the block; the message
-    has the last line that it wrote.
+    """Return a server of an index folder on a free port of this machine, for the length of the
+    block; it ends with it. `options` are those of `ragauge serve`; `start_s` are seconds until it
+    must report that it serves.
+
+    Raises:
+        RetrievalError: it did not start, or ended during the block; the message has the last line
+            that it wrote.
     """
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]
