@@ -2,7 +2,7 @@
 
 import json
 from datetime import date
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, field_validator, model_validator
@@ -104,10 +104,10 @@ class ModelEntry(Section):
         "full", description="storage of keys and values: full, in the dtype; int8, on a CPU only"
     )
     device: Device = Field("cpu", description="where the decoder runs")
-    kernels: str | None = Field(
+    kernels: Literal["measured", "default"] | None = Field(
         None,
-        description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; or the file "
-        "of a table that `doctor` wrote; default: measured",
+        description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; default: "
+        "measured",
     )
     max_context: int | None = Field(
         None, ge=1, description="maximum context in tokens; default: the trained one"

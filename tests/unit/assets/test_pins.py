@@ -16,7 +16,8 @@ from hub_server import COMMIT, MODEL, Hub, served_hub
 from ragauge.assets import hub as hub_assets
 from ragauge.assets import pins, resolver
 from ragauge.cli._main import main
-from ragauge.config import checks, launch, loading, sources
+from ragauge.config import checks, loading, sources
+from ragauge.config.launch.settings import write_settings
 from ragauge.config.plan.plan import Plan
 from ragauge.datasets import nq_open
 from ragauge.datasets.base import loader
@@ -332,7 +333,7 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
     plan = Plan(loading.load(path))
     settled = tmp_path / "results" / "small" / "config.yaml"
     pins.write(pins.lock_path(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
-    launch.write_settings(plan.config, settled, [str(path)])
+    write_settings(plan.config, settled, [str(path)])
     assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))
     manifest = tmp_path / "resources" / "assets" / "bloomz-3b.json"
     manifest.parent.mkdir(parents=True)
@@ -346,5 +347,5 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
             ):
                 sources.check_fetched(plan)
     pins.lock_path(path).unlink()
-    launch.write_settings(plan.config, settled, [str(path)])
+    write_settings(plan.config, settled, [str(path)])
     assert not settled.with_name("config.lock.json").exists()
