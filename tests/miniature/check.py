@@ -18,7 +18,7 @@ from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.part import Paths
 from ragauge.config.plan.plan import Plan
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.results.cells import Status
+from ragauge.results.cells import CellStatus
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
 NO_PIPELINE = "not run: no pipeline of this experiment measures its"
@@ -229,7 +229,7 @@ def _item_faults(run: Run) -> Iterator[str]:
 
 def _problem(run: Run, item: str, row: Row) -> str:
     """What is wrong with a cell; nothing of one that is empty for a reason of the papers' own plan."""
-    lost = row["status"] == Status.COULD_NOT_RUN and not _excuse(run, item, row)
+    lost = row["status"] == CellStatus.COULD_NOT_RUN and not _excuse(run, item, row)
     replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
     keys = ", ".join(
         row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key)
@@ -257,7 +257,7 @@ def _has_protocol(run: Run, item: str, row: Row) -> bool:
 
 def _excuse(run: Run, item: str, row: Row) -> Empty | None:
     """Why the cell stays empty in the papers' own experiment as well; None of a cell that does not."""
-    if row["status"] != Status.COULD_NOT_RUN:
+    if row["status"] != CellStatus.COULD_NOT_RUN:
         return None
     alike = (one for one in EMPTY if fnmatch(item, one.item) and row["note"].startswith(one.note))
     return next((one for one in alike if one.is_so(run, row)), None)

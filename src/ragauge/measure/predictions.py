@@ -31,7 +31,7 @@ METHODS = {"contriever": "dense"}
 # OpenELM's, which Table 5 lacks, are those whose cycles fit: one document, and two for Contriever.
 OPENELM_TOP_K = {"bm25": 1, "tfidf": 1, "contriever": 2}
 
-Row = Mapping[str, str]
+PublishedRow = Mapping[str, str]
 
 
 def predict() -> dict[str, Any]:
@@ -68,7 +68,7 @@ def figure_5() -> Iterator[dict[str, Any]]:
 
 
 def _row(
-    item: str, model: str, keys: Row, name: str, params: dict[str, Any], counts: str
+    item: str, model: str, keys: PublishedRow, name: str, params: dict[str, Any], counts: str
 ) -> dict[str, Any]:
     method = making.make(name, **params)
     critical, published = (
@@ -86,7 +86,7 @@ def _row(
     }
 
 
-def options(number: int, row: Row) -> dict[str, Any]:
+def options(number: int, row: PublishedRow) -> dict[str, Any]:
     if number == 6:
         return {option: row[column] == "True" for option, column in SWITCHES.items()}
     params: dict[str, Any] = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}

@@ -124,7 +124,7 @@ def compare_files(
 
 
 def _compare(
-    metric: str, pairs: Sequence[tuple[metrics.Fields, metrics.Fields]], seed: int
+    metric: str, pairs: Sequence[tuple[metrics.RecordFields, metrics.RecordFields]], seed: int
 ) -> dict[str, Any]:
     scored = [(metrics.score(metric, x), metrics.score(metric, y)) for x, y in pairs]
     both = [(x, y) for x, y in scored if x is not None and y is not None]
@@ -142,8 +142,8 @@ def _compare(
     return {"a": sum(x) / len(x), "b": sum(y) / len(y), **paired_test(x, y, seed)}
 
 
-def _by_key(path: Path) -> dict[str, metrics.Fields]:
-    by_key: dict[str, metrics.Fields] = {}
+def _by_key(path: Path) -> dict[str, metrics.RecordFields]:
+    by_key: dict[str, metrics.RecordFields] = {}
     for record in metrics.with_failed_empty([record.model_dump() for record in records.read(path)]):
         if by_key.setdefault(record["key"], record) is not record:
             raise UserError(f"{path}: duplicate key {record['key']!r}")

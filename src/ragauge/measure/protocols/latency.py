@@ -55,7 +55,7 @@ from ragauge.results.times import (
     EvidenceTrial,
     EvidenceTrials,
     LatencyTimes,
-    Protocol,
+    ProtocolFacts,
     SpeedupGap,
     Spread,
     Trial,
@@ -164,7 +164,7 @@ def run(
     batches = EvidenceTrials(questions=len(bench.batch), rows=timed.batches)
     return LatencyTimes(
         provenance=provenance(),
-        protocol=Protocol(
+        protocol=ProtocolFacts(
             **bench.protocol(seed),
             **bench.prompt_sizes,
             new_tokens=settings.new_tokens,

@@ -37,7 +37,7 @@ from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import Questions
 from ragauge.measure.protocols import arrivals, latency, load, stream
-from ragauge.measure.protocols.arrivals import Clock, Request, TimedRequest
+from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
@@ -45,7 +45,7 @@ from ragauge.results.times import (
     LatencyTimes,
     LoadLevel,
     LoadTimes,
-    Protocol,
+    ProtocolFacts,
     RequestSummary,
     RequestTimes,
     ServerView,
@@ -123,7 +123,7 @@ class ServedBench:
         }
         return {
             "provenance": facts,
-            "protocol": Protocol(**protocol),
+            "protocol": ProtocolFacts(**protocol),
             "unsupported": dict(unsupported),
         }
 
@@ -239,7 +239,7 @@ class Sender:
     def busy(self) -> bool:
         return self._open > 0
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         def work() -> None:
             try:
                 self._done.put(self.serve(request))
@@ -261,7 +261,7 @@ class Sender:
             raise done
         return [done]
 
-    def serve(self, request: Request) -> TimedRequest:
+    def serve(self, request: ScheduledRequest) -> TimedRequest:
         """Answer a request, while others wait for the server."""
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
@@ -293,7 +293,7 @@ class Sender:
         """Whether the server has answered nothing for so long that it is asked no more."""
         return time.monotonic() - self._answered_at > self.timeout_s
 
-    def _timed(self, request: Request, start: float, engine: ServedEngine) -> TimedRequest:
+    def _timed(self, request: ScheduledRequest, start: float, engine: ServedEngine) -> TimedRequest:
         exchange = engine.exchange
         completion = engine.completion
         first = engine.first_token_at
@@ -386,7 +386,7 @@ def _trial(name: str, timed: TimedRequest) -> Trial:
 
 def _served(sender: Sender, number: int, place: int) -> TimedRequest:
     """The next of requests that follow one another, and the pause that a failure asks for."""
-    done = sender.serve(Request(number, place, time.perf_counter()))
+    done = sender.serve(ScheduledRequest(number, place, time.perf_counter()))
     time.sleep(done.pause_s)
     return done
 
