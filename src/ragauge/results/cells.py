@@ -53,9 +53,13 @@ class Measure:
     source: CellSource = CellSource.RECORDS
 
 
+Keys = Mapping[str, Any]  # of a row: its columns that are no numbers
+Measures = dict[str, Measure]  # by quantity
+
+
 @dataclass(frozen=True)
 class Cell:
-    keys: Mapping[str, Any]  # of its row
+    keys: Keys
     quantity: str
     measure: Measure = field(default_factory=Measure)
     published: float | None = None
@@ -83,9 +87,7 @@ class Cell:
         return value / self.published
 
 
-def row_cells(
-    keys: Mapping[str, Any], measures: Mapping[str, Measure], *paper: str | None
-) -> list[Cell]:
+def row_cells(keys: Keys, measures: Mapping[str, Measure], *paper: str | None) -> list[Cell]:
     """The cells of a row; `paper`: the paper's model and data set, where it measured these."""
     return [Cell(keys, name, measure, None, *paper) for name, measure in measures.items()]
 

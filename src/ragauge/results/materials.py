@@ -11,7 +11,7 @@ from typing import Any
 from ragauge.datasets.base.dataset import Document
 from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_jsonl
+from ragauge.io.jsonl import JsonObject, read_jsonl
 from ragauge.methods.evidence.human_judgements import HumanJudgement, read_human_judgements
 from ragauge.results.runs import Runs, Variant
 
@@ -73,7 +73,7 @@ def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgem
     return {key: judged for key, judged in by_key.items() if key in variant.answered}
 
 
-def compared_fields(runs: Runs, variant: Variant, metric: str) -> dict[str, dict[str, Any]]:
+def compared_fields(runs: Runs, variant: Variant, metric: str) -> dict[str, JsonObject]:
     """The fields of a variant's records by question, with what a metric compares them with, where
     it is known.
     """
@@ -108,5 +108,5 @@ def compared_fields(runs: Runs, variant: Variant, metric: str) -> dict[str, dict
     return variant.fields
 
 
-def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, JsonObject]:
     return {key: {**fields, field: values.get(key)} for key, fields in variant.fields.items()}

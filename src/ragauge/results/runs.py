@@ -25,7 +25,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.results.cells import Cell
@@ -67,7 +67,7 @@ class Variant:
         return {record.key: record for record in records.read(self.path)}
 
     @cached_property
-    def fields(self) -> dict[str, dict[str, Any]]:
+    def fields(self) -> dict[str, JsonObject]:
         """The records' fields by question key, as metrics take them; without the traces."""
         return {key: record.model_dump(exclude={"trace"}) for key, record in self.records.items()}
 
@@ -94,7 +94,7 @@ class Variant:
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
     @property
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> JsonObject:
         """The keys of its rows in tables, of which each table has some."""
         options = {name: self.param(name) or "" for name in ("top_k", "iterations")}
         return {
@@ -182,7 +182,7 @@ class Variant:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         recorded = self.meta.get("shape")
         if isinstance(recorded, Mapping):
-            sizes: dict[str, Any] = {
+            sizes: JsonObject = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
             }
             return Shape(**sizes)
@@ -361,7 +361,7 @@ class Runs:
             except ValidationError as error:
                 problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
             dataset = made.dataset if made else self._configured(unrun.dataset)
-            stated: dict[str, Any] = {"meta": meta, "missing": None}
+            stated: JsonObject = {"meta": meta, "missing": None}
             if problem:
                 stated = {
                     "missing": f"{name} {problem}"

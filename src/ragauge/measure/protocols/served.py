@@ -33,6 +33,7 @@ from ragauge.engines.served.completions import Completion, count
 from ragauge.engines.served.http import MAX_PAUSE_S, EndpointError
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import Questions
@@ -102,7 +103,7 @@ class ServedBench:
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The part of a result that every kind of measurement has; `more`: of its protocol."""
         facts = provenance()
         cache = settings.server_cache
@@ -110,7 +111,7 @@ class ServedBench:
             "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
             "threads": None,
         }
-        protocol: dict[str, Any] = {
+        protocol: JsonObject = {
             **settings.model_dump(exclude={"methods", "models"}),
             "seed": seed,
             "device": SERVER,
@@ -443,7 +444,7 @@ def measure_load(
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
     # a replay reuses what it read itself
     cache = "found" if bench.trace and is_cold else settings.server_cache
-    more: dict[str, Any] = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
+    more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
     more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
@@ -492,7 +493,7 @@ def measure_stream(
             sender = Sender(bench, method, prompts, settings.new_tokens)
             streams.append(_stream(name, bench, sender, settings, seed))
             progress.update()
-    more: dict[str, Any] = stream.corpus_sizes(bench.prompts)
+    more: JsonObject = stream.corpus_sizes(bench.prompts)
     more |= {"cache_state": BEGINS_COLD} if settings.server_cache == "cold" else {}
     return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
 
