@@ -347,32 +347,34 @@ class Runs:
 
     def _recorded(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
-            unrun = self._unrun(path.stem, path.parts[-3], path.parts[-2])
-            meta = records.read_meta(path) or {}
-            name = records.meta_path(path).name
-            problem = records.version_problem(meta)
-            made = None
+            variant = self._unrun(path.stem, path.parts[-3], path.parts[-2])
             try:
-                made = (
-                    AnswerSpecification.model_validate(meta["specification"])
-                    if "specification" in meta
-                    else None
-                )
+                yield self._described(variant, records.read_meta(path) or {})
+            except UserError as problem:
+                yield replace(variant, missing=str(problem))
+
+    def _described(self, variant: Variant, meta: JsonObject) -> Variant:
+        """The variant of a file of records with these metadata. Raises UserError: of another
+        version, a damaged specification, or a data set that nobody knows.
+        """
+        name = records.meta_path(variant.path).name
+        if problem := records.version_problem(meta):
+            raise UserError(f"{name}: {problem}")
+        described = replace(variant, meta=meta, missing=None)
+        if "specification" in meta:
+            try:
+                made = AnswerSpecification.model_validate(meta["specification"])
             except ValidationError as error:
-                problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
-            dataset = made.dataset if made else self._configured(unrun.dataset)
-            stated: JsonObject = {"meta": meta, "missing": None}
-            if problem:
-                stated = {
-                    "missing": f"{name} {problem}"
-                    if problem.startswith("holds")
-                    else f"{name}: {problem}"
-                }
-            elif dataset_class(dataset) is None:
-                stated = {"missing": f"{_unknown(dataset)}, nor are its metrics known"}
-            elif made is not None:
-                stated |= {"method": made.method, "options": made.options, "specification": made}
-            yield replace(unrun, **stated)
+                problem = error.errors()[0]["msg"]
+                raise UserError(f"{name} holds no valid specification: {problem}") from error
+            described = replace(
+                described, method=made.method, options=made.options, specification=made
+            )
+        dataset = described.specification.dataset if described.specification else None
+        dataset = dataset or self._configured(variant.dataset)
+        if dataset_class(dataset) is None:
+            raise UserError(f"{_unknown(dataset)}, nor are its metrics known")
+        return described
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its

@@ -129,15 +129,7 @@ def _compare(
     scored = [(metrics.score(metric, x), metrics.score(metric, y)) for x, y in pairs]
     both = [(x, y) for x, y in scored if x is not None and y is not None]
     if not both:
-        return {
-            "a": None,
-            "b": None,
-            "difference": None,
-            "low": None,
-            "high": None,
-            "p": None,
-            "n": 0,
-        }
+        return {**dict.fromkeys(("a", "b", "difference", "low", "high", "p")), "n": 0}
     x, y = zip(*both, strict=True)
     return {"a": sum(x) / len(x), "b": sum(y) / len(y), **paired_test(x, y, seed)}
 
