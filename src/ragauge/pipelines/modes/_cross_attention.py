@@ -23,7 +23,6 @@ from ragauge.engines.decoder import Decoder
 from ragauge.engines.lm import LM
 from ragauge.engines.rope import Rotation, rotate
 from ragauge.engines.weights import Layer, Linear, Norm
-from ragauge.errors import UserError
 from ragauge.pipelines.modes._trained import NeighbourRows, TrainedWeights, attend, pad, read_alone
 from ragauge.pipelines.reader import CachedReader, DecoderModel, Prepared, Tokens
 
@@ -190,30 +189,22 @@ class CrossWeights(TrainedWeights):
     mode: ClassVar[str] = "cross_attention"
 
     def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = 2) -> None:
-        """`places`: layers of the decoder that get cross-attention, counted from 0; the encoder has
-        its first layers.
+        """Copy a decoder's layers.
 
-        Raises:
-            UserError: layers that the decoder does not have.
+        Args:
+            decoder: whose weights are copied.
+            places: layers that get cross-attention, counted from 0.
+            encoder_layers: how many of the first layers the encoder gets.
         """
         super().__init__()
-        own = decoder.weights.layers
-        if (
-            not places
-            or not all(0 <= index < len(own) for index in places)
-            or not 0 < encoder_layers <= len(own)
-        ):
-            wanted = (
-                f"cross-attention in layers {list(places)} with {encoder_layers} of the encoder"
-            )
-            raise UserError(f"{wanted}: the decoder has {len(own)} layers")
+        layers = decoder.weights.layers
         self.places = tuple(sorted(set(places)))
         shape = decoder.shape
         crosses = tuple(
-            Cross.from_layer(own[index], shape.heads[index] * shape.head_dim)
+            Cross.from_layer(layers[index], shape.heads[index] * shape.head_dim)
             for index in self.places
         )
-        self._copied = AddedLayers(own[:encoder_layers], crosses)
+        self._copied = AddedLayers(layers[:encoder_layers], crosses)
         self.weights = nn.ParameterDict()
         _mapped(self._copied, self._copy)
 
