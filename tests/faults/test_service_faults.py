@@ -71,9 +71,7 @@ def test_nobody_listens() -> None:
 
 
 def test_the_server_is_killed_during_a_call() -> None:
-    # as its starter knows
-    lost = r"^retrieval server .*, search of 1 query: .* was lost.*; it was killed by SIGKILL: "
-    with pytest.raises(RetrievalError, match=lost):
+    with pytest.raises(RetrievalError, match="killed by SIGKILL"):
         search_a_server_that_is_killed()
 
 
@@ -254,7 +252,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")
-    for name, host in (("server", "127.0.0.1"), ("elsewhere", "example.org")):
+    for name, host in {"server": "127.0.0.1", "elsewhere": "example.org"}.items():
         issued = authority.issue_cert(host)
         issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
@@ -267,10 +265,8 @@ def tls_server(folder: Path, name: str) -> Server:
 
 
 def test_with_the_right_certificate_answers_are_the_same(certificates: Path) -> None:
-    with (
-        tls_server(certificates, "server") as server,
-        Client(server.address, tls_ca=certificates / "ca.pem") as client,
-    ):
+    server = tls_server(certificates, "server")
+    with server, Client(server.address, tls_ca=certificates / "ca.pem") as client:
         parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
 
 
@@ -284,11 +280,6 @@ def test_a_wrong_certificate_or_none_is_an_error(
         tls_ca = certificates / authority if authority else None
         with Client(server.address, deadline_s=3, tls_ca=tls_ca) as client, ends_within(3):
             error_of(client)
-
-
-def test_an_authority_that_cannot_be_read_is_named(certificates: Path) -> None:
-    with pytest.raises(UserError, match=r"server\.key: cannot be read"):
-        Client("127.0.0.1:1", tls_ca=certificates / "server.key")
 
 
 @pytest.mark.parametrize(

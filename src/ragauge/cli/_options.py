@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ragauge.methods.base.method import Method
     from ragauge.methods.evidence.chat import Chat
 
+AFFECTS_RESULTS = False
+
 # keys of a model
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}
 MODEL_OPTIONS |= {"template_arguments", "template_date"}

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     )
     from ragauge.training.settings import TrainingSettings
 
+AFFECTS_RESULTS = False
+
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
 
 

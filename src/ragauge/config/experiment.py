@@ -22,6 +22,8 @@ from ragauge.pipelines.specification import (
     specify_pipeline,
 )
 
+AFFECTS_RESULTS = False
+
 Protocol = Literal["latency", "load", "stream"]  # of times: a section of the configuration
 
 

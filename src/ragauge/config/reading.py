@@ -10,6 +10,8 @@ from pydantic import BaseModel, ValidationError
 from ragauge.errors import SettingError, UserError, in_one_line
 from ragauge.io import safe_yaml
 
+AFFECTS_RESULTS = False
+
 Settings = TypeVar("Settings", bound=BaseModel)
 # What pydantic puts into the path of a mistake besides the keys of the file.
 _NOT_KEYS = {

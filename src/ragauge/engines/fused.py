@@ -65,20 +65,20 @@ class FusedLayers:
                 caches.append(
                     compiled.Cache(k[0].data_ptr(), v[0].data_ptr(), *scales, k[0].shape[1], kind)
                 )
-        failed = compiled.library().through(
+        failed = compiled.call(
+            "through",
             ctypes.byref(self._layers, first * ctypes.sizeof(compiled.LayerArguments)),
             last - first,
             (compiled.Cache * len(caches))(*caches),
             len(parts),
             (compiled.Token * len(tokens))(*tokens),
             len(tokens),
-            states.data_ptr(),
-            cos.data_ptr(),
-            sin.data_ptr(),
+            states,
+            cos,
+            sin,
             self._shape.d_model,
             self._shape.head_dim,
             self._shape.norm_eps,
-            torch.get_num_threads(),
         )
         if failed:
             raise MemoryError(f"a pass over {len(tokens)} tokens")

@@ -12,13 +12,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ragauge.cost.hardware import WEIGHTS
-from ragauge.engines import kernels
-from ragauge.engines.kernels import COMPILED, compiled
+from ragauge.engines.kernels import choice, compiled, operations
+from ragauge.engines.kernels.choice import COMPILED
 from ragauge.engines.kernels.compiled import MOST_ROWS, ZERO_POINT, Matrix
 from ragauge.engines.quantization import MAX_INT8, MIN_MAGNITUDE, quantize
 from ragauge.engines.weights import Linear
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 
 # beyond them, converting a matrix once costs less than multiplying with its integers
 FEW_TOKENS = 32
@@ -30,11 +29,15 @@ SIZES = (1, MOST_ROWS, MOST_ROWS + 1)
 
 
 def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Linear]:
-    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by
-    `weights`. Raises UserError for an unknown value, or 8-bit weights on a device other than a CPU.
+    """A function that turns a layer in floating point or of `quantized_rows` into a stored one.
+
+    Args:
+        weights: One of `cost.hardware.WEIGHTS`.
+        device: Where the layer is.
+
+    Raises:
+        UserError: 8-bit weights on a device other than a CPU.
     """
-    if weights not in WEIGHTS:
-        raise unknown("weights", weights, WEIGHTS)
     if weights == "full":
         return lambda linear: linear
     if device.type != "cpu":
@@ -61,7 +64,7 @@ class Int8Linear(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        kernel = kernels.product_kernel(torch.int8, x.shape[0])
+        kernel = choice.product_kernel(torch.int8, x.shape[0])
         if self.panels is not None and (self.layout == "panels" or kernel == COMPILED):
             return compiled.multiply(self.panels, x)
         if self.layout == "onednn" and kernel == "onednn" and x.dtype in compiled.KINDS:
@@ -110,7 +113,7 @@ class Int8WeightOnly(Linear):
                 x.dtype
             )
         else:
-            y = kernels.project(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
+            y = operations.project(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 
@@ -132,9 +135,9 @@ def int8(linear: Linear, both: bool = False) -> Int8Linear:
     linear = quantized_rows(linear)
     weight = linear.weight
     scale = linear.scale
-    by_compiled = [kernels.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
+    by_compiled = [choice.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
     wanted = (
-        both or any(by_compiled) or any(kernels.runs_fused(torch.int8, tokens) for tokens in SIZES)
+        both or any(by_compiled) or any(choice.runs_fused(torch.int8, tokens) for tokens in SIZES)
     )
     panels = Matrix.of(weight, linear.bias, scale) if wanted else None
     if panels is not None and not both and all(by_compiled):

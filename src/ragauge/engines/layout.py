@@ -192,13 +192,12 @@ def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
     return Layout(start, (tokens,), (start,), mask=mask[None, None])
 
 
-def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
+def lay_out_in_place(row: Row, cache: KVCache) -> Layout:
     """One row whose tokens go to slots of their own, over the tokens there or to the next free
     slots. The mask, (1, 1, token, key) over all slots, has those of the row's past and of the row
     itself whose position is not beyond the token's: recomputed tokens have gaps between them, so a
     triangular mask would be wrong.
     """
-    [row] = rows
     assert row.slots is not None
     device = cache.positions.device
     length = cache.length

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ragauge.engines import kernels
+from ragauge.engines.kernels import operations
 from ragauge.engines.kernels.compiled import Matrix
 
 
@@ -39,7 +39,7 @@ class Linear:
         ]
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kernels.project(x, self.weight, self.bias)
+        return operations.project(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Norm:
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.kind == "rms":
-            return kernels.rms_norm(x, self.weight, self.eps)
+            return operations.rms_norm(x, self.weight, self.eps)
         if self.kind == "none":
             return x
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)

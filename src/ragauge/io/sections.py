@@ -3,11 +3,17 @@ verb.
 """
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, StringConstraints, model_validator
 
 from ragauge.errors import SettingError, unknown
+
+AFFECTS_RESULTS = False
+
+# of a label, which becomes the name of a file or folder
+LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Label = Annotated[str, StringConstraints(pattern=LABEL)]
 
 
 class Recorded(Enum):

@@ -17,7 +17,8 @@ from ragauge.cost.shape import Shape
 from ragauge.engines.protocol import Engine
 from ragauge.errors import explain_missing_extra
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.measure import inputs, runner
+from ragauge.measure import inputs
+from ragauge.measure.engines import Engines, shape_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,7 @@ class Model:
 
     name: str  # in tables and names of files
     settings: ModelEntry  # as a configuration has them, `auto` settled
-    engines: runner.Engines
+    engines: Engines
 
     @cached_property
     def specification(self) -> AnswerSpecification:
@@ -44,7 +45,7 @@ class Model:
         """The decoder's shape, from which costs are counted; None where it is not known (a served
         model).
         """
-        return runner.shape_of(self.specification)
+        return shape_of(self.specification)
 
     def __repr__(self) -> str:
         where = (
@@ -106,7 +107,7 @@ def load_model(
     model = Model(
         label,
         with_dtype(settings, threads=threads),
-        runner.Engines(threads, served=settings.served),
+        Engines(threads, served=settings.served),
     )
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model

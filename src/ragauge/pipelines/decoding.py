@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ragauge.engines import kernels
+from ragauge.engines.kernels import operations
 from ragauge.pipelines.reader import Prepared, Reader, Tokens
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.windows import Windows
@@ -16,7 +16,7 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
     CPU.
     """
     parts = [
-        -kernels.log_probabilities(
+        -operations.log_probabilities(
             logits, torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device)
         )
         for start, stop, logits in read_through(reader, ids, len(ids) - 1, source, windows)

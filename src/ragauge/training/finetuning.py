@@ -172,8 +172,7 @@ class Material:
         """
         left_out = {"steps", "minutes", "checkpoint_steps", "evaluate_steps", "threads"}
         settings = self.settings.model_dump(exclude=left_out)
-        # nothing is timed
-        code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})
+        code = digest("ragauge.training.finetuning")
         return text_sha256(settings, self.hashes, code)
 
     @cached_property

@@ -10,7 +10,7 @@ import yaml
 from ragauge.config import dtypes, launch, loading
 from ragauge.config.experiment import Config
 from ragauge.engines import tuning
-from ragauge.engines.kernels import Operation
+from ragauge.engines.kernels.choice import Operation
 from ragauge.errors import UserError
 from ragauge.io.records import recorded_dtype
 
@@ -114,7 +114,7 @@ def test_a_types_speed_follows_from_its_kernels(monkeypatch: pytest.MonkeyPatch)
     """Prompts of 1,000 tokens by products of 256 rows and attentions of 512 queries; a token by 8
     layers' time.
     """
-    rows = {Operation.MANY: 0.256, Operation.ATTENTION: 0.512**2, Operation.STEP: 0.08}
+    rows = {Operation.MANY_ROWS: 0.256, Operation.ATTENTION: 0.512**2, Operation.ONE_TOKEN: 0.08}
     tables = {
         dtype: {o: {"kernel": "plain", "seconds": {"plain": factor * s}} for o, s in rows.items()}
         for dtype, factor in (("float32", 1), ("bfloat16", 2))

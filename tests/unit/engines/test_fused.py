@@ -16,16 +16,9 @@ from ragauge.engines import batching, decoder, tuning
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import has_onednn, int8
-from ragauge.engines.kernels import (
-    DEFAULT,
-    Choice,
-    Operation,
-    candidates,
-    compiled,
-    gate,
-    use,
-    using,
-)
+from ragauge.engines.kernels import compiled
+from ragauge.engines.kernels.choice import DEFAULT, Choice, Operation, use, using
+from ragauge.engines.kernels.operations import candidates, gate
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
@@ -37,7 +30,12 @@ COMPILED = Choice(
     {
         d: {
             c: {"kernel": "compiled"}
-            for c in (Operation.ONE, Operation.FEW, Operation.STEP, Operation.STEPS)
+            for c in (
+                Operation.ONE_ROW,
+                Operation.FEW_ROWS,
+                Operation.ONE_TOKEN,
+                Operation.FEW_TOKENS,
+            )
         }
         for d in ("float32", "bfloat16", "int8")
     },
@@ -196,7 +194,7 @@ def test_steps_around_torchs_product_of_integers_are_those_of_the_operators(
     linear = int8(
         Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw).to(dtype))
     )
-    with using(Choice("file", {"int8": {Operation.MANY: {"kernel": "onednn"}}})):
+    with using(Choice("file", {"int8": {Operation.MANY_ROWS: {"kernel": "onednn"}}})):
         found = linear(x)
         assert torch.equal(linear(x[5:]), found[5:])
     exact = linear.by_torch(x.float())
@@ -214,7 +212,7 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
     with using(
         Choice(
             "file",
-            {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
+            {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
         )
     ):
         found = gate(inner.to(dtype), "silu")
@@ -235,7 +233,7 @@ def test_a_compiled_norm_is_that_of_the_operators(
     with using(
         Choice(
             "file",
-            {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
+            {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
         )
     ):
         found = Norm(weight)(x)
@@ -259,14 +257,15 @@ def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
     table = {
         "int8": {
-            name: {"kernel": "compiled"} for name in (Operation.ONE, Operation.FEW, Operation.MANY)
+            name: {"kernel": "compiled"}
+            for name in (Operation.ONE_ROW, Operation.FEW_ROWS, Operation.MANY_ROWS)
         }
     }
     weight = torch.randn(50, 64)
     x = torch.randn(40, 64)
     use(Choice("all", table))
     alone = int8(Linear(weight))
-    del table["int8"][Operation.MANY]
+    del table["int8"][Operation.MANY_ROWS]
     use(Choice("few", table))
     both = int8(Linear(weight))
     assert alone.layout == "panels" != both.layout
@@ -302,7 +301,7 @@ def test_passes_are_measured_by_operators_and_compiled(
 
 @pytest.fixture
 def fresh_library() -> Iterator[None]:
-    assert "compiled" in candidates(Operation.ONE, torch.float32)
+    assert "compiled" in candidates(Operation.ONE_ROW, torch.float32)
     compiled.library.cache_clear()
     yield
     compiled.library.cache_clear()
@@ -311,7 +310,7 @@ def fresh_library() -> Iterator[None]:
 @pytest.mark.usefixtures("fresh_library")
 def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "COMPILERS", ("no-such-compiler",))
-    assert "compiled" not in candidates(Operation.ONE, torch.float32)
+    assert "compiled" not in candidates(Operation.ONE_ROW, torch.float32)
     assert tuning.machine()["compiled"] is None
 
 

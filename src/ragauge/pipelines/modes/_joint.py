@@ -154,7 +154,7 @@ class JointReader(JointStates[KVCache], CachedReader):
         joined.append(self._cache, sequence)
         self._cache = joined
         self._front = count
-        self._cache.bias = None
+        self._cache.drop_bias()
         if self.placement.bias and count:
             self._cache.add_bias(Span(0, count), self.placement.bias)
 

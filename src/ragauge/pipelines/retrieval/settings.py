@@ -2,14 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ragauge.errors import SettingError
-from ragauge.io.sections import NO_OPTION, Section
+from ragauge.io.sections import NO_OPTION, Label, Section
 from ragauge.pipelines.indexes.base.types import AnyIndexRecipe
-
-# becomes the name of a folder
-Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
 class CorpusSettings(Section):
