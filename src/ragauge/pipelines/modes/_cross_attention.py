@@ -32,7 +32,7 @@ GATE_SHARE = 5.0  # of the learning rate: copied weights need little change, gat
 PER_LAYER = ("heads", "kv_heads", "ffn")  # sizes of a decoder's shape
 
 T = TypeVar("T")
-Memory = tuple[Tensor, Tensor, Tensor]
+EncodedNeighbours = tuple[Tensor, Tensor, Tensor]
 """Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions
 (token,).
 """
@@ -64,7 +64,7 @@ class Cross:
         norm = layer.attention_norm
         return cls(norm, norm, q, kv, layer.out, gate, layer.q_norm, layer.k_norm)
 
-    def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> Memory:
+    def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> EncodedNeighbours:
         """Keys and values of the encoder's states (token, width) of tokens at positions (token,)."""
         k, v = self.kv(self.memory_norm(states)).chunk(2, -1)
         return (
@@ -78,7 +78,7 @@ class Cross:
         decoder: Decoder,
         x: Tensor,
         positions: Tensor,
-        memory: Memory,
+        memory: EncodedNeighbours,
         mask: Tensor | None = None,
     ) -> Tensor:
         """Return the term added to the states (token, width) of tokens at positions (token,), under
@@ -172,7 +172,7 @@ class CrossReader(CachedReader):
         call = replace(call, macs=macs, seconds=time.perf_counter() - started)
         return Prepared((call,), lambda: self._put(memory))
 
-    def _put(self, memory: Mapping[int, Memory]) -> None:
+    def _put(self, memory: Mapping[int, EncodedNeighbours]) -> None:
         def add(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
             if layer not in memory:
                 return None
