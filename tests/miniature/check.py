@@ -178,7 +178,7 @@ def _is_measured_twice(run: Run, row: Row) -> bool:
     if entry is None:
         return True
     # S3's text is scored at the number of lists nearest to its own
-    lists = {"nprobe", "first_nprobe"} if entry.chooses_nprobe else set()
+    lists = {"nprobe", "first_nprobe"} if entry.hides_search else set()
     task = {"task", "tokens", "limit", "trials"}
     others = [other for other in run.config.pipelines.values() if other.task != entry.task]
     mine = entry.model_dump(exclude=task | lists)
