@@ -1,8 +1,8 @@
-"""Look the installed packages up in the database of known vulnerabilities (pip-audit); exit 1 where
-one is known.
+"""Look the installed packages up in the database of known vulnerabilities (pip-audit).
 
-A database that cannot be reached is told in one line and fails nothing: it says nothing about the
-packages. With AUDIT_REQUIRED=1 in the environment, as where a release is made, it fails.
+Exit code 1 where one is known. A database that cannot be reached is told in one line and fails
+nothing: it says nothing about the packages. With AUDIT_REQUIRED=1 in the environment, as where a
+release is made, it fails.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def judged(packages: list[dict[str, Any]]) -> int:
     ]
     for package, flaw in known:
         fixed = ", ".join(flaw["fix_versions"]) or "no version yet"
-        said(f"audit: {package['name']} {package['version']}: {flaw['id']}, fixed in {fixed}")
-    said(
+        print(f"audit: {package['name']} {package['version']}: {flaw['id']}, fixed in {fixed}")
+    print(
         f"audit: {len(audited)} of {len(packages)} packages looked up, {len(known)} vulnerabilities known"
     )
     return int(bool(known))
@@ -61,13 +61,8 @@ def judged(packages: list[dict[str, Any]]) -> int:
 
 def undone(line: str) -> int:
     """The exit code where nothing was looked up."""
-    said(line)
-    return int(os.environ.get("AUDIT_REQUIRED", "0") not in ("", "0"))
-
-
-def said(line: str) -> int:
     print(line)
-    return 0
+    return int(os.environ.get("AUDIT_REQUIRED", "0") not in ("", "0"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Write a software bill of materials from the lock files: CycloneDX 1.6, JSON, in the form that
-audits read.
+"""Write a bill of materials from the lock files as CycloneDX 1.6, which audits read.
 
 python .ci/sbom.py [FILE.json]      (default: dist/ragauge.cdx.json)
 """
@@ -20,9 +19,7 @@ HASH = re.compile(r"^\s+--hash=sha256:([0-9a-f]{64})")
 
 
 def components(lock: str) -> list[dict[str, Any]]:
-    """A component for each pinned package of a lock file, in its order, with the hashes of its
-    files.
-    """
+    """A component for each pinned package of a lock file, with the hashes of its files."""
     found: list[dict[str, Any]] = []
     for line in lock.splitlines():
         if pin := PINNED.match(line):

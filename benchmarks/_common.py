@@ -1,28 +1,64 @@
-"""What the benchmarks share: interleaved trials, the line that names the machine, the JSON object
-at the end.
-"""
+"""Shared parts of the benchmarks: options, interleaved trials, the load line, the JSON result."""
 
+import argparse
 import gc
 import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
-from ragauge.measure.protocols.latency import spread
 from targets import Verdicts
 
 Task = Callable[[], object]
+Option = tuple[Any, str]  # its default, or its type where it has none, and its help
+
+MODEL: Option = ("smollm2-135m-instruct", "a name of the catalog, a source or a folder")
+DTYPES: Option = (["float32", "bfloat16"], "types of the decoder's numbers")
+THREADS: Option = (int, "default: torch's own choice")
+JSON: Option = (False, "print the result as JSON in the last line")
+
+
+def parse_options(doc: str | None, *positional: str, **options: Option) -> argparse.Namespace:
+    """Parse a script's command line; every script has `--json`.
+
+    Args:
+        doc: the script's docstring, whose first line describes it.
+        positional: names of required paths.
+        options: name -> (default, help). The default gives the type: False is a flag, a list takes
+            values separated by commas, a type has no default.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    for name in positional:
+        parser.add_argument(name, type=Path)
+    for name, (default, text) in {**options, "json": JSON}.items():
+        flag = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(flag, action="store_true", help=text)
+        elif isinstance(default, list):
+            parser.add_argument(
+                flag, type=lambda values: values.split(","), default=default, help=text
+            )
+        elif isinstance(default, type):
+            parser.add_argument(flag, type=default, help=text)
+        else:
+            parser.add_argument(
+                flag, type=type(default), default=default, help=f"{text} ({default})"
+            )
+    return parser.parse_args()
 
 
 def interleaved(
     tasks: Mapping[str, Task], trials: int, seed: int = 0
 ) -> tuple[dict[str, list[float]], Load]:
-    """(seconds of each trial by name, competing load over all of them), after one untimed run of
-    each.
+    """Run each task once untimed, then once a round in a random order.
 
-    Every round runs each task once, in a random order.
+    Returns:
+        The seconds of each trial by name, and the competing load over all of them.
     """
     for task in tasks.values():
         task()
@@ -41,21 +77,22 @@ def interleaved(
 
 
 def times(seconds: Sequence[float], scale: float = 1.0) -> dict[str, float]:
-    """{"least", "median", "q1", "q3", "n"} of scaled seconds; ratios take `least`, as others' load
-    only adds time.
+    """Summarise scaled seconds as {"least", "median", "q1", "q3", "n"}.
+
+    Ratios are of `least`, since other processes only add time.
     """
     scaled = [scale * value for value in seconds]
-    return {"least": min(scaled), **spread(scaled)}
+    q1, median, q3 = map(float, np.quantile(scaled, (0.25, 0.5, 0.75)))
+    return {"least": min(scaled), "median": median, "q1": q1, "q3": q3, "n": len(scaled)}
 
 
 def load_line(load: Load) -> str:
+    """Say how busy other processes were, and whether the times may be reported."""
     verdict = "" if load.share <= MAX_LOAD else ": too busy, these times are not to be reported"
     return f"competing load {load.share:.1%} of the CPU time (allowed: {MAX_LOAD:.0%}){verdict}"
 
 
 def finish(result: Mapping[str, Any], verdicts: Verdicts, as_json: bool) -> None:
-    """With `--json`, print the result as one line: {"provenance", **result, "targets", "missed",
-    "not_measured"}.
-    """
+    """With `--json`, print the result, its provenance and the verdicts on targets as one line."""
     if as_json:
         print(json.dumps({"provenance": provenance(), **result, **verdicts.to_json()}))

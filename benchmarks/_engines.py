@@ -1,5 +1,4 @@
-"""The engines that `peers.py` compares: each reads a prompt of token ids and writes a fixed number
-of tokens, greedily.
+"""The engines that `peers.py` compares: they read token ids and write a fixed number greedily.
 
 A class is an engine. `__init__` loads it or raises `NotHereError` with the reason; `computes` says
 in what it computes; `answer` returns when its first and its last token were known; `answer_many`,
@@ -8,6 +7,7 @@ where there is one, reads several prompts of one length together.
 
 import importlib
 import inspect
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -135,6 +135,15 @@ class OursInt8(OursAuto):
         return self.options
 
 
+class OursDefaultKernels(OursAuto):
+    """The faster dtype with torch's own kernels, none chosen by measurement."""
+
+    def chosen(self, setting: Setting) -> dict[str, Any]:
+        options = super().chosen(setting)
+        os.environ["RAGAUGE_KERNELS"] = "default"
+        return options
+
+
 # ---- transformers
 
 
@@ -148,11 +157,12 @@ class Transformers(Engine):
         import torch
         from transformers import AutoModelForCausalLM
 
-        from ragauge.assets import gguf_weights, resolver
+        from ragauge.assets.gguf_weights import float_checkpoint
+        from ragauge.assets.resolver import resolve
 
         torch.set_num_threads(setting.threads)
         self.model = AutoModelForCausalLM.from_pretrained(
-            gguf_weights.float_checkpoint(resolver.resolve(setting.model)),
+            float_checkpoint(resolve(setting.model)),
             dtype=self.dtype,
             attn_implementation=self.attention,
         ).eval()
@@ -206,9 +216,7 @@ class TransformersEager(Transformers):
 
 
 class TransformersCompiled(Transformers):
-    """A cache of fixed size, decoding compiled; the prompt is read uncompiled, as transformers
-    does.
-    """
+    """A cache of fixed size and compiled decoding; the prompt is read uncompiled."""
 
     def __init__(self, setting: Setting) -> None:
         import shutil
@@ -283,10 +291,8 @@ class LlamaCpp(Engine):
         super().__init__(setting)
         llama = _installed("xllamacpp")
         gguf = _gguf(setting)
-        self.one, self.several = (
-            self._server(llama, gguf, 1),
-            self._server(llama, gguf, setting.side),
-        )
+        self.one = self._server(llama, gguf, 1)
+        self.several = self._server(llama, gguf, setting.side)
 
     def _server(self, llama: Any, gguf: str, slots: int) -> Any:
         how = llama.CommonParams()
@@ -340,9 +346,10 @@ class Vllm(Engine):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         vllm = _installed("vllm")
-        from ragauge.assets import gguf_weights, resolver
+        from ragauge.assets.gguf_weights import float_checkpoint
+        from ragauge.assets.resolver import resolve
 
-        folder = str(gguf_weights.float_checkpoint(resolver.resolve(setting.model)))
+        folder = str(float_checkpoint(resolve(setting.model)))
         self.llm = vllm.LLM(
             folder,
             dtype=self.computes,
@@ -371,6 +378,7 @@ ENGINES: dict[str, type[Engine]] = {
     "ragauge bfloat16": OursBfloat16,
     "ragauge auto": OursAuto,
     "ragauge int8": OursInt8,
+    "ragauge default kernels": OursDefaultKernels,
     "transformers sdpa": Transformers,
     "transformers sdpa bfloat16": TransformersBfloat16,
     "transformers eager": TransformersEager,

@@ -1,9 +1,9 @@
-"""A checkpoint with random weights at a model's shape, with a tokenizer of bytes, and questions on
-long articles.
+"""Write a checkpoint of random weights at a model's shape, and questions on long articles.
 
     python benchmarks/_gpu_kit_material.py llama-2-7b longbench_qasper FOLDER
 
-CFIC searches among sentences, so it needs text and a tokenizer, which random tokens do not have. An
+CFIC searches among sentences, so it needs text and a tokenizer (here of bytes), which random tokens
+do not have. An
 article has as many tokens, which here are bytes, as the named counts say.
 """
 

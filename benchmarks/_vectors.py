@@ -1,18 +1,18 @@
-"""A server of vectors alone, for benchmarks of the retrieval service: a query is the number of a
-row of query vectors.
+"""A server of vectors alone: a query is the number of a row of query vectors.
 
     python benchmarks/_vectors.py --folder FOLDER [--part 0 --of 2] [--port N]
 
 The index is the package's HNSW; all else is the service as `ragauge serve` runs it.
 """
 
-import argparse
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from _common import parse_options
 from ragauge.pipelines.indexes.hnsw import GRAPH, IDS, Hnsw
 from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Stop
 from ragauge.pipelines.service.process import serve
@@ -25,9 +25,7 @@ CLUSTERS = 256
 
 
 def make(folder: Path, vectors: int, queries: int, dim: int, seed: int = 0) -> None:
-    """Write base.npy and queries.npy: vectors around random centres, of unit length, as encoders
-    give them.
-    """
+    """Write base.npy and queries.npy: vectors of unit length around random centres."""
     draw = np.random.default_rng(seed)
     centres = draw.standard_normal((CLUSTERS, dim))
     for name, count in (("base", vectors), ("queries", queries)):
@@ -54,22 +52,6 @@ def build(folder: Path, part: int = 0, of: int = 1) -> Path:
     faiss.write_index(graph, str(index / f"00000-{GRAPH}"))
     ids.astype(np.int64).tofile(index / f"00000-{IDS}")
     return index
-
-
-def exact(folder: Path, k: int) -> np.ndarray:
-    """(query, k): the nearest vectors of each query by comparison with all."""
-    import faiss
-
-    found: np.ndarray = faiss.knn(np.load(folder / "queries.npy"), np.load(folder / "base.npy"), k)[
-        1
-    ]
-    return found
-
-
-def recall(found: np.ndarray, expected: np.ndarray) -> float:
-    """The share of the expected that was found."""
-    hits = [len(set(a) & set(b)) for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
-    return sum(hits) / expected.size
 
 
 class Rows:
@@ -127,9 +109,7 @@ class Rows:
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:
     """Run each in a thread of its own, and wait for all."""
-    import threading
-
-    threads = [threading.Thread(target=one) for one in work]
+    threads = [threading.Thread(target=task) for task in work]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -137,20 +117,17 @@ def in_threads(work: Sequence[Callable[[], None]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--folder", type=Path, required=True)
-    for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1)):
-        parser.add_argument(option, type=int, default=default)
-    parser.add_argument("--window-ms", type=float, default=0.0)
-    parser.add_argument(
-        "--while-stdin-open", action="store_true", help="stop with the process that started it"
+    args = parse_options(
+        __doc__,
+        folder=(Path, "where the vectors lie"),
+        part=(0, "the number of this server"),
+        of=(1, "servers in all"),
+        port=(0, "0: a free one"),
+        while_stdin_open=(False, "stop with the process that started it"),
     )
-    args = parser.parse_args()
     rows = Rows(args.folder, args.part, args.of)
     loaded = LoadedIndex(rows, rows.about(), lambda sequences: [""] * len(sequences))
-    server = Server(
-        loaded, ServerSettings(port=args.port, workers=args.workers, window_ms=args.window_ms)
-    )
+    server = Server(loaded, ServerSettings(port=args.port))
     serve(server, 5.0, while_stdin_open=args.while_stdin_open)
 
 

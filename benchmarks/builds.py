@@ -1,7 +1,6 @@
 """Plan builds of chunk databases on many nodes, from measured builds of small ones.
 
-    python benchmarks/builds.py CONFIG.yaml SCALE.csv [--nodes 32] [--cores 64] [--chunks N]
-    [--json]
+    python benchmarks/builds.py CONFIG.yaml SCALE.csv [--nodes 32] [--cores 64] [--chunks N] [--json]
 
 `benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for
 each job. Of these
@@ -10,7 +9,7 @@ each job. Of these
     memory of a job  = the most seen; of `mark`: fixed + slope * held-out texts of the database
     bytes of a job   = fixed + slope * chunks of the job
 
-are fitted, a step at a time (`docs/capacity.md`). A job's load is its chunks; that of `mark`, which
+are fitted, a step at a time (`docs/retrieval.md`). A job's load is its chunks; that of `mark`, which
 looks the signatures of its documents up among those of all held-out texts, is its documents and
 these texts.
 """
@@ -35,13 +34,13 @@ from ragauge.config.loading import load
 from ragauge.config.reading import checked
 from ragauge.errors import SettingError, UserError
 from ragauge.io.jsonl import read_object
-from ragauge.pipelines.indexes import DEFAULT_TYPE
+from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.pipelines.retrieval.sizes import GB, size, vectors
 
 Step = Literal["chunks", "mark", "gather", "embed", "train", "add", "merge"]
 STEPS: tuple[Step, ...] = get_args(Step)  # in the order of a build
-# a job a shard, on one core each; the others are one job over everything
+# A job a shard, on one core each; the others are one job over everything.
 BY_SHARD = ("chunks", "mark", "embed", "add")
 
 
@@ -90,9 +89,7 @@ class Line:
 
     @classmethod
     def through(cls, loads: Sequence[float], values: Sequence[float]) -> Line:
-        """Least squares over the jobs; a constant, their largest value, where all have one size or
-        it falls.
-        """
+        """Fit by least squares; the largest value where all loads are equal or values fall."""
         slope, fixed = np.polyfit(loads, values, 1) if len(set(loads)) > 1 else (0.0, 0.0)
         if slope <= 0:
             return cls(max(values), 0.0)
@@ -152,9 +149,7 @@ class Builds:
         return StepFit([job for job in self.jobs if job.step == step], in_memory)
 
     def plan(self, settings: DatabaseSettings, chunks: float, held_out: float) -> list[BuildStep]:
-        """The steps of a database's build, in order: its own, then those of its indexes of the
-        measured type.
-        """
+        """The steps of a database's build, then those of its indexes of the measured type."""
         steps = [self._step(step, step, settings.shards, chunks, held_out) for step in STEPS[:4]]
         for label, index in settings.indexes.items():
             stored = vectors(index, chunks, settings)
@@ -172,9 +167,7 @@ class Builds:
     def _step(
         self, step: Step, name: str, shards: int, chunks: float, held_out: float, nlist: int = 0
     ) -> BuildStep:
-        """A step over so many chunks. Training on more vectors than were measured takes longer in
-        proportion.
-        """
+        """A step over so many chunks; training on more vectors takes longer in proportion."""
         fit = self.fit(step)
         jobs = shards if step in BY_SHARD else 1
         each = chunks / jobs
@@ -208,8 +201,7 @@ class Builds:
 
 
 def read_builds(path: Path, nodes: int = 1, cores: int = 1) -> Builds:
-    """Read what `benchmarks/scale.py` measured: a table of jobs, and a JSON file of the same name
-    with its index.
+    """Read a table of `scale.py`, and the JSON file of the same name with its index.
 
     Raises:
         UserError: either cannot be read; the first invalid line is named.

@@ -1,8 +1,6 @@
-"""Decoding and prefill on a GPU at the shape of a 7B model with random weights: how far from what
-the device can do?
+"""Decoding and prefill of a 7B model of random weights beside what the GPU can do.
 
-    python benchmarks/gpu.py [--model llama-2-7b] [--dtype bfloat16] [--context 1000] [--side 64]
-    [--json]
+    python benchmarks/gpu.py [--model llama-2-7b] [--dtype bfloat16] [--context 1000] [--side 64] [--json]
 
 Decoding replays a CUDA graph of one token. Its floor is the roofline of its own trace at the rates
 that are measured first; prefill is compared with the measured rate of matrix products. `--side`
@@ -18,7 +16,7 @@ from typing import Any
 
 import torch
 
-from _common import Task, finish, interleaved, load_line, times
+from _common import Task, finish, interleaved, load_line, parse_options, times
 from ragauge.cost import gap, machine, shapes
 from ragauge.cost.flop import flop
 from ragauge.cost.roofline import matmul_rate
@@ -31,7 +29,20 @@ from targets import Verdicts
 
 
 def main() -> None:
-    args = _arguments()
+    args = parse_options(
+        __doc__,
+        model=("llama-2-7b", "a model whose shape is known, or a folder"),
+        dtype=("bfloat16", "of the decoder's numbers"),
+        device=("cuda", "cpu shows that the script runs"),
+        trials=(5, "rounds"),
+        context=(1000, "tokens in the cache while decoding"),
+        new_tokens=(100, "decoded in a trial"),
+        prompt=(3000, "tokens of the prefill"),
+        side=(64, "prompts answered together"),
+        side_context=(128, "tokens of each of them"),
+        side_new_tokens=(64, "written for each of them"),
+        vllm=(str, "compare with vLLM on the configuration in this folder"),
+    )
     if args.device == "cuda" and not torch.cuda.is_available():
         verdicts = Verdicts()
         for name in ("gpu_decode_roofline", "gpu_prefill_rate"):
@@ -140,31 +151,6 @@ def _vllm(args: argparse.Namespace, prompts: Sequence[Sequence[int]]) -> Task:
 def _device(args: argparse.Namespace) -> str:
     gpu = machine.gpu_state() if args.device == "cuda" else None
     return str(gpu["name"]) if gpu else machine.cpu_model()
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--model", default="llama-2-7b", help="a model whose shape is known, or a folder"
-    )
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--device", default="cuda", help="cpu shows that the script runs")
-    parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument(
-        "--context", type=int, default=1000, help="tokens in the cache while decoding"
-    )
-    parser.add_argument("--new-tokens", type=int, default=100, help="decoded in a trial")
-    parser.add_argument("--prompt", type=int, default=3000, help="tokens of the prefill")
-    parser.add_argument("--side", type=int, default=64, help="prompts answered together")
-    parser.add_argument("--side-context", type=int, default=128, help="tokens of each of them")
-    parser.add_argument("--side-new-tokens", type=int, default=64, help="written for each of them")
-    parser.add_argument(
-        "--vllm", metavar="FOLDER", help="compare with vLLM on this folder's configuration"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as JSON in the last line"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

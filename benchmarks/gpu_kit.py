@@ -1,8 +1,7 @@
-"""What a machine with a GPU needs to measure the papers' sizes, in one archive, and the runner that
-measures there.
+"""Pack what a machine with a GPU needs to measure the papers' sizes, and measure there.
 
-    python benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz          # or: make gpu-kit tar xzf
-    gpu-kit.tar.gz && cd gpu-kit && python benchmarks/gpu_kit.py run OUT [--part NAME] [--step NAME]
+    python benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz          # or: make gpu-kit
+    tar xzf gpu-kit.tar.gz && cd gpu-kit && python benchmarks/gpu_kit.py run OUT [--part NAME] [--step NAME]
 
 The machine needs torch, transformers and the light packages of pyproject.toml: no hub, no
 Snakemake, no faiss. Weights are random and made there. Every step is a command of at most ten
@@ -34,8 +33,12 @@ STEP_S = 590.0
 NEEDS_CUDA = "torch.cuda.is_available()"  # stands in the files of tests that run on a GPU
 TAIL = 2000  # characters of a failed step's output
 MACHINE = "machine"  # the step that measures its rates
-# Superposition, Tables 5 and 7
-MODELS = ("mpt-7b-instruct", "bloomz-7b1", "bloomz-3b", "openelm-3b-instruct")
+MODELS = (
+    "mpt-7b-instruct",
+    "bloomz-7b1",
+    "bloomz-3b",
+    "openelm-3b-instruct",
+)  # Superposition, Tables 5 and 7
 CFIC_MODEL = "llama-2-7b"
 CFIC_METHODS = "cfic,free_extraction"
 CFIC_LENGTHS = ("longbench_qasper", "longbench_musique")  # CFIC, Tables 6 and 8
@@ -44,8 +47,14 @@ RETRO = {
     "retro": ["--schedule", "retro"],
     "s1": ["--schedule", "piperag", "--interval", "64"],  # pipelined
     "s2": ["--schedule", "piperag", "--interval", "16"],  # and at a shorter interval
-    # and searching as long as is hidden
-    "s3": ["--schedule", "piperag", "--interval", "16", "--nprobe", "hide"],
+    "s3": [
+        "--schedule",
+        "piperag",
+        "--interval",
+        "16",
+        "--nprobe",
+        "hide",
+    ],  # and searching as long as is hidden
 }
 
 
@@ -137,9 +146,7 @@ def _timed(part: str, model: str, methods: str, lengths: str, args: argparse.Nam
 
 
 def _cfic(model: str, lengths: str, args: argparse.Namespace) -> Iterator[Step]:
-    """Evidence in long articles of random words, found and written; the weights are made first, and
-    once.
-    """
+    """Evidence found and written in long articles of random words; the weights are made first."""
     name = f"cfic_{Path(model).name}_{Path(lengths).stem}"
     folder = args.out / f"material_{Path(model).name}"
     material = (

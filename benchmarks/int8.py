@@ -1,35 +1,33 @@
-"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods, against the
-decoder in full.
+"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods.
 
-    python benchmarks/int8.py --data nq-open-20_total_documents_gold_at_0.jsonl.gz --text
-        wikipedia.txt.gz \\ [--questions 20] [--methods closed_book,bm25,oracle] [--windows 8]
-        [--window 512] [--threads 1] [--json]
+    python benchmarks/int8.py nq-open-20_total_documents_gold_at_0.jsonl.gz wikipedia.txt.gz \\
+        [--questions 20] [--methods closed_book,bm25,oracle] [--windows 8] [--window 512] [--threads 1] [--json]
 
-Each setting reads the same tokens of the text, in windows, and answers the same questions.
-Differences are paired by question (`results.stats.paired_test`); logits are compared position by
-position. No times are taken, so that it may run on a busy machine.
+The first file has NQ-Open in its official format, the second a text, plain or .gz. Each setting
+reads the same tokens of the text, in windows, and answers the same questions. Differences are
+paired by question (`results.stats.paired_test`), and logits are compared position by position.
+There are no times, so that it may run on a busy machine.
 """
 
 import argparse
 import gzip
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ragauge.config.schema import ModelEntry
-from ragauge.cost.machine import provenance
+from _common import MODEL, finish, parse_options
+from ragauge.config.model import ModelEntry
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row
+from ragauge.measure.answering import ask
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import ask
-from ragauge.methods.base import making
+from ragauge.methods.base.making import make
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
+from targets import Verdicts
 
 REFERENCE = "float32"
 SETTINGS: dict[str, dict[str, str]] = {
@@ -38,7 +36,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "weights int8": {"dtype": "float32", "weights": "int8"},
     "weights int8_weight_only": {"dtype": "float32", "weights": "int8_weight_only"},
     "kv int8": {"dtype": "float32", "kv": "int8"},
-    "weights int8, kv int8": {"dtype": "float32", "weights": "int8", "kv": "int8"},
+    "weights and kv int8": {"dtype": "float32", "weights": "int8", "kv": "int8"},
 }
 
 Scores = dict[str, list[float]]
@@ -46,34 +44,44 @@ Scores = dict[str, list[float]]
 
 
 def main() -> None:
-    args = _arguments()
+    args = parse_options(
+        __doc__,
+        "data",
+        "text",
+        model=MODEL,
+        questions=(20, "answered in each setting"),
+        methods=(["closed_book", "bm25", "oracle"], "methods that answer"),
+        settings=(list(SETTINGS), "of the decoder"),
+        max_new_tokens=(100, "of an answer"),
+        windows=(8, "read of the text"),
+        window=(512, "tokens of a window"),
+        threads=(1, "of the decoder"),
+    )
     lms = {
-        name: load_lm(args.model, threads=args.threads, **SETTINGS[name]) for name in args.settings
+        name: load_lm(args.model, threads=args.threads, **SETTINGS[name])
+        for name in dict.fromkeys([REFERENCE, *args.settings])
     }
     text = _read(lms, args)
     answers = _answers(lms, args)
-    result = {
+    result: dict[str, Any] = {
         "model": args.model,
         "text": args.text.name,
         "tokens": args.windows * args.window,
         "data": args.data.name,
         "questions": args.questions,
         "max_new_tokens": args.max_new_tokens,
-        "settings": {name: {**text[name], **answers[name]} for name in args.settings},
+        "settings": {name: {**text[name], **answers[name]} for name in lms},
     }
     print(_table(result, args.methods))
-    if args.json:
-        print(json.dumps({"provenance": provenance(), **result}))
+    finish(result, Verdicts(), args.json)
 
 
 # --- a text ---
 
 
 def _read(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Of each setting: `perplexity`, `logits_error` (|difference| / |reference|, root mean square
-    over positions) and `same_token`, the share of positions whose likeliest next token is the
-    reference's.
-    """
+    """Of each setting: `perplexity`, `logits_error` (|difference| / |reference|, root mean square over positions) and
+    `same_token`, the share of positions whose likeliest next token is the reference's."""
     opened = gzip.open if args.text.suffix == ".gz" else open
     with opened(args.text, "rt", encoding="utf-8") as file:
         ids = next(iter(lms.values())).tokenizer(file.read(20 * args.windows * args.window))[
@@ -114,16 +122,14 @@ def _compared(found: torch.Tensor, exact: torch.Tensor, ids: Sequence[int]) -> t
 
 
 def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Of each setting: `scores` by method, their paired difference to the reference, and the
-    methods' `order`.
-    """
+    """Of each setting: `scores` by method, their paired difference to the reference, and the methods' `order`."""
     questions = Questions("nq_open", {"seed": 0}, args.data)
     examples = questions.examples(args.questions)
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:
-        method = making.make(method_name)
+        method = make(method_name)
         stated = specification(
-            method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens
+            method, questions, ModelEntry(source=args.model), args.max_new_tokens
         )
         for example in examples:
             for name, lm in lms.items():
@@ -170,31 +176,6 @@ def _table(result: Mapping[str, Any], names: Sequence[str]) -> str:
             ]
         )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    add = parser.add_argument
-    add("--model", default="smollm2-135m-instruct")
-    add("--data", type=Path, required=True, help="NQ-Open in its official format")
-    add("--text", type=Path, required=True, help="a text, plain or .gz")
-    add("--questions", type=int, default=20)
-    add("--methods", type=lambda text: text.split(","), default=["closed_book", "bm25", "oracle"])
-    add(
-        "--settings",
-        type=lambda text: text.split(";"),
-        default=list(SETTINGS),
-        help="separated by semicolons",
-    )
-    add("--max-new-tokens", type=int, default=100)
-    add("--windows", type=int, default=8)
-    add("--window", type=int, default=512)
-    add("--threads", type=int, default=1)
-    add("--json", action="store_true")
-    args = parser.parse_args()
-    if REFERENCE not in args.settings:
-        parser.error(f"--settings: {REFERENCE} is what the others are compared with")
-    return args
 
 
 if __name__ == "__main__":

@@ -1,23 +1,21 @@
-"""What superposition saves a waiting user: k=1 against naive, by the paper's protocol, and all
-beside the roofline.
+"""Superposition with k=1 against naive by the paper's protocol, beside their rooflines.
 
-    python benchmarks/online_latency.py [--model smollm2-135m-instruct] [--dtypes float32,bfloat16]
-        [--threads 2] [--methods prompt_cache,attention_sort] [--json]
+    python benchmarks/online_latency.py [--model smollm2-135m-instruct] [--dtypes float32,bfloat16] [--threads 2]
+        [--methods prompt_cache,attention_sort] [--json]
 
 Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a
 task of 13) on random weights of the model's shape; 5 tokens are generated. What superposition
-prepares before the question is ready; the protocol is `ragauge.measure.protocols.latency`.
+prepares before the question is ready; the protocol is `ragauge.measure.latency`.
 """
 
-import argparse
 import statistics
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from _common import finish
+from _common import DTYPES, THREADS, finish, parse_options
+from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings
-from ragauge.config.schema import ModelEntry
 from ragauge.cost import machine
 from ragauge.engines.tuning import weight_read
 from ragauge.measure.protocols.latency import measure_latency
@@ -30,7 +28,16 @@ FAST = "superposition"
 
 
 def main() -> None:
-    args = _arguments()
+    args = parse_options(
+        __doc__,
+        model=("smollm2-135m-instruct", "a model whose shape is known, or a folder"),
+        dtypes=DTYPES,
+        methods=([], f"timed beside {BASE} and {FAST} with top_k=1"),
+        threads=THREADS,
+        trials=(30, "of each method"),
+        tokens=("paper", "token counts, by name or file"),
+        allow_load=(False, "report although other processes were busy"),
+    )
     rates = machine.measure(
         threads=args.threads, allow_load=args.allow_load, weight_read=weight_read
     )
@@ -54,7 +61,8 @@ def main() -> None:
             settings.new_tokens,
             args.threads,
         )
-        results[dtype] = result = measure_latency(variants, bench, settings, machine=rates)
+        times = measure_latency(variants, bench, settings, machine=rates)
+        results[dtype] = result = times.to_json()
         if result["refused"]:
             sys.exit(f"{dtype}: {result['refused']}")
         _report(f"{args.model} {dtype}", result)
@@ -101,38 +109,10 @@ def _ratio(result: Mapping[str, Any], key: str) -> float:
 
 
 def _constant(result: Mapping[str, Any], variant: str, key: str) -> float:
-    """A number of a variant's trials: floors and FLOPs are the same in all of them, of times the
-    median.
-    """
+    """The median of a variant's trials; floors and FLOPs are the same in all of them."""
     if key in result["summary"][variant]:
         return float(result["summary"][variant][key]["median"])
     return statistics.median(row[key] for row in result["rows"] if row["variant"] == variant)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--model", default="smollm2-135m-instruct", help="a model whose shape is known, or a folder"
-    )
-    parser.add_argument(
-        "--dtypes", type=lambda text: text.split(","), default=["float32", "bfloat16"]
-    )
-    parser.add_argument(
-        "--methods",
-        type=lambda text: text.split(","),
-        default=[],
-        help=f"timed beside {BASE} and {FAST} with top_k=1",
-    )
-    parser.add_argument("--threads", type=int, help="default: torch's own choice")
-    parser.add_argument("--trials", type=int, default=30)
-    parser.add_argument("--tokens", default="paper", help="token counts, by name or file")
-    parser.add_argument(
-        "--allow-load", action="store_true", help="report although other processes were busy"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as JSON in the last line"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
-"""Our decoder next to other engines on the same weights and token ids: reading prompts, decoding,
-prompts side by side.
+"""Our decoder next to other engines on the same weights and token ids.
 
-    python benchmarks/peers.py [--engines "ragauge float32,llama.cpp"] [--threads 2] [--trials 5]
-    [--json]
+    python benchmarks/peers.py [--engines "ragauge float32,llama.cpp"] [--threads 2] [--trials 5] [--json]
 
 Every engine has a process of its own, so that none waits in another's way with spinning threads,
 and one that fails is left out with its reason. A trial is one prompt, which all engines answer in a
@@ -20,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from _common import finish, load_line, times
+from _common import MODEL, Option, finish, load_line, parse_options, times
 from _engines import ENGINES, Ids, NotHereError, Setting
 from ragauge.cost import machine
 from ragauge.cost.machine import Load, competing_load, cpu_model
@@ -57,8 +55,10 @@ class Peer:
     computes: str = ""
 
     def ask(self, call: str, *arguments: Any) -> Any:
-        """What the engine's method returned. Raises FailedError with its error, or where its
-        process ended.
+        """Call a method of the engine.
+
+        Raises:
+            FailedError: with the engine's error, or where its process ended.
         """
         try:
             if call:
@@ -76,7 +76,8 @@ class Peer:
 @contextmanager
 def started(name: str, setting: Setting, verbose: bool) -> Iterator[Peer]:
     """The engine's process. Raises FailedError where the engine is not there."""
-    here, there = (context := multiprocessing.get_context("spawn")).Pipe()
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, name, setting, verbose), daemon=True)
     process.start()
     there.close()
@@ -157,7 +158,7 @@ def tasks(args: argparse.Namespace) -> list[Task]:
             args.side_new_tokens,
             {
                 "one_by_one_question_s": lambda found: found[0] / side,
-                "side_by_side_question_s": lambda f: f[1] / side,
+                "side_by_side_question_s": lambda found: found[1] / side,
             },
             side,
         ),
@@ -167,8 +168,10 @@ def tasks(args: argparse.Namespace) -> list[Task]:
 def measure(
     task: Task, peers: list[Peer], trials: int, draw: random.Random
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """({metric: {engine: [value of each trial]}}, {engine: why it failed}), after one untimed trial
-    of each engine.
+    """Time a task on every engine, after one untimed trial of each.
+
+    Returns:
+        {metric: {engine: [value of each trial]}}, {engine: why it failed}
     """
     values: dict[str, Any] = {metric: {} for metric in task.metrics}
     failed: dict[str, str] = {}
@@ -197,7 +200,7 @@ def _timed_request(peer: Peer, task: Task, prompts: list[Ids]) -> tuple[float, f
 
 
 def main() -> None:
-    args = _arguments()
+    args = _options()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
     setting = Setting(
@@ -309,16 +312,20 @@ def _judge(
     def plain(metric: str) -> float:
         return min(least(metric, f"{OURS} {dtype}") for dtype in ("float32", "bfloat16"))
 
+    auto = f"{OURS} auto"
     int8 = f"{OURS} int8"
     values: dict[str, Callable[[], float]] = {
-        "auto_decode": lambda: least("decode_ms", f"{OURS} auto") / plain("decode_ms"),
-        "auto_prefill": lambda: least(prefill, f"{OURS} auto") / plain(prefill),
+        "auto_decode": lambda: least("decode_ms", auto) / plain("decode_ms"),
+        "auto_prefill": lambda: least(prefill, auto) / plain(prefill),
         "int8_decode_openvino": lambda: (
             least("decode_ms", int8) / least("decode_ms", "OpenVINO bf16")
         ),
         "int8_decode_llama_cpp": lambda: least("decode_ms", int8) / least("decode_ms", "llama.cpp"),
         "int8_decode_roofline": lambda: least("decode_ms", int8) / floors[int8],
         "int8_prefill_openvino": lambda: least(prefill, int8) / least(prefill, "OpenVINO bf16"),
+        "batch8": lambda: (
+            least("one_by_one_question_s", auto) / least("side_by_side_question_s", auto)
+        ),
     }
     for name, value in values.items():
         try:
@@ -330,54 +337,36 @@ def _judge(
 
 def _gguf(args: argparse.Namespace) -> str | None:
     """The file that a converted model was made from."""
-    from ragauge.assets import resolver
+    from ragauge.assets.resolver import describe, fetch
 
     if args.gguf:
         return args.gguf
-    fetched = resolver.fetch(resolver.describe(args.model)["source"])
+    fetched = fetch(describe(args.model)["source"])
     return next(map(str, fetched.rglob("*.gguf")), None)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--model",
-        default="smollm2-135m-instruct",
-        help="a name of the catalog, a source or a folder",
-    )
-    parser.add_argument(
-        "--gguf", help="the model's GGUF file (default: the one that it was converted from)"
-    )
-    parser.add_argument(
-        "--engines",
-        type=lambda text: [name.strip() for name in text.split(",")],
-        default=list(ENGINES),
-        help=f"of {', '.join(ENGINES)}",
-    )
-    parser.add_argument("--threads", type=int, default=2, help="of every engine")
-    parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument(
-        "--context", type=int, default=1000, help="tokens in the cache while decoding"
-    )
-    parser.add_argument("--new-tokens", type=int, default=20, help="decoded in a trial")
-    parser.add_argument("--prompt", type=int, default=3000, help="tokens of the longer prompt")
-    parser.add_argument("--side", type=int, default=8, help="prompts read together")
-    parser.add_argument("--side-context", type=int, default=128, help="tokens of each of them")
-    parser.add_argument("--side-new-tokens", type=int, default=32, help="written for each of them")
-    parser.add_argument("--seed", type=int, default=0, help="of the prompts and of the order")
-    parser.add_argument(
-        "--small", action="store_true", help="the shortest prompts, one trial: does it run?"
-    )
-    parser.add_argument("--verbose", action="store_true", help="let the engines print")
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as JSON in the last line"
-    )
-    args = parser.parse_args()
+def _options() -> argparse.Namespace:
+    options: dict[str, Option] = {
+        "model": MODEL,
+        "gguf": (str, "the model's GGUF file; default: the one that it was converted from"),
+        "engines": (list(ENGINES), "engines that are compared"),
+        "threads": (2, "of every engine"),
+        "trials": (5, "of each engine and task"),
+        "context": (1000, "tokens in the cache while decoding"),
+        "new_tokens": (20, "decoded in a trial"),
+        "prompt": (3000, "tokens of the longer prompt"),
+        "side": (8, "prompts read together"),
+        "side_context": (128, "tokens of each of them"),
+        "side_new_tokens": (32, "written for each of them"),
+        "seed": (0, "of the prompts and of the order"),
+        "small": (False, "the shortest prompts, one trial: does it run?"),
+        "verbose": (False, "let the engines print"),
+    }
+    args = parse_options(__doc__, **options)
     if args.small:
-        parser.set_defaults(**SMALL)
-        args = parser.parse_args()
+        vars(args).update(SMALL)
     if unknown := set(args.engines) - set(ENGINES):
-        parser.error(
+        raise UserError(
             f"--engines: unknown {', '.join(sorted(unknown))}; known: {', '.join(ENGINES)}"
         )
     return args

@@ -1,8 +1,7 @@
-"""What reuse of keys and values saves a waiting user: each method's first token over full prefill
-and its own work.
+"""What reuse of keys and values saves: each method's first token over full prefill and its work.
 
-    python benchmarks/reuse.py [--model smollm2-135m-instruct] [--dtype bfloat16] [--threads 2]
-        [--trials 5] [--sizes 20x150,10x1024] [--methods epic,cache_blend] [--json]
+    python benchmarks/reuse.py [--model smollm2-135m-instruct] [--dtype bfloat16] [--threads 2] [--trials 5]
+        [--sizes 20x150,10x1024] [--methods epic,cache_blend] [--json]
 
 Random tokens on random weights of the model's shape: a preamble of 39, documents of one length, a
 question of 11, a task of 13, one token written. What is prepared of documents lies in memory. The
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from _common import finish, interleaved, load_line, times
+from _common import THREADS, finish, interleaved, load_line, parse_options, times
 from ragauge.cost import shapes, tokens
 from ragauge.cost.flop import trace_macs
 from ragauge.cost.machine import cpu_model
@@ -64,14 +63,22 @@ class Size(NamedTuple):
 
 
 def main() -> None:
-    args = _arguments()
+    args = parse_options(
+        __doc__,
+        model=("smollm2-135m-instruct", "a model whose shape is known"),
+        dtype=("bfloat16", "of the decoder's numbers"),
+        threads=THREADS,
+        trials=(5, "rounds"),
+        sizes=(["20x150", "10x1024"], "documents x tokens of each"),
+        methods=(list(METHODS), "methods that are timed"),
+    )
     names = [FULL, *(name for name in args.methods if name != FULL)]
     verdicts = Verdicts()
     results = {}
     print(
         f"{args.model} {args.dtype} on {cpu_model()}, {args.threads or 'all'} threads, {args.trials} trials"
     )
-    for size in args.sizes:
+    for size in map(Size.of, args.sizes):
         lm, prompt = _material(args, size)
         results[str(size)] = found = _measured(lm, prompt, names, args.trials)
         _report(size, found)
@@ -146,24 +153,6 @@ def _judge(verdicts: Verdicts, size: Size, found: dict[str, dict[str, Any]]) -> 
     if "naive_reuse" in found:
         moved = found["naive_reuse"]
         verdicts.check("reuse_move", moved["move_s"] / moved["prepared_s"], of=str(size))
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--model", default="smollm2-135m-instruct", help="a model whose shape is known"
-    )
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--threads", type=int, help="default: torch's own choice")
-    parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument(
-        "--sizes", type=lambda text: [*map(Size.of, text.split(","))], default="20x150,10x1024"
-    )
-    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as JSON in the last line"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

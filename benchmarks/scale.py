@@ -1,8 +1,6 @@
-"""Builds of a chunk database at one, two and four times a corpus: seconds, memory and disk of every
-job.
+"""Measure builds of a chunk database at one, two and four times a corpus, job by job.
 
-    python benchmarks/scale.py OUT.csv [--corpus FILE ...] [--documents 24] [--set KEY=VALUE]
-    [--set-index KEY=VALUE]
+    python benchmarks/scale.py OUT.csv [--corpus FILE ...] [--documents 24] [--set KEY=VALUE] [--set-index KEY=VALUE]
 
 The documents of the corpora (default: the Wikipedia sample) are mixed by a seed; one time the
 corpus is the first `--documents` of them, and by default a quarter. Each size is built in as many
@@ -29,10 +27,11 @@ from ragauge.pipelines.database.corpus import Corpus
 from ragauge.pipelines.database.database import Shard
 from ragauge.pipelines.database.documents import Share
 from ragauge.pipelines.database.embed import Embeddings
-from ragauge.pipelines.indexes import DEFAULT_TYPE, recipe_class
+from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
+from ragauge.pipelines.indexes.base.types import recipe_class
 
-# Runs the command line and tells the most memory that it held. What the kernel tells of a child
-# counts the memory of the process that started it, too.
+# Runs the command line and tells the most memory that it held. What the kernel tells of a child counts the memory of
+# the process that started it, too.
 MEASURED = """
 import runpy, sys
 try:
@@ -91,8 +90,9 @@ def _build(
                 database, range(shards) if shard is None else [shard]
             )
             if step == "mark":
-                # a shard's documents are looked up among all
-                held_out = _counts(database, range(shards))[2]
+                held_out = _counts(database, range(shards))[
+                    2
+                ]  # a shard's documents are looked up among all
             worked = (
                 min(chunks, int(args.set_index.get("train_vectors", chunks)))
                 if step == "train"

@@ -1,8 +1,6 @@
-"""The retrieval service under load and faults: kills of a part, a slow reader, a flood of oversized
-requests.
+"""The retrieval service under load, kills, a slow reader and a flood of oversized requests.
 
-    python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json] [--write]     or:
-    make load-test
+    python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json]     or: make load-test
 
 Two servers hold half of the vectors each. Every client asks both at once, one request after
 another, and repeats what is lost within its deadline. Exit code 1 if a request stayed without an
@@ -29,6 +27,7 @@ import grpc
 import numpy as np
 
 import _vectors
+from _common import parse_options
 from ragauge.cost.machine import cpu_model, provenance
 from ragauge.pipelines.retrieval.retriever import Query
 from ragauge.pipelines.service.client import Client, RetrievalError, method
@@ -37,15 +36,12 @@ from ragauge.pipelines.service.process import Running, running_command
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 PARTS = 2
-K = 10
-DISTINCT = 64
+K = 10  # neighbours of a query
+DISTINCT = 64  # queries
 DIM = 64
 DEADLINE_S = 60.0
 RETRIES = 4
 OVERSIZED = 2 << 20  # bytes; servers take one MiB
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "service.md"
-BEGIN = "<!-- begin: make load-test -->\n"
-END = "<!-- end: make load-test -->"
 
 
 @dataclass
@@ -54,8 +50,9 @@ class Tally:
 
     sent: int = 0
     latency_s: list[float] = field(default_factory=list)
-    # (client, number of its request)
-    answered: Counter[tuple[int, int]] = field(default_factory=Counter)
+    answered: Counter[tuple[int, int]] = field(
+        default_factory=Counter
+    )  # (client, number of its request)
     changed: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     kills: int = 0
@@ -77,17 +74,9 @@ class Part:
 
     def start(self) -> None:
         """A process on its port."""
-        command = [
-            sys.executable,
-            str(Path(_vectors.__file__)),
-            "--while-stdin-open",
-            "--folder",
-            str(self._folder),
-            "--of",
-            str(PARTS),
-        ]
-        command += ["--part", str(self._number)]
-        command += ["--port", str(self.port)]
+        place = f"--folder={self._folder}", f"--port={self.port}"
+        part = f"--part={self._number}", f"--of={PARTS}", "--while-stdin-open"
+        command = [sys.executable, _vectors.__file__, *place, *part]
         self.running = self._stack.enter_context(running_command(command, stop_s=10.0))
 
     def kill(self) -> None:
@@ -106,7 +95,14 @@ class Part:
 
 
 def main() -> None:
-    args = _arguments()
+    args = parse_options(
+        __doc__,
+        clients=(64, "that ask at once"),
+        seconds=(300.0, "of load"),
+        vectors=(20_000, "of both parts"),
+        kill_every=(15.0, "seconds between kills of a part"),
+        out=(Path, "also write the figures here, with the machine"),
+    )
     tally = Tally()
     stop = threading.Event()
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
@@ -122,14 +118,12 @@ def main() -> None:
         started = time.perf_counter()
         timer = threading.Timer(args.seconds, stop.set)
         timer.start()
-        _vectors.in_threads([partial(one, tally, stop) for one in [*work, *others]])
+        _vectors.in_threads([partial(task, tally, stop) for task in [*work, *others]])
         result = _result(tally, args, time.perf_counter() - started)
-    told = json.dumps({"provenance": provenance(), **result})
-    print(told if args.json else _table(result))
+    encoded = json.dumps({"provenance": provenance(), **result})
+    print(encoded if args.json else _table(result))
     if args.out:
-        args.out.write_text(told + "\n", "utf-8")
-    if args.write:
-        write(PAGE, _table(result))
+        args.out.write_text(encoded + "\n", "utf-8")
     sys.exit(bool(result["lost"] or result["answered_twice"] or result["changed"]))
 
 
@@ -154,7 +148,7 @@ def _drive(
     """One client's requests, until it is time to stop."""
     with ExitStack() as opened:
         clients = [Client(address, deadline_s=DEADLINE_S, retries=RETRIES) for address in addresses]
-        fanout = Fanout([opened.enter_context(one) for one in clients])
+        fanout = Fanout([opened.enter_context(client) for client in clients])
         number = 0
         while not stop.is_set():
             which = (client + number) % DISTINCT
@@ -206,8 +200,8 @@ def _read_slowly(port: int, tally: Tally, stop: threading.Event) -> None:
                     for _ in range(4)
                 ]
                 stop.wait(5.0)
-                for one in pending:
-                    one.cancel()
+                for call in pending:
+                    call.cancel()
     link.join()
 
 
@@ -272,8 +266,8 @@ def _table(result: dict[str, Any]) -> str:
         **{f"error, {count} times": error for error, count in result["errors"].items()},
     }
     on = f"{date.today():%-d %B %Y}, {cpu_model()}, {os.cpu_count()} logical cores"
-    head = f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors, "
-    head += f"{result['seconds']:.0f} s; {on}."
+    load = f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors"
+    head = f"{load}, {result['seconds']:.0f} s; {on}."
     return "\n".join(
         [
             head,
@@ -285,34 +279,10 @@ def _table(result: dict[str, Any]) -> str:
     )
 
 
-def write(page: Path, text: str) -> None:
-    """Put the text between the marks of the page."""
-    before, _, rest = page.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{after}", "utf-8")
-
-
 def _free_port() -> int:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--vectors", type=int, default=20_000)
-    parser.add_argument("--kill-every", type=float, default=15.0, metavar="SECONDS")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE.json",
-        help="also write the figures here, with the machine",
-    )
-    parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

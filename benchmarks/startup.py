@@ -1,5 +1,4 @@
-"""Seconds until something is there: `ragauge --help`, one question's answer, and, where asked,
-whole runs.
+"""Time `ragauge --help`, one question's answer and, on request, whole runs.
 
     python benchmarks/startup.py [--trials 3] [--smoke] [--default] [--full] [--tests] [--json]
 
@@ -9,7 +8,6 @@ are printed too, say more on a busy one. What a run says at its start about its 
 with the time that it took.
 """
 
-import argparse
 import math
 import os
 import re
@@ -23,7 +21,7 @@ from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
-from _common import finish, load_line
+from _common import finish, load_line, parse_options
 from ragauge.cost.machine import competing_load, cpu_model
 from targets import Verdicts
 
@@ -43,12 +41,19 @@ _ENDED = re.compile(r"^\[(.+)\]\nFinished jobid: (\d+) ", re.MULTILINE)
 
 
 def main() -> None:
-    args = _arguments()
+    args = parse_options(
+        __doc__,
+        trials=(3, "of each command but whole runs"),
+        smoke=(False, "run the smoke experiment from nothing"),
+        default=(False, "run the default experiment from nothing"),
+        full=(False, "run all items on a small model from nothing"),
+        tests=(False, "run the tests"),
+    )
     print(f"{cpu_model()}, {os.cpu_count()} cores")
     verdicts = Verdicts()
     rules = {}
     cpu = {}
-    # before: of jobs that outlive their parents nobody knows whose they are
+    # before anything is run: nobody knows whose jobs are that outlive their parents
     with competing_load() as load:
         time.sleep(WATCHED_S)
     print(load_line(load))
@@ -107,8 +112,10 @@ def one_question(folder: Path, trials: int) -> float:
 
 
 def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[str, float], float]:
-    """Seconds of a configuration's run, of one with nothing to do, of each rule's jobs, and as the
-    run estimated.
+    """Run a configuration, and again with nothing to do.
+
+    Returns:
+        Seconds of the run, of the second run, of each rule's jobs, and as the run estimated.
     """
     folder.mkdir()
     for part in WORKFLOW:
@@ -165,30 +172,6 @@ def seconds(command: list[str], folder: Path, log: Path | None = None) -> float:
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
     return taken
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--trials",
-        type=int,
-        default=3,
-        help="of each command but whole runs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="run the smoke experiment from nothing"
-    )
-    parser.add_argument(
-        "--default", action="store_true", help="run the default experiment from nothing"
-    )
-    parser.add_argument(
-        "--full", action="store_true", help="run all items on a small model from nothing"
-    )
-    parser.add_argument("--tests", action="store_true", help="run the tests")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on the last line"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
-"""Records of a run to commit, and back: without questions, right answers and passages, which are
-the data set's.
+"""Pack the records of a run without the data set's questions, answers and passages, and unpack.
 
     python reports/records.py pack reference-qwen      # results/<run> -> reports/<run>, compressed
-    python reports/records.py unpack reference-qwen    # back, with the texts of results/<run>/data
-    by key
+    python reports/records.py unpack reference-qwen    # back, with the texts of results/<run>/data by key
 
 The questions come first, with no model: `snakemake --cores 1 results/<run>/data/NAME.jsonl
 --configfile FILE`. From unpacked records `ragauge report item NAME --config FILE` renders a table

@@ -2,10 +2,11 @@
 
     import ragauge
 
-    model = ragauge.load_model("smollm2-135m-instruct") answer = ragauge.method("superposition",
-    top_k=2).answer(model, "Which river?", ["Graz is a city.", "Vienna ..."])
+    model = ragauge.load_model("smollm2-135m-instruct")
+    documents = ["Graz is a city.", "Vienna lies on the Danube."]
+    answer = ragauge.method("superposition", top_k=2).answer(model, "Which river?", documents)
 
-The names in `__all__` are the library; docs/building-blocks.md lists the other public modules.
+The names in `__all__` are the library; docs/plugins.md lists the other public modules.
 Nothing is imported until a name is used.
 """
 

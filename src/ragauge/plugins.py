@@ -18,6 +18,8 @@ from types import ModuleType
 
 from ragauge.errors import UserError, explain_missing_extra
 
+AFFECTS_RESULTS = False
+
 OWN = "ragauge"  # the package of our own components
 KINDS = (
     "method",

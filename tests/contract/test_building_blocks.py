@@ -8,28 +8,22 @@ from pathlib import Path
 
 import pytest
 
-import ragauge.methods.base
+from ragauge.methods import base
 
 BASES = [
-    "ragauge.methods.base",
-    *(
-        f"ragauge.methods.base.{found.name}"
-        for found in pkgutil.iter_modules(ragauge.methods.base.method.__path__)
-    ),
+    *(f"ragauge.methods.base.{found.name}" for found in pkgutil.iter_modules(base.__path__)),
     "ragauge.methods.compressors.base",
 ]
 
 
 @pytest.fixture(scope="module")
 def named(root: Path) -> dict[str, set[str]]:
-    """The names of each module's rows in the tables."""
+    """The names of each module's list, which stand before a colon."""
+    page = (root / "docs/plugins.md").read_text(encoding="utf-8")
     found: dict[str, set[str]] = {}
-    module = ""
-    for line in (root / "docs/plugins.md").read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 3 and "`" in cells[1]:
-            module = cells[0].strip("`") or module
-            found.setdefault(module, set()).update(re.findall(r"`(\w+)`", cells[1]))
+    for module, lines in re.findall(r"^- `(ragauge[\w.]+)`\n((?:  .+\n)+)", page, re.MULTILINE):
+        names = re.findall(r"^  - ([^:]+):", lines, re.MULTILINE)
+        found[module] = set(re.findall(r"`(\w+)`", " ".join(names)))
     return found
 
 

@@ -19,8 +19,8 @@ from ragauge import registry
 from ragauge.cli import _options as options
 from ragauge.cli._parser import command_parser, leaves
 from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.config.reading import checked
-from ragauge.config.schema import Config
 from ragauge.methods.base.method import Method
 
 ROOT = Path(__file__).parents[2]
@@ -132,7 +132,7 @@ def test_every_verb_has_an_example(root: Path) -> None:
 
 
 def test_every_item_has_a_row(root: Path) -> None:
-    rows = re.findall(r"^\|.*\| `(\w+)` \|$", text(root, "docs/items.md"), re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)`: ", text(root, "docs/items.md"), re.MULTILINE)
     assert sorted(rows) == registry.names("item")
 
 
@@ -160,9 +160,9 @@ def test_every_data_set_and_metric_is_described(root: Path) -> None:
 
 def test_every_promise_names_a_test_that_exists(root: Path) -> None:
     page = text(root, "docs/reliability.md")
-    rows = re.findall(r"^\| (?!promise|---).*$", page, re.MULTILINE)
-    assert len(rows) >= 40
-    assert all(re.search(r"\.py::test_", row) for row in rows)
+    promises = re.findall(r"^- .*(?:\n  .*)*", page, re.MULTILINE)
+    assert len(promises) >= 40
+    assert all(re.search(r"\.py::test_", promise) for promise in promises)
     for file, test in re.findall(r"`([\w/]+\.py)::(test_\w+)`", page):
         assert re.search(
             rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE
@@ -190,7 +190,7 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
         re.findall(r"(?<![\w./:<>{}-])[\w-]+/[\w./-]*\.(?:py|smk|yaml|json|csv|def|proto)\b", prose)
     )
     for path in named - made_by_examples:
-        places = (root / path, root / "src/ragauge" / path)
+        places = (root / path, root / "src/ragauge" / path, (root / page).parent / path)
         assert path.startswith("results/") or any(place.exists() for place in places), path
 
 
@@ -199,6 +199,20 @@ def test_every_named_module_exists(root: Path) -> None:
     for name in set(re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", pages)):
         if name != "ragauge.pipelines.retrieval.v1.Retrieval":  # the service's name on the wire
             assert pkgutil.resolve_name(name)
+
+
+def test_the_index_leads_to_every_page(root: Path) -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text(root, "docs/README.md")))
+    assert linked == {page.name for page in (root / "docs").glob("*.md")} - {"README.md"}
+
+
+def test_every_page_that_code_names_exists(root: Path) -> None:
+    folders = ("src", "workflow", "configs", "profiles", "benchmarks")
+    files = [path for folder in folders for path in (root / folder).rglob("*")]
+    for file in files:
+        if file.suffix in (".py", ".smk", ".yaml", ".json", ".txt"):
+            for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8")):
+                assert (root / page).exists(), f"{file}: {page}"
 
 
 def headings(content: str) -> set[str]:

@@ -1,6 +1,4 @@
-"""The grammar of the command line (docs/command-line.md): one concept has one spelling, whatever
-the verb.
-"""
+"""The grammar of the command line (docs/command-line.md): one concept has one spelling, whatever the verb."""
 
 import argparse
 import ast
@@ -13,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from ragauge import registry
-from ragauge.cli import _main, _parser
+from ragauge.assets.catalog import spelled
+from ragauge.cli import _parser
+from ragauge.cli._main import main
 
 VERBS = registry.names("verb")
 # What a spelling stands for: how its value is written, in every verb that has it.
@@ -65,12 +65,10 @@ def test_a_spelling_means_the_same_in_every_verb(option: str) -> None:
     assert {metavar for _, metavar in found} <= MEANING[option], found
 
 
-@pytest.mark.parametrize("metavar", SPELLING)
-def test_a_concept_has_one_spelling(metavar: str) -> None:
+def test_a_concept_has_one_spelling() -> None:
     for prog, action in OPTIONS:
-        if action.metavar == metavar:
-            spelled = action.option_strings or [action.dest]
-            assert spelled == [SPELLING[metavar]], prog
+        if action.metavar in SPELLING:
+            assert (action.option_strings or [action.dest]) == [SPELLING[action.metavar]], prog
 
 
 def test_no_option_is_spelled_in_two_ways() -> None:
@@ -82,18 +80,15 @@ def test_no_option_is_spelled_in_two_ways() -> None:
 
 
 def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
-    known = {
-        prog: {name for p, action in OPTIONS if p == prog for name in action.option_strings}
-        for prog, _ in OPTIONS
-    }
-    for prog, names in known.items():
+    for prog in {prog for prog, _ in OPTIONS}:
+        names = {name for leaf, action in OPTIONS if leaf == prog for name in action.option_strings}
         assert "--quiet" in names, prog
         assert prog.split()[1] in _parser.WITHOUT_RESULT or "--json" in names, prog
 
 
 def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        _main.main(["--help"])
+        main(["--help"])
     shown = re.findall(r"^  (\w+)  +[A-Z]", capsys.readouterr().out, re.MULTILINE)
     assert sorted(shown) == VERBS
 
@@ -116,38 +111,18 @@ def test_json_is_one_object_on_the_last_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(root)
-    assert _main.main([*command.split(), "--json", "--quiet"]) == 0
+    assert main([*command.split(), "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])[key]
     assert captured.err == ""
 
 
-# --- what was meant ---
-
-
-def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
-    from ragauge.config.checks import check_source
-    from ragauge.config.schema import ModelEntry
-
-    assert check_source("SmolLM2-135M-Instruct", "--model") == "smollm2-135m-instruct"
-    assert ModelEntry(source="SMOLLM2-135M-INSTRUCT").source == "smollm2-135m-instruct"
-    assert ModelEntry(source="hf:HuggingFaceTB/SmolLM2").source == "hf:HuggingFaceTB/SmolLM2"
-    said = []
-    for name in ("mpt-7b-instruct", "MPT-7B-Instruct"):
-        assert _main.main(["cost", "--model", name, "--method", "naive"]) == 0
-        said.append(capsys.readouterr().out.lower())
-    assert said[0] == said[1]
-
-
-def test_a_folder_of_that_spelling_is_not_the_catalogs(
+def test_a_name_of_the_catalog_is_known_in_any_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ragauge.assets.catalog import spelled
-
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "MiniLM").mkdir()
-    assert spelled("MiniLM") == "MiniLM"
-    assert spelled("MINILM") == "minilm"
+    (tmp_path / "MiniLM").mkdir()  # a folder of that spelling is not the catalog's
+    assert [spelled(name) for name in ("MiniLM", "MINILM")] == ["MiniLM", "minilm"]
 
 
 # --- spellings in rules; those in pages parse (`test_documentation.py`) ---
@@ -194,17 +169,10 @@ def completed(script: str, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def printed_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as left:
-        _main.main(["--print-completion", shell])
-    assert left.value.code == 0
-    return capsys.readouterr().out
-
-
 def test_the_shell_completes_verbs_options_and_names(capsys: pytest.CaptureFixture[str]) -> None:
-    script = printed_completion("bash", capsys)
+    with pytest.raises(SystemExit):
+        main(["--print-completion", "bash"])
+    script = capsys.readouterr().out
     assert completed(script, "ragauge", "re") == [name for name in VERBS if name.startswith("re")]
     assert completed(script, "ragauge", "index", "build", "--datab") == ["--database"]
     assert completed(script, "ragauge", "run", "--method", "superp") == ["superposition"]
-    assert "smollm2-135m-instruct" in completed(script, "ragauge", "run", "--model", "smollm2-135")
-    assert "compdef _shtab_ragauge" in printed_completion("zsh", capsys)

@@ -19,7 +19,8 @@ from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged
 from endpoints import Reply, says, served
 from ragauge import registry
 from ragauge.cli._main import main
-from ragauge.config import loading, schema
+from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from ragauge.methods.evidence.chat import Endpoint
 from ragauge.pipelines.retrieval.retriever import Query
@@ -32,8 +33,12 @@ from synthetic_run import MODEL, write_latency, write_variant
 # --- databases ---
 
 PARTS = (
-    *("shards/00000/documents.bin", "shards/00001/documents.jsonl", "shards/00001/tokens.bin"),
-    *("database/manifest.json", "embeddings/00001/manifest.json", "indexes/ivf/merged/index.faiss"),
+    "shards/00000/documents.bin",
+    "shards/00001/documents.jsonl",
+    "shards/00001/tokens.bin",
+    "database/manifest.json",
+    "embeddings/00001/manifest.json",
+    "indexes/ivf/merged/index.faiss",
 )
 
 
@@ -152,7 +157,7 @@ FILES = {
 }
 
 
-def experiment() -> schema.Config:
+def experiment() -> Config:
     data = {
         "run": "small",
         "models": {MODEL: {}},
@@ -224,27 +229,8 @@ def test_machine_files(machine: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
     survives(Reader(machine, partial(measured.read, machine), damaged_document, 60))
     machine.write_text("{}")
-    command = [
-        "time",
-        "--methods",
-        "naive",
-        "--dataset",
-        "nq_open",
-        "--model",
-        "smollm2-135m-instruct",
-    ]
-    assert (
-        main(
-            [
-                *command,
-                "--random-weights",
-                "--machine",
-                str(machine),
-                "--out",
-                str(tmp_path / "x.json"),
-            ]
-        )
-        == 2
-    )
+    command = "time --methods naive --dataset nq_open --model smollm2-135m-instruct"
+    options = f"--random-weights --machine {machine} --out {tmp_path / 'x.json'}"
+    assert main(f"{command} {options}".split()) == 2
     assert "machine.json: bandwidth_bytes_per_s" in capsys.readouterr().err
     assert not (tmp_path / "x.json").exists()

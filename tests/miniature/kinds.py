@@ -7,8 +7,10 @@ from typing import Any
 
 import yaml
 
+from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
-from ragauge.config.schema import Config, VariantEntry
+from ragauge.config.schema import VariantEntry
+from ragauge.methods.base import making
 
 Kind = tuple[Any, ...]
 
@@ -60,11 +62,9 @@ def _answers(config: Config) -> Iterator[Kind]:
 
 
 def _method(variant: VariantEntry) -> Kind:
-    """A method and its options; of those that are swept as numbers, that they are set."""
-    options = {
-        key: None if type(value) in (int, float) else value for key, value in variant.params.items()
-    }
-    return variant.method, *sorted((key, str(value)) for key, value in options.items())
+    """A method and its options other than numbers, which are swept."""
+    changed = making.changed_options(variant.instance).items()
+    return variant.method, *sorted((k, str(v)) for k, v in changed if type(v) not in (int, float))
 
 
 def _timed(config: Config) -> Iterator[Kind]:
@@ -120,7 +120,7 @@ def _retrieved(config: Config) -> Iterator[Kind]:
 
 def _pipelines(config: Config) -> Iterator[Kind]:
     for pipeline in config.pipelines.values():
-        nprobe = "hide" if pipeline.chooses_nprobe else pipeline.nprobe is not None
+        nprobe = "hide" if pipeline.hides_search else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index
         yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, nprobe
         reading = (

@@ -31,9 +31,12 @@ def write_gguf(
     """A random decoder of one layer with a tokenizer of single bytes and few merges; returns its
     tensors.
 
-    Args: types: ggml's type of a tensor by the last word of its name but one; random blocks are its
-        bytes. tensors: others besides, None: one that is left out. split: tensors of a file, where
-        there are several. keys: values of `<architecture>.<key>`, `__` for a dot.
+    Args:
+        types: ggml's type of a tensor by the last word of its name but one; random blocks are its
+            bytes.
+        tensors: others besides, None: one that is left out.
+        split: tensors of a file, where there are several.
+        keys: values of `<architecture>.<key>`, `__` for a dot.
     """
     gguf = pytest.importorskip("gguf")
     np = pytest.importorskip("numpy")

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ragauge.config import loading, schema
+from ragauge.config import loading
+from ragauge.config.experiment import Config
 
 BASE: dict[str, Any] = {
     "run": "x",
@@ -13,5 +14,5 @@ BASE: dict[str, Any] = {
 }
 
 
-def parsed(**changes: Any) -> schema.Config:
+def parsed(**changes: Any) -> Config:
     return loading.parse({**BASE, **changes}, "c.yaml")

@@ -12,7 +12,7 @@ import pytest
 
 from ragauge.pipelines.database import chunking, database, embed
 from ragauge.pipelines.database.chunking import Split
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval import index
 from ragauge.pipelines.retrieval.settings import DatabaseSettings

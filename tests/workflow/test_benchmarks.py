@@ -50,33 +50,6 @@ def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
     return run
 
 
-def test_decode_prints_a_ratio_for_every_task_and_attention(
-    benchmark: Benchmark, model: Path
-) -> None:
-    sizes = [
-        "--context",
-        "40",
-        "--new-tokens",
-        "3",
-        "--prompt",
-        "50",
-        "--trials",
-        "2",
-        "--dtypes",
-        "float32",
-    ]
-    output = benchmark("decode.py", "--model", str(model), *sizes)
-    assert (
-        len(
-            re.findall(
-                r"^  transformers (?:sdpa|eager) .* [\d.]+ times ours$", output, re.MULTILINE
-            )
-        )
-        == 4
-    )
-    assert output.count("competing load") == 2
-
-
 def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path) -> None:
     engines = "ragauge float32,transformers sdpa,llama.cpp"
     output = benchmark("peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
@@ -87,16 +60,16 @@ def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path
     )
     assert result["ratios"]["decode_ms"]["ragauge float32"]["transformers sdpa"] > 0
     assert result["floors_ms"]["ragauge float32"] > 0
-    # not installed, or no such file of this model
-    assert re.search("xllamacpp|GGUF", result["skipped"]["llama.cpp"])
+    assert re.search(
+        "xllamacpp|GGUF", result["skipped"]["llama.cpp"]
+    )  # not installed, or no such file of this model
     assert "int8_decode_openvino" in result["not_measured"]
 
 
 def test_int8_prints_what_each_setting_costs(
     benchmark: Benchmark, model: Path, tmp_path: Path
 ) -> None:
-    text = tmp_path / "text.txt"
-    questions = write_questions(tmp_path / "questions.jsonl", count=2)
+    text, questions = tmp_path / "text.txt", write_questions(tmp_path / "questions.jsonl", count=2)
     text.write_text("words of a text " * 40)
     sizes = [
         "--windows",
@@ -107,39 +80,14 @@ def test_int8_prints_what_each_setting_costs(
         "2",
         "--methods",
         "closed_book",
-        "--json",
     ]
-    files = ["--data", str(questions), "--text", str(text), "--settings", "float32;weights int8"]
-    result = json.loads(
-        benchmark("int8.py", "--model", str(model), *files, *sizes).splitlines()[-1]
-    )
-    exact = result["settings"]["float32"]
-    int8 = result["settings"]["weights int8"]
+    options = ["--model", str(model), "--settings", "weights int8", *sizes, "--json"]
+    result = json.loads(benchmark("int8.py", str(questions), str(text), *options).splitlines()[-1])
+    exact, int8 = result["settings"]["float32"], result["settings"]["weights int8"]
     assert (exact["logits_error"], exact["same_token"]) == (0, 1)
     assert 0 < int8["logits_error"] < 0.2
     assert int8["order"] == ["closed_book"]
     assert int8["difference"]["closed_book"].keys() >= {"difference", "low", "high"}
-
-
-def test_batch_prints_rates_and_verdicts(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
-    lengths = tmp_path / "lengths.json"
-    lengths.write_text('{"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}')
-    sizes = [
-        "--tokens",
-        str(lengths),
-        "--trials",
-        "1",
-        "--dtypes",
-        "float32",
-        "--new-tokens",
-        "3,5",
-        "--json",
-    ]
-    result = json.loads(benchmark("batch.py", "--model", str(model), *sizes).splitlines()[-1])
-    found = result["found"]["float32"]
-    assert found["3 tokens"].keys() == found["5 tokens"].keys() == {"1", "8"}
-    assert found["5 tokens"]["1"]["gain"] == 1
-    assert [verdict["target"] for verdict in result["targets"]] == ["batch8_short float32"]
 
 
 def test_online_latency_prints_times_over_the_floor(
@@ -195,30 +143,10 @@ def test_gpu_runs_on_a_processor_too(benchmark: Benchmark, model: Path) -> None:
     }
 
 
-def test_cfic_prints_the_ratios_of_its_strategies(
-    benchmark: Benchmark, model: Path, tmp_path: Path
-) -> None:
-    context = " ".join(f"Sentence {i} is here." for i in range(60))
-    record = {"input": "who?", "context": context, "answers": ["I"], "_id": "x1"}
-    (tmp_path / "data.jsonl").write_text(json.dumps(record) + "\n")
-    data = [
-        "--dataset",
-        "longbench_qasper",
-        "--data",
-        str(tmp_path / "data.jsonl"),
-        "--dtype",
-        "float32",
-    ]
-    output = benchmark("cfic.py", "--model", str(model), "--questions", "1", "--rounds", "2", *data)
-    assert len(re.findall(r" over .*: [\d.]+$", output, re.MULTILINE)) == 3
-    assert "one pass and one by one choose the same ends for 100% of the questions" in output
-
-
 def test_builds_are_planned_from_the_table_of_scale(
     benchmark: Benchmark, model: Path, tmp_path: Path
 ) -> None:
-    corpus = tmp_path / "c.jsonl"
-    out = tmp_path / "scale.csv"
+    corpus, out = tmp_path / "c.jsonl", tmp_path / "scale.csv"
     words = [f"word{i}" for i in range(500)]
     texts = [" ".join(random.Random(n).choices(words, k=400)) for n in range(16)]
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

@@ -8,7 +8,8 @@ from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.config import launch, run_progress, sources
-from ragauge.config.plan.part import ALONE, ASSET, code_of, filled, grown
+from ragauge.config.code import code_of
+from ragauge.config.plan.part import ALONE, ASSET, filled, grown
 from ragauge.config.plan.plan import Plan
 from snakemake.exceptions import WorkflowError
 

@@ -14,6 +14,8 @@ from ragauge.io.files import write_file
 from ragauge.io.jsonl import read_object
 from ragauge.io.redaction import redacted
 
+AFFECTS_RESULTS = False
+
 VARIABLE = "RAGAUGE_LOCK"  # the active lock file, for this process and those that it starts
 REMOTE = ("hf:", "pypi:", "http://", "https://")  # prefixes of sources that are fetched
 MARK = "#sha256="

@@ -1,5 +1,4 @@
-"""`ragauge` for the jobs of a run on one machine, as forks of one process that has imported the
-heavy libraries.
+"""Run the jobs of one machine as forks of a process that has imported the heavy libraries.
 
 docs/architecture.md explains it ("Jobs and processes"). The process ends when the run closes the
 pipe that it reads.
@@ -20,15 +19,15 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ragauge.cli import _main
-
 # Libraries that start threads of their own, such as gRPC, are not among these: a process with
 # threads must not fork.
 MODULES = (
+    "ragauge.cli._main",
     "ragauge.config.loading",
     "ragauge.measure.runner",
     "ragauge.engines.backends.torch",
@@ -40,9 +39,10 @@ MODULES = (
     "matplotlib.backends.backend_pdf",
     "ragauge.results.provenance",
 )
-COMMAND = """
+COMMANDS = {"ragauge": ("-m", "ragauge.cli")}  # name -> arguments of Python
+CLIENT = """
 import json, os, socket, sys
-arguments = sys.argv[1:]
+arguments = [*{prefix!r}, *sys.argv[1:]]
 server = socket.socket(socket.AF_UNIX)
 try:
     if os.environ.get("OMP_NUM_THREADS") != "1":
@@ -52,46 +52,89 @@ try:
     socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(request)
 except OSError:
-    os.execv({python!r}, [{python!r}, "-m", "ragauge.cli", *arguments])
+    os.execv({python!r}, [{python!r}, *arguments])
 status = server.recv(1)
 sys.exit(status[0] if status else 137)
 """
 RUN = 0  # the pipe from the run: nothing is written to it, and it closes when the run ends
 
 
-def serve(folder: Path) -> None:
-    """Write the command into `folder` and answer it until the run ends."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks are reaped by the system
+def run_ragauge(arguments: list[str]) -> int:
+    """Run `ragauge`, as Python's arguments name it, and return its exit code."""
+    from ragauge.cli import _main
+
+    sys.argv = ["ragauge", *arguments[len(COMMANDS["ragauge"]) :]]
+    return _main.main()
+
+
+def serve(
+    folder: Path,
+    run: Callable[[list[str]], int] = run_ragauge,
+    commands: Mapping[str, Sequence[str]] = COMMANDS,
+    modules: Sequence[str] = MODULES,
+) -> None:
+    """Write the commands into `folder` and answer them until the run ends.
+
+    Args:
+        folder: where the commands lie.
+        run: called in a fork with the arguments of Python; returns the exit code.
+        commands: name -> the first arguments of Python, before those of the command.
+        modules: modules that every fork has imported.
+    """
+    connections: dict[int, socket.socket] = {}  # of each fork
+
+    def reap(*_: object) -> None:
+        """Send its exit code to the command of each fork that ended, as a shell would have it."""
+        with suppress(ChildProcessError):
+            while True:
+                fork, ended = os.waitpid(-1, os.WNOHANG)
+                if not fork:
+                    return
+                code = os.waitstatus_to_exitcode(ended)
+                with connections.pop(fork) as connection, suppress(OSError):
+                    connection.send(bytes([code if code >= 0 else 128 - code]))
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the forks as well
-    for name in MODULES:
+    for name in modules:
         with suppress(ImportError):
             importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, reap)
     gc.freeze()  # keep existing objects out of garbage collection: forks share their memory
     private = tempfile.mkdtemp(prefix="ragauge-")  # a folder of this user alone
     address = f"{private}/socket"
-    command = folder.resolve() / "command.py"
-    starter = folder / "unfinished"
     folder.mkdir(parents=True, exist_ok=True)
-    command.write_text(COMMAND.format(python=sys.executable, address=address))
-    starter.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(command))} "$@"\n'
-    )
-    starter.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(128)
-        starter.replace(folder / "ragauge")
+        for name, prefix in commands.items():
+            _write_command(folder, name, prefix, address)
         watched: list[Any] = [listener, RUN]
         while RUN not in select.select(watched, [], [])[0]:
             connection, _ = listener.accept()
-            with connection:
-                if not os.fork():
-                    listener.close()
-                    _answer(connection)
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+            fork = os.fork()
+            if not fork:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+                listener.close()
+                _answer(connection, run)
+            connections[fork] = connection
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     shutil.rmtree(private)
 
 
-def _answer(connection: socket.socket) -> None:
+def _write_command(folder: Path, name: str, prefix: Sequence[str], address: str) -> None:
+    client = folder.resolve() / f"{name}.py"
+    client.write_text(CLIENT.format(python=sys.executable, prefix=prefix, address=address))
+    starter = folder / "unfinished"
+    starter.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(client))} "$@"\n'
+    )
+    starter.chmod(0o755)
+    starter.replace(folder / name)
+
+
+def _answer(connection: socket.socket, run: Callable[[list[str]], int]) -> None:
     """Run the requested command in this fork with what Python runs on exit, then exit."""
 
     def end_with_command() -> None:  # which is at the other end of the connection
@@ -100,7 +143,6 @@ def _answer(connection: socket.socket) -> None:
 
     status = 1
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         size, files, *_ = socket.recv_fds(connection, 8, 3)
         for number, file in enumerate(files):
@@ -112,9 +154,8 @@ def _answer(connection: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(working)
-        sys.argv = ["ragauge", *arguments]
         try:
-            status = _main.main()
+            status = run(arguments)
         except SystemExit as ended:
             status = int(ended.code or 0)
         except BaseException:
@@ -123,7 +164,6 @@ def _answer(connection: socket.socket) -> None:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        connection.send(bytes([status]))
     finally:
         os._exit(status)
 

@@ -16,15 +16,20 @@ from typing import TYPE_CHECKING, Any
 from ragauge import registry
 from ragauge.cost.hardware import AUTO, DEVICES, device_here
 from ragauge.errors import UserError, unknown
+from ragauge.io.sections import NO_OPTION
 from ragauge.measure.servers import SERVERS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from ragauge.config.schema import Config, DatasetEntry, ModelEntry, VariantEntry
+    from ragauge.config.experiment import Config
+    from ragauge.config.model import ModelEntry
+    from ragauge.config.schema import DatasetEntry, VariantEntry
     from ragauge.measure.inputs import Questions
     from ragauge.methods.base.method import Method
     from ragauge.methods.evidence.chat import Chat
+
+AFFECTS_RESULTS = False
 
 # keys of a model
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}
@@ -113,7 +118,7 @@ def add_settings(
     say them.
     """
     for key, field in model.model_json_schema()["properties"].items():
-        if key in exclude:
+        if key in exclude or NO_OPTION in model.model_fields[key].metadata:
             continue
         [kind, *more] = [kind for kind in field.get("anyOf", [field]) if kind != {"type": "null"}]
         text = field["description"].removesuffix("; default: the key")
@@ -140,7 +145,9 @@ def given(
     return {
         key: value
         for key, value in vars(args).items()
-        if key in model.model_fields and key not in exclude
+        if key in model.model_fields
+        and key not in exclude
+        and NO_OPTION not in model.model_fields[key].metadata
     }
 
 
@@ -181,7 +188,7 @@ def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
-    """Add the certificates and the token that a server may require."""
+    """Add the certificate authority and the token of a server that other machines can reach."""
     add = parser.add_argument
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add(
@@ -189,8 +196,6 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name that its certificate is issued for; default: that of its address",
     )
-    add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
-    add("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
     add(
         "--token-file", type=Path, metavar="FILE", help="file of the token that the server requires"
     )
@@ -198,10 +203,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_access` as a client of the service takes them."""
-    certificates = {
-        key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")
-    }
-    return {"token": args.token_file, **certificates}
+    return {key: getattr(args, key) for key in ("tls_ca", "tls_name", "token_file")}
 
 
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -216,7 +218,7 @@ def add_answered_questions(
     parser: argparse.ArgumentParser, exclude: Collection[str] = (), required: bool = True
 ) -> None:
     """Add the questions of a data set, the settings of the methods that answer them, and the model."""
-    from ragauge.config.schema import ModelEntry
+    from ragauge.config.model import ModelEntry
 
     add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
     add_questions(parser, required)
@@ -250,7 +252,7 @@ def server(
     args: argparse.Namespace, model: ModelEntry, threads: int | None = None
 ) -> AbstractContextManager[object]:
     """Return the server that --serve starts for the model; nothing without it."""
-    from ragauge.config.schema import SERVED
+    from ragauge.config.model import SERVED
     from ragauge.measure.servers import serving
 
     if args.serve is None:
@@ -300,8 +302,8 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     """
     from ragauge.config.checks import check_source
     from ragauge.config.dtypes import with_dtype
+    from ragauge.config.model import SERVED, ModelEntry
     from ragauge.config.reading import checked_options
-    from ragauge.config.schema import SERVED, ModelEntry
     from ragauge.io.records import recorded_dtype
 
     if config:
@@ -343,20 +345,17 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     )
 
 
-def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:
-    """Return a method with its name in the registry: a variant of the configuration, or of that
-    name, under --set.
-    """
-    from ragauge.config.schema import VariantEntry
+def method(args: argparse.Namespace, name: str, config: Config | None) -> Method:
+    """Return a variant of the configuration, or the method of that name, under --set."""
+    from ragauge.methods.base import making
 
-    params, _ = settings(args.set, "dataset")
-    if config:
-        variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
-        return variant.method, variant.model_copy(update=params).make(
-            f"{args.config}: methods.{name}"
-        )
-    registry.module_name("method", name, "--method")
-    return name, VariantEntry(method=name, **params).make(f"--method {name}")
+    parameters, _ = settings(args.set, "dataset")
+    if config is None:
+        registry.module_name("method", name, "--method")
+        return making.make(name, f"--method {name}", **parameters)
+    variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
+    stated = making.changed_options(variant.instance) | parameters
+    return making.make(variant.method, f"{args.config}: methods.{name}", **stated)
 
 
 def local_chat(source: str, **engine_options: Any) -> Chat:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from ragauge.cli import _options as options
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import Config, ModelEntry
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
     from ragauge.measure.protocols.served import ServedBench
     from ragauge.methods.base.method import Method
+    from ragauge.results.times import TimesFile, Watched
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -72,7 +74,7 @@ def read(
         )
     settings = checked_options(kind, made)
     has_weights = not getattr(args, "random_weights", False)
-    variants = {name: options.method(args, name, config)[1] for name in made["methods"]}
+    variants = {name: options.method(args, name, config) for name in made["methods"]}
     model = options.model(args, config, known=has_weights)
     finds = any(variant.finds for variant in variants.values())
     finder = config.models[model.finder] if config and model.finder and finds else None
@@ -110,13 +112,14 @@ def served_bench(
 
 def write_result(
     args: argparse.Namespace,
-    result: Mapping[str, Any],
-    runs: Sequence[Mapping[str, Any]],
+    result: TimesFile,
+    runs: Sequence[Watched],
     text: str,
 ) -> None:
     """Write and print a result, with a warning where the times of `runs` were refused."""
-    options.write_json(args.out, result)
-    if refused := [run["refused"] for run in runs if run["refused"]]:
+    content = result.to_json()
+    options.write_json(args.out, content)
+    if refused := [run.refused for run in runs if run.refused]:
         problem = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
         print(f"ragauge: warning: {args.out}: {problem}", file=sys.stderr)
-    options.print_result(args, text, out=args.out, **result)
+    options.print_result(args, text, out=args.out, **content)

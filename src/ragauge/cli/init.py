@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         for name in written:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if (source / name).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "*.def")
+                ignored = shutil.ignore_patterns("__pycache__", "*.def", "requirements-*.txt")
                 shutil.copytree(source / name, folder / name, ignore=ignored)
             else:
                 shutil.copy(source / name, folder / name)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
+from ragauge.config.experiment import Answers, Config
+from ragauge.config.model import ModelEntry, Served
 from ragauge.config.reading import checked_options
-from ragauge.config.schema import Answers, Config, Generation, ModelEntry, Served
+from ragauge.config.schema import Generation
 from ragauge.errors import UserError
 from ragauge.io import records
 
@@ -76,12 +78,13 @@ def run(args: argparse.Namespace) -> int:
         args, config, generation.max_new_tokens if "max_new_tokens" in stated else None
     )
     from ragauge.measure import runner
+    from ragauge.measure.engines import DocumentFolder, Engines
 
     gigabytes = options.first(args.document_store_gb, generation.documents_gb)
     store = args.document_store
-    folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
+    folder = DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
     with options.ended_in_order():
-        engines = runner.Engines(args.threads, folder, generation.batch, served)
+        engines = Engines(args.threads, folder, generation.batch, served)
         runner.run(job, engines, overwrite=args.overwrite, retry_failed=args.retry_failed)
     answered, reasons = records.outcome(args.out)
     failed = sum(map(len, reasons.values()))
@@ -114,7 +117,7 @@ def _job(
     args: argparse.Namespace, config: Config | None, new_tokens: int | None
 ) -> tuple[Job, Served | None]:
     """Return the job that the options name, and how its model is reached if it is behind a server."""
-    name, method = options.method(args, args.method, config)
+    method = options.method(args, args.method, config)
     if args.part and method.sequential():
         raise UserError(
             f"--part: answers of {args.method} depend on the questions before them; answer all in one run"
@@ -138,5 +141,5 @@ def _job(
     if args.finder and not finder:
         finder = ModelEntry(source=check_source(args.finder, "--finder"))
     tokens = options.first(new_tokens, configured, 100)
-    specification = inputs.specification(name, method, questions, model, tokens, finder)
+    specification = inputs.specification(method, questions, model, tokens, finder)
     return Job(specification, method, examples, args.method, args.out), model.served

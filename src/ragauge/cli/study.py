@@ -21,11 +21,12 @@ from ragauge.cli._deadline import Deadline
 from ragauge.config import launch, loading, run_progress
 from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
-from ragauge.config.schema import SERVED, ModelEntry, VariantEntry
+from ragauge.config.model import SERVED, ModelEntry
 from ragauge.config.sources import check_served
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
+from ragauge.methods.base import making
 from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
 from ragauge.study import budget, folder, settings, writing
 from ragauge.study.questions import StudyQuestion, read_questions
@@ -190,7 +191,8 @@ def _methods(model: ModelEntry) -> list[str]:
     runs = []
     for name, stated in writing.METHODS.items():
         with suppress(UserError):
-            model.adapt(VariantEntry(**{"method": name, **stated}).make(), name)
+            options = {"method": name, **stated}
+            model.adapt(making.make(options.pop("method"), **options), name)
             runs.append(name)
     return runs
 

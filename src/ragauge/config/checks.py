@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ragauge import registry
 from ragauge.assets import catalog, pins
 from ragauge.assets.resolver import refuse_path, refuse_secret
+from ragauge.config.model import SERVED
 from ragauge.config.protocols import LatencySettings
-from ragauge.config.schema import SERVED
 from ragauge.engines import backend
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.methods.evidence.human_judgements import read_human_judgements
@@ -21,13 +21,15 @@ from ragauge.pipelines.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
-    from ragauge.config.schema import Config
+    from ragauge.config.experiment import Config
     from ragauge.pipelines.retrieval.settings import (
         DatabaseSettings,
         EvaluationSetSettings,
         StalenessSettings,
     )
     from ragauge.training.settings import TrainingSettings
+
+AFFECTS_RESULTS = False
 
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
 
@@ -42,15 +44,11 @@ def check(config: Config) -> None:
     for label, training in config.training.items():
         check_training(training, f"training.{label}")
     _check_datasets(config)
-    for name, variant in config.methods.items():
-        variant.make(f"methods.{name}")
     for job in {(job.variant, job.model): job for job in config.answers()}.values():
         config.method(job)
     for job in config.answers():
-        if (
-            config.datasets[job.dataset].jobs > 1
-            and config.methods[job.variant].make().sequential()
-        ):
+        is_sequential = config.methods[job.variant].instance.sequential()
+        if is_sequential and config.datasets[job.dataset].jobs > 1:
             reason = f"answers of {job.variant} depend on the questions before them, which other jobs would answer"
             raise UserError(f"datasets.{job.dataset}.jobs: {reason}; leave it out")
     for label, database in config.databases.items():
@@ -86,7 +84,6 @@ def _references(config: Config) -> Iterator[Reference]:
     for label, entry in config.datasets.items():
         yield "dataset", entry.dataset, registry.names("dataset"), f"datasets.{label}.dataset"
     for name, variant in config.methods.items():
-        yield "method", variant.method, registry.names("method"), f"methods.{name}.method"
         yield "data set", variant.datasets, config.datasets, f"methods.{name}.datasets"
     for label, pipeline in config.pipelines.items():
         where = f"pipelines.{label}"
@@ -95,7 +92,7 @@ def _references(config: Config) -> Iterator[Reference]:
             raise UserError(f"{where}: needs a chunk database; name one under databases")
         database = config.pipeline_database(pipeline)
         yield from _database_references(
-            config, database, pipeline, where, indexed=pipeline.asks_index
+            config, database, pipeline, where, indexed=pipeline.queries_index
         )
     for label, compared in config.staleness.items():
         yield from _database_references(

@@ -7,8 +7,11 @@ from typing import Any
 
 import yaml
 
-from ragauge.config.schema import Config, ModelEntry
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES
+
+AFFECTS_RESULTS = False
 
 
 def resolved(config: Config, former: Path) -> Config:

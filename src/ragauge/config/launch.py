@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from ragauge.assets import pins
 from ragauge.config import dtypes, loading
-from ragauge.config.schema import Config
+from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from ragauge.io import progress, safe_yaml
 from ragauge.io.files import write_file
@@ -186,7 +186,7 @@ def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> Non
     rules have what they use of it as parameters.
     """
     config = dtypes.resolved(config, path)
-    write_file(path, yaml.safe_dump(loading.resolved(config), sort_keys=False).encode())
+    write_file(path, yaml.safe_dump(config.model_dump(exclude_none=True), sort_keys=False).encode())
     lock = pins.lock_path(Path(files[-1])) if files else None
     if lock and lock.is_file():
         pins.write(pins.lock_path(path), pins.read(lock))

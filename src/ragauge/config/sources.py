@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ragauge.assets import pins, resolver
 from ragauge.assets.pins import Lock, Pin
+from ragauge.config.experiment import Config
+from ragauge.config.model import ModelEntry
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Config, ModelEntry
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.engines import backend
@@ -89,8 +90,10 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
     """Check what a run needs of others before hours are spent on it, and name what of it is not
     pinned.
 
-    Args: made: the files that the run makes. asks: whether endpoints are asked for a word; jobs on
-        other machines may reach what this one does not.
+    Args:
+        made: the files that the run makes.
+        asks: whether endpoints are asked for a word; jobs on other machines may reach what this one
+            does not.
 
     Raises UserError: a line for each endpoint that is not named or does not answer, and each
     refused model or archive.

@@ -29,6 +29,7 @@ from ragauge.io.jsonl import read_object
 if TYPE_CHECKING:
     import torch
 
+AFFECTS_RESULTS = False
 PACKAGES = (
     "ragauge", "torch", "transformers", "tokenizers", "numpy", "bm25s", "scikit-learn", "faiss-cpu", "onnxruntime",
     "snakemake",
@@ -100,10 +101,11 @@ def measure(
     `allow_load`); the least disturbed attempt counts. `weight_read` makes a read of so many bytes
     as a CPU's kernels read weights (`engines.tuning.weight_read`).
 
-    Returns: `bandwidth_bytes_per_s`: the faster read of a buffer much larger than the caches: a
-        sum, or `weight_read`; `matmul_flop_per_s` by dtype, int8 among them: square matrix
-        products; `threads`, `device`, its `processor`, and `load_share`, the part of the machine
-        that others took meanwhile.
+    Returns:
+        `bandwidth_bytes_per_s`: the faster read of a buffer much larger than the caches: a sum, or
+            `weight_read`;
+        `matmul_flop_per_s` by dtype, int8 among them: square matrix products; `threads`, `device`,
+            its `processor`, and `load_share`, the part of the machine that others took meanwhile.
     """
     import torch
 

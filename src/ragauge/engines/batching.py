@@ -1,5 +1,5 @@
 """Several questions side by side on one decoder, for methods written for one at a time; see
-docs/batching.md.
+docs/engine.md.
 
 Each piece of work (a method that answers a question) runs in a thread of its own on an
 `EngineProxy`, which hands its calls over. Only one thread runs at any time, in an order that does

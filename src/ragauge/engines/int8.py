@@ -1,4 +1,4 @@
-"""Matrices of 8-bit integers in place of floating-point ones, on a CPU; see docs/precision.md.
+"""Matrices of 8-bit integers in place of floating-point ones, on a CPU; see docs/engine.md.
 
 A matrix W (out, in) is stored as q = round(W / s), the scale s of each row its largest magnitude
 over 127. Activations have a scale for each token, so that a token's result does not depend on which

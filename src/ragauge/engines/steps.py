@@ -2,7 +2,7 @@
 token after token.
 
 Decoding one token with a small decoder launches hundreds of kernels, and launching them takes
-longer than running them. See docs/latency-protocol.md. Off CUDA a step runs eagerly, which tests
+longer than running them. See docs/protocols.md. Off CUDA a step runs eagerly, which tests
 use to compare it with `LM.generate`'s own step.
 """
 

@@ -1,5 +1,5 @@
 """Keys and values of documents that are used repeatedly, stored by offline calls; see
-docs/document-store.md.
+docs/engine.md.
 """
 
 import hashlib

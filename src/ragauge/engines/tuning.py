@@ -1,7 +1,7 @@
 """Which kernels and which data type are fastest on this machine: every kernel is timed once, and
 the times stored.
 
-See docs/precision.md. Candidates take turns, and the least time of each counts: others' work on the
+See docs/engine.md. Candidates take turns, and the least time of each counts: others' work on the
 machine only ever adds to a time.
 """
 
@@ -42,6 +42,8 @@ from ragauge.engines.weights import Linear
 from ragauge.errors import unknown
 from ragauge.io import progress
 from ragauge.io.files import file_sha256, locked, write_file
+
+AFFECTS_RESULTS = False
 
 KERNELS_VARIABLE = "RAGAUGE_KERNELS"
 DTYPE_VARIABLE = "RAGAUGE_DTYPE"

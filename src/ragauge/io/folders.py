@@ -20,6 +20,8 @@ from ragauge.io.files import (
     text_sha256,
 )
 
+AFFECTS_RESULTS = False
+
 MANIFEST = "manifest.json"
 # marks ragauge's folders even after Snakemake removed the manifest, the rule's output, for a rerun
 MARK = ".ragauge"

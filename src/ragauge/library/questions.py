@@ -51,10 +51,13 @@ def load_dataset(
 ) -> Dataset:
     """Load the first questions of a data set.
 
-    Args: name: one of `ragauge list datasets`. data: a file in its official format; None: the data
-        set's own source, downloaded on first use. limit: how many questions, from the first; None:
-        all. seed: of random choices, such as the order of the documents. options: the data set's
-        own.
+    Args:
+        name: one of `ragauge list datasets`.
+        data: a file in its official format; None: the data set's own source, downloaded on first
+            use.
+        limit: how many questions, from the first; None: all.
+        seed: of random choices, such as the order of the documents.
+        options: the data set's own.
 
     Raises UserError: unknown name or option, an unreadable file, a record that cannot be asked.
     """

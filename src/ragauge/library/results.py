@@ -74,9 +74,10 @@ class Results:
             base: a variant, with which the others are compared; None: every pair.
             metric: its name; None: the data set's primary one.
 
-        Returns: One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval
-            (`low`, `high`), `p` of random flips of the differences' signs, `n` questions; `note`
-            says why there is none. Nothing corrects p for the number of pairs.
+        Returns:
+            One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval
+                (`low`, `high`), `p` of random flips of the differences' signs, `n` questions;
+                `note` says why there is none. Nothing corrects p for the number of pairs.
 
         Raises UserError: no such variant or metric.
         """
@@ -133,20 +134,21 @@ class Results:
             yield {
                 **_names(variant),
                 **{
-                    name: record[name]
+                    name: getattr(record, name)
                     for name in ("key", "status", "reason", "question", "prediction")
                 },
                 **{name: scores.get(key) for name, scores in metrics.items()},
-                "kept": len(record["kept"]),
+                "kept": len(record.kept),
                 "online_cycles": cycles.get(key),
-                **{name: record[name] for name in SECONDS},
+                **{name: getattr(record, name) for name in SECONDS},
             }
 
     def _summary(self, variant: Variant) -> dict[str, Any]:
         score = quality(self._runs, variant)
         cost = standard(self._runs, variant)
         cycles = list(costs(variant, online_cycles).values())
-        seconds = [r["online_s"] for r in variant.records.values() if r["online_s"] is not None]
+        records = variant.records.values()
+        seconds = [record.online_s for record in records if record.online_s is not None]
         return {
             **_names(variant),
             "questions": len(variant.records),

@@ -11,7 +11,8 @@ from ragauge.assets import resolver
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.config.schema import ModelEntry, specify
+from ragauge.config.experiment import specify
+from ragauge.config.model import ModelEntry
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Dataset, Example
 from ragauge.datasets.base.examples import read_examples
@@ -70,21 +71,16 @@ class Questions:
 
 
 def specification(
-    name: str,
     method: Method,
     questions: Questions,
     model: ModelEntry,
     max_new_tokens: int,
     finder: ModelEntry | None = None,
 ) -> AnswerSpecification:
-    """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files
-    included.
-    """
+    """Specify everything that the answers of a method depend on, the hashes of files included."""
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
-    specified = specify(
-        name, method, questions.name, questions.dataset, model, max_new_tokens, finder
-    )
+    specified = specify(method, questions.dataset, model, max_new_tokens, finder)
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
     hashed["assets"] = {asset: resolver.fingerprint(asset) for asset in method.assets()}
     if finder:

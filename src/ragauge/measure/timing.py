@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LoadSettings
-from ragauge.config.schema import ModelEntry
 from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load
@@ -23,13 +23,15 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
+from ragauge.measure.engines import Engines
 from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import Engines, prompt_of
+from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Answer, Method
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.prompts.templates import set_template_arguments
+from ragauge.results.times import Watched
 
 ATTEMPTS = 2  # of what is watched as one, such as a level of load
 Worked = TypeVar("Worked")
@@ -83,7 +85,7 @@ def bench_of_questions(
     `batch` is the number of prompts of the bench's `batch`, the first questions in turn where there
     are fewer. `finder` is the model that searches or chooses for it; None: itself.
     """
-    common = specification("naive", make("naive"), questions, model, new_tokens, finder)
+    common = specification(make("naive"), questions, model, new_tokens, finder)
     lm = cast(LM, Engines(threads).pair(common))
     prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)
     return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))
@@ -92,7 +94,7 @@ def bench_of_questions(
 def prompts_of(
     questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int
 ) -> list[Prompt]:
-    common = specification("naive", make("naive"), questions, model, new_tokens)
+    common = specification(make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
     return [
         prompt_of(one, common, engine.tokenizer, engine.max_context)
@@ -185,13 +187,15 @@ def disturbance(load: Load, gpu: GpuWatch) -> str | None:
     return gpu.refusal()
 
 
-def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worked, dict[str, Any]]:
+def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worked, Watched]:
     """Do a work while other processes and the GPU are watched; once more if they disturbed it: the
-    quieter one counts. Returns: its result, and {"load_share", "gpu", "busy" (what disturbed it, or
-    None), "refused" (the same where load is not allowed)}.
+    quieter one counts.
+
+    Returns: its result, and what was seen; `refused` is what disturbed it where load is not
+        allowed.
     """
-    attempts = list[tuple[Worked, dict[str, Any]]]()
-    while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1]["busy"] is None):
+    attempts = list[tuple[Worked, Watched]]()
+    while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1].busy is None):
         gpu = watch(str(lm.device))
         gc.collect()
         gpu.look()
@@ -199,11 +203,14 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
             worked = work()
         gpu.look()
         busy = disturbance(load, gpu)
-        seen = {"load_share": load.share, "gpu": gpu.to_json(), "busy": busy}
-        attempts.append((worked, seen | {"refused": None if allow_load else busy}))
-    return min(
-        attempts, key=lambda attempt: (attempt[1]["busy"] is not None, attempt[1]["load_share"])
-    )
+        seen = Watched(
+            load_share=load.share,
+            gpu=gpu.state(),
+            busy=busy,
+            refused=None if allow_load else busy,
+        )
+        attempts.append((worked, seen))
+    return min(attempts, key=lambda attempt: (attempt[1].busy is not None, attempt[1].load_share))
 
 
 def _load(model: ModelEntry, threads: int | None) -> LM:

@@ -43,6 +43,8 @@ class Superposition(Method):
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
     # "none" keeps every path
     saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"
+    # of the attention of query tokens to document tokens: section 5.2 averages, released code sums
+    reduce: Literal["mean", "sum"] = "mean"
     path_caching: bool = True
     path_parallelization: bool = True
     path_pruning: bool = True
@@ -113,15 +115,18 @@ class Superposition(Method):
     def _next_round(
         self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt
     ) -> _Round:
-        """The selected documents, without their queries, become part of the prefix."""
+        """The selected documents, without their queries, become part of the prefix; positions go on
+        after the prefix's largest one (Algorithm 1).
+        """
         prefix = [*last.prefix, *(last.documents[path] for path in chosen)]
         room = (
             sum(len(prompt.documents[i]) + QUERY_TOKENS_PER_PATH for i in remaining) + ANSWER_TOKENS
         )
         reading = last.reading.select(prefix, room)
         reading.graph = reading.graph.part(prefix)
+        start = max(position for name in prefix for position in reading.graph[name].positions) + 1
         paths: Paths = [(i,) for i in remaining]
-        return self._read_documents(reading, paths, prefix, last.stop, prompt, offline=False)
+        return self._read_documents(reading, paths, prefix, start, prompt, offline=False)
 
     def _read_documents(
         self,
@@ -145,7 +150,7 @@ class Superposition(Method):
 
     def _read_queries(self, current: _Round, prompt: Prompt) -> list[float]:
         """Read a copy of the query on every path; the paths' saliency, empty where nothing is
-        pruned. With "attention" it is the mean of the query's tokens' on the document's.
+        pruned. With "attention" it is that of the query's tokens to the document's.
         """
         reading = current.reading
         query = self._trim(prompt.query)
@@ -165,7 +170,11 @@ class Superposition(Method):
                 current.documents, current.queries, read.attention, strict=True
             ):
                 start = sum(len(reading.spans[a]) for a in reading.past_of(name) if a != document)
-                scores.append(float(weights[start : start + len(reading.spans[document])].mean()))
+                on_document = weights[start : start + len(reading.spans[document])]
+                if self.reduce == "sum":
+                    scores.append(float(on_document.sum()) * len(query))
+                else:
+                    scores.append(float(on_document.mean()))
             return scores
         return [q + d for q, d in zip(mean_logp(read), current.prior, strict=True)] if logp else []
 

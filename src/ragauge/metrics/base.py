@@ -27,8 +27,10 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 def score(name: str, record: Fields) -> float | None:
     """One record's score: None if the metric does not apply, else 0 if the question failed.
 
-    Args: name: a metric's name. record: the fields of a `ragauge.io.records.Record`; a metric reads
-        only those that its docstring names.
+    Args:
+        name: a metric's name.
+        record: the fields of a `ragauge.io.records.Record`; a metric reads only those that its
+            docstring names.
 
     Raises:
         UserError: there is no metric of that name.

@@ -27,15 +27,17 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
 def generate(
     reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows
 ) -> list[int]:
-    """Continue a prompt greedily to `tokens` tokens; returns the new ones. Raises UserError: the
-    retriever failed.
+    """Continue a prompt greedily to `tokens` tokens; returns the new ones.
+
+    Raises:
+        UserError: the retriever failed.
     """
     ids = list(prompt)
     for _ in read_through(reader, ids, len(ids) - 1, source, windows, end=tokens - 1):
         pass
     while len(ids) < tokens:  # the last token is not read yet
         [(_, _, logits)] = read_through(reader, ids, len(ids), source, windows, end=tokens - 1)
-        following = windows.first(windows.of(len(ids) - 1) + 1)
+        following = windows.first(windows.window_at(len(ids) - 1) + 1)
         ids += reader.decode(logits[-1], min(tokens, following + 1) - len(ids))
     return ids[len(prompt) :]
 

@@ -44,8 +44,8 @@ class NeighbourModel(Protocol):
     tokenizer: Any
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
-        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in
-        all.
+        """Return a reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens`
+        in all.
         """
 
     def tracing(self) -> AbstractContextManager[Trace]:
@@ -128,16 +128,16 @@ class StateCache(Generic[State]):
     def get(
         self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]
     ) -> list[State]:
-        """The states of keys, in order; `read` makes those that are missing, given their places
-        among the keys.
+        """Return the states of keys, in order; `read` makes those that are missing, given their
+        places among the keys.
         """
         with self._lock:
             states = {key: self._states[key] for key in keys if key in self._states}
         missing = {
-            key: place for place, key in reversed(list(enumerate(keys))) if key not in states
+            key: number for number, key in reversed(list(enumerate(keys))) if key not in states
         }
-        if places := sorted(missing.values()):
-            states |= dict(zip((keys[place] for place in places), read(places), strict=True))
+        if numbers := sorted(missing.values()):
+            states |= dict(zip((keys[number] for number in numbers), read(numbers), strict=True))
         with self._lock:
             for key in keys:
                 self._states.pop(key, None)

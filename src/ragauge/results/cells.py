@@ -83,35 +83,27 @@ class Cell:
         return value / self.published
 
 
+def row_cells(
+    keys: Mapping[str, Any], measures: Mapping[str, Measure], *paper: str | None
+) -> list[Cell]:
+    """The cells of a row; `paper`: the paper's model and data set, where it measured these."""
+    return [Cell(keys, name, measure, None, *paper) for name, measure in measures.items()]
+
+
 def frame(keys: Sequence[str], cells: Iterable[Cell]) -> Table:
     """One line a cell: keys, quantity, then VALUES. The ratio is measured / published."""
     import pandas as pd
 
     rows = []
     for cell in cells:
-        m = cell.measure
-        source = "" if cell.measure.value is None else str(cell.measure.source)
-        values = [
-            cell.published,
-            m.value,
-            m.low,
-            m.high,
-            m.n,
-            m.p,
-            cell.ratio,
-            join(m.reason, m.note),
-        ]
-        rows.append(
-            [
-                *(cell.keys.get(k, "") for k in keys),
-                cell.quantity,
-                *values,
-                str(cell.status),
-                source,
-            ]
-        )
-    made = pd.DataFrame(rows, columns=[*keys, "quantity", *VALUES])
-    return made.astype({name: float for name in NUMBERS if name != "n"})
+        measure = cell.measure
+        numbers = (measure.value, measure.low, measure.high, measure.n, measure.p)
+        source = "" if measure.value is None else str(measure.source)
+        texts = (join(measure.reason, measure.note), str(cell.status), source)
+        names = (cell.keys.get(key, "") for key in keys)
+        rows.append([*names, cell.quantity, cell.published, *numbers, cell.ratio, *texts])
+    table = pd.DataFrame(rows, columns=[*keys, "quantity", *VALUES])
+    return table.astype({name: float for name in NUMBERS if name != "n"})
 
 
 def merge(

@@ -25,7 +25,7 @@ def paper_cycles(
     trace = variant.traces[key]
     one_hop = variant.param("iterations") == 1 and not variant.is_multi_hop
     if variant.method == "superposition" and variant.prunes and parallel and one_hop:
-        paths = min(int(variant.param("top_k")), len(variant.records[key].get("kept") or []))
+        paths = min(int(variant.param("top_k")), len(variant.records[key].kept))
         trace = cycles.with_sequential_queries(trace, max(1, paths))
     return _cycles(variant, trace, "published", caching, parallel)
 

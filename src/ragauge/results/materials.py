@@ -13,7 +13,7 @@ from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.methods.evidence.human_judgements import HumanJudgement, read_human_judgements
-from ragauge.results.runs import Record, Runs, Variant
+from ragauge.results.runs import Runs, Variant
 
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
 
@@ -73,17 +73,17 @@ def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgem
     return {key: judged for key, judged in by_key.items() if key in variant.answered}
 
 
-def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, Record]:
-    """The variant's records by question, with the field that a metric compares them with, where it
-    is known.
+def compared_fields(runs: Runs, variant: Variant, metric: str) -> dict[str, dict[str, Any]]:
+    """The fields of a variant's records by question, with what a metric compares them with, where
+    it is known.
     """
     if metric == "agreement":  # the answers from all documents in one prompt
         plain = [v for v in runs.of(variant.dataset, variant.model) if v.method == "naive"]
         answers = {
-            k: r["prediction"]
-            for v in plain[:1]
-            for k, r in v.records.items()
-            if r["status"] == "ok"
+            key: record.prediction
+            for naive in plain[:1]
+            for key, record in naive.records.items()
+            if record.status == "ok"
         }
         return _with(variant, "full_prompt", answers)
     if metric == "groundedness":  # the texts of the documents that each answer was generated from
@@ -91,10 +91,10 @@ def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, 
             key: [one.text for one in of_one]
             for key, of_one in documents(runs, variant.dataset).items()
         }
-        selected = {key: record["kept"] for key, record in variant.records.items() if key in texts}
         passages = {
-            key: [texts[key][i] for i in places if i < len(texts[key])]
-            for key, places in selected.items()
+            key: [texts[key][i] for i in record.kept if i < len(texts[key])]
+            for key, record in variant.records.items()
+            if key in texts
         }
         return _with(variant, "passages", passages)
     if metric == "judged_correct":
@@ -105,8 +105,8 @@ def compared_records(runs: Runs, variant: Variant, metric: str) -> Mapping[str, 
         return _with(
             variant, "judged", {key: label for key, label in labels.items() if label in OF_ANSWERS}
         )
-    return variant.records
+    return variant.fields
 
 
-def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, Record]:
-    return {key: {**record, field: values.get(key)} for key, record in variant.records.items()}
+def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {key: {**fields, field: values.get(key)} for key, fields in variant.fields.items()}

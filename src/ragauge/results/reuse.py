@@ -1,5 +1,5 @@
 """What keeping documents' keys and values on disk costs and saves: the formulas of
-docs/document-store.md.
+docs/engine.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ from ragauge.training.settings import TrainingSettings
 def arguments(settings: TrainingSettings) -> dict[str, Any]:
     """Join DeepSpeed's process group, alone or as torchrun started this process; returns Trainer's
     arguments. Checkpoints are read as tensors, plain values and four classes of DeepSpeed's own:
-    its readers would run any pickle. Raises MissingExtraError: DeepSpeed is not installed.
+    its readers would run any pickle.
+
+    Raises:
+        MissingExtraError: DeepSpeed is not installed.
     """
     if settings.device == "cpu":
         os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="")

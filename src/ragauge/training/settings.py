@@ -12,10 +12,9 @@ from ragauge.errors import unknown
 from ragauge.io.sections import Section
 from ragauge.methods.evidence.request import Wording
 from ragauge.methods.evidence.sentences import Splitter
-from ragauge.pipelines import modes
-from ragauge.pipelines.modes import WeightOptions
+from ragauge.pipelines.modes.base import WeightOptions, trainable_modes
 
-TRAINABLE = modes.trainable()
+TRAINABLE = trainable_modes()
 # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 ENDPOINT = "endpoint"
 
@@ -106,15 +105,15 @@ class TrainingSettings(Data):
     )
 
     def on_processes(self, count: int) -> Self:
-        """The same training on at most so many processes, each of which accumulates more documents
-        of a step.
+        """Return the same training on at most so many processes, each of which accumulates more
+        documents of a step.
         """
         step = self.processes * self.accumulation
         processes = max(n for n in range(1, min(count, self.processes) + 1) if step % n == 0)
         return self.model_copy(update={"processes": processes, "accumulation": step // processes})
 
     def data(self) -> Data:
-        """The settings that the data depend on, and no others."""
+        """Return the settings that the data depend on, and no others."""
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 

@@ -1,15 +1,14 @@
-"""What the benchmarks share: verdicts on targets, the table of targets on their page."""
+"""Shared parts of the benchmarks: verdicts on targets, options, the table of targets on their page."""
 
 import json
-import math
+import sys
 from pathlib import Path
 
 import pytest
 
 import startup
 import targets
-from _common import finish, interleaved
-from ragauge.cost.machine import Load
+from _common import finish, parse_options
 
 
 def test_the_page_has_the_table_of_targets(root: Path) -> None:
@@ -20,33 +19,23 @@ def test_verdicts_of_both_directions(capsys: pytest.CaptureFixture[str]) -> None
     verdicts = targets.Verdicts()
     assert verdicts.check("int8_decode_openvino", 1.0)
     assert not verdicts.check("superposition_over_naive", 9.0)
-    assert not verdicts.check("method_roofline", 1.4, of="naive")
-    assert not verdicts.check("method_roofline", 0.94, of="faster than the limit")
-    verdicts.skip("int8_prefill_openvino", "openvino_genai is not installed")
+    assert not verdicts.check("method_roofline", 0.94, of="faster than the floor")
+    verdicts.skip("int8_prefill_openvino", "it is not installed")
     finish({"seconds": {}}, verdicts, as_json=True)
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["met", "missed", "missed", "fault", "not"]
-    result = json.loads(last)
-    assert result["missed"] == [
-        "superposition_over_naive",
-        "method_roofline naive",
-        "method_roofline faster than the limit",
-    ]
-    assert [verdict["fault"] for verdict in result["targets"]] == [False, False, False, True]
-    assert result["not_measured"] == {"int8_prefill_openvino": "openvino_genai is not installed"}
-    assert {"provenance", "seconds", "targets"} < set(result)
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["missed"] == ["superposition_over_naive", "method_roofline faster than the floor"]
+    assert [verdict["fault"] for verdict in result["targets"]] == [False, False, True]
+    assert result["not_measured"] == {"int8_prefill_openvino": "it is not installed"}
 
 
-def test_interleaved_runs_each_task_once_untimed_and_once_a_round() -> None:
-    ran: list[str] = []
-    tasks = {name: (lambda name=name: ran.append(name)) for name in "ab"}  # type: ignore[misc]
-    seconds, load = interleaved(tasks, 3)
-    assert {name: len(found) for name, found in seconds.items()} == {"a": 3, "b": 3}
-    assert sorted(ran[:2]) == sorted(ran[2:4]) == ["a", "b"]
-    assert isinstance(load, Load)
+def test_options_have_the_types_of_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["x.py", "a/file", "--names", "a,b", "--new-tokens", "3", "--quick"]
+    monkeypatch.setattr(sys, "argv", given)
+    options = {"names": ["c"], "new_tokens": 1, "quick": False, "threads": int}
+    args = parse_options("", "path", **{name: (default, "") for name, default in options.items()})
+    found = {"names": ["a", "b"], "new_tokens": 3, "quick": True, "threads": None, "json": False}
+    assert vars(args) == {"path": Path("a/file"), **found}
 
 
-def test_what_a_run_estimated_is_read_from_its_log() -> None:
+def test_a_runs_estimate_is_read_from_its_log() -> None:
     assert startup.estimated_seconds("x\nabout 6 min here (4 min to 9 min): answers 3 min\n") == 360
-    assert startup.estimated_seconds("about 40 s here (30 s to 60 s): times 30 s\n") == 40
-    assert math.isnan(startup.estimated_seconds("12 of 90 jobs done; about 6 min left\n"))

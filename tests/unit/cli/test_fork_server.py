@@ -26,8 +26,7 @@ import sys
 from pathlib import Path
 from ragauge.cli import _fork_server, validate
 validate.run = lambda args: 1 / 0
-_fork_server.MODULES = _fork_server.MODULES[: int(sys.argv[2])]
-_fork_server.serve(Path(sys.argv[1]))
+_fork_server.serve(Path(sys.argv[1]), modules=_fork_server.MODULES[: int(sys.argv[2])])
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ragauge.config import dtypes, launch, loading
-from ragauge.config.schema import Config
+from ragauge.config.experiment import Config
 from ragauge.engines import tuning
 from ragauge.engines.kernels.choice import Operation
 from ragauge.errors import UserError

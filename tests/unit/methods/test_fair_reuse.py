@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ragauge.config.experiment import Config
 from ragauge.config.loading import load
-from ragauge.config.schema import Config
 from ragauge.datasets.base import loader
 from ragauge.engines.spans import Span
 from ragauge.errors import UserError

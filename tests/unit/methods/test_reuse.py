@@ -1003,7 +1003,7 @@ def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: fl
 
 
 def test_a_wrapper_depends_on_what_it_wraps() -> None:
-    options = making.options("compressed", inner="superposition")
+    method = making.make("compressed", inner="superposition")
     parts = ("methods.compressed", "methods.superposition", "methods.compressors.snapkv")
-    assert making.modules("compressed", options) == [f"ragauge.{part}" for part in parts]
-    assert making.modules("naive", {}) == ["ragauge.methods.naive"]
+    assert making.modules(method) == [f"ragauge.{part}" for part in parts]
+    assert making.modules(making.make("naive")) == ["ragauge.methods.naive"]

@@ -477,12 +477,13 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: 
     kept = answer.kept[:2]
     chosen = answer.kept[2:]
     remaining = [i for i in range(6) if i not in kept]
-    at, first_stop = squeezed([len(d) for d in hops.documents], len(hops.preamble))
+    at, _ = squeezed([len(d) for d in hops.documents], len(hops.preamble))
     graph = PromptGraph([Segment(PREAMBLE, hops.preamble, unit_steps(0, len(hops.preamble)))])
     for i in kept:
         graph.add(Segment(("document", i), hops.documents[i], at[i], (PREAMBLE,)))
     prefix = tuple(s.name for s in graph)
-    at, stop = squeezed([len(hops.documents[i]) for i in remaining], first_stop)
+    start = max(position for segment in graph for position in segment.positions) + 1
+    at, stop = squeezed([len(hops.documents[i]) for i in remaining], start)
     for i, positions in zip(remaining, at, strict=True):
         graph.add(Segment(("document", i), hops.documents[i], positions, prefix))
         graph.add(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
 from ragauge.config.plan.plan import Plan
-from ragauge.config.schema import Config
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.report.figures.footer import footer

@@ -50,15 +50,6 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     ]
 
 
-def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
-    tokenizer = tiny_models.byte_tokenizer()
-    assert [
-        d.text
-        for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300, "sentencex")
-    ] == ["One sentence."]
-    assert list(sft.cut(TrainingDocument("a", "", " \n "), tokenizer, 300, "sentencex")) == []
-
-
 def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
     tokenizer = tiny_models.byte_tokenizer()
     document = TrainingDocument("a#0", "T", TEXT)
@@ -142,12 +133,6 @@ def test_a_request_that_is_too_long_is_left_out() -> None:
 )
 def test_rubbish_is_named(question: str, why: str | None) -> None:
     assert sft.problem(question, "The lamp was first lit in 1821 by Ann.", "Lighthouse") == why
-
-
-def test_the_question_in_a_reply() -> None:
-    assert sft.first_question(' Question: "Who lit it? Nobody knows.\nMore') == "Who lit it?"
-    assert sft.first_question("No question.\nWho?") == "No question."
-    assert sft.first_question(" \n ") == ""
 
 
 def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue() -> None:
@@ -299,6 +284,8 @@ def test_no_usable_question_is_told_with_its_reasons(
 
 @pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])
 def test_damaged_data_name_their_line(tmp_path: Path, spans: str) -> None:
-    (tmp_path / "train.jsonl").write_text(f'{{"key": "a", "text": "abc", "spans": {spans}}}\n')
+    (tmp_path / "train.jsonl").write_text(
+        f'{{"key": "a", "title": "", "text": "abc", "spans": {spans}}}\n'
+    )
     with pytest.raises(UserError, match=r"train.jsonl:1: there must be at least one span"):
         data.read(tmp_path / "train.jsonl")

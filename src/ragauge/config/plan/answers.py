@@ -2,16 +2,15 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ragauge import datasets, registry
-from ragauge.config.plan.part import Labels, PlanPart, any_of, code_of, manifest
-from ragauge.config.schema import Answers
+from ragauge.config.code import answer_code, code_of
+from ragauge.config.experiment import Answers
+from ragauge.config.plan.part import Labels, PlanPart, any_of, manifest
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Method
 from ragauge.training.settings import ENDPOINT
 
 
@@ -58,7 +57,7 @@ class AnswerPlan(PlanPart):
         yield from (
             model.served.tokenizer for model in models if model.served and model.served.tokenizer
         )
-        yield from (asset for method in self.methods.values() for asset in method.assets())
+        yield from (asset for v in self.config.methods.values() for asset in v.instance.assets())
 
     def models(self, labels: Labels) -> list[str]:
         """The manifests of a model and of the one that finds evidence for it."""
@@ -102,14 +101,8 @@ class AnswerPlan(PlanPart):
         return self.config.specification(labels).digest
 
     def code(self, labels: Labels) -> str:
-        engine = registry.module_name("engine", self.config.models[labels.model].engine)
-        return code_of(
-            "measure.inputs", "measure.runner", components=[*self.modules([labels.variant]), engine]
-        )
-
-    @cached_property
-    def methods(self) -> dict[str, Method]:
-        return {name: entry.make() for name, entry in self.config.methods.items()}
+        method = self.config.methods[labels.variant].instance
+        return answer_code(method, self.config.models[labels.model].engine)
 
     def encoders(self, labels: Labels) -> list[str]:
         """The manifests of what a variant's method reads besides the model."""
@@ -117,16 +110,14 @@ class AnswerPlan(PlanPart):
 
     def assets(self, variants: Iterable[str]) -> list[str]:
         """The manifests of what the methods of variants read besides the model."""
-        return sorted(
-            {manifest(asset) for name in variants for asset in self.methods[name].assets()}
-        )
+        methods = self.config.methods
+        assets = {asset for name in variants for asset in methods[name].instance.assets()}
+        return sorted(map(manifest, assets))
 
     def modules(self, variants: Iterable[str]) -> list[str]:
         """The full names of the modules of the methods of variants."""
-        entries = (self.config.methods[name] for name in variants)
-        return [
-            module for entry in entries for module in making.modules(entry.method, entry.options)
-        ]
+        methods = self.config.methods
+        return [module for name in variants for module in making.modules(methods[name].instance)]
 
 
 class JudgementPlan(PlanPart):

@@ -1,15 +1,16 @@
 """Jobs of the tables and figures, and of the page that shows them: what each is rendered from."""
 
 import os
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ragauge import registry
+from ragauge.config.code import code_of
+from ragauge.config.experiment import Answers, Protocol
 from ragauge.config.plan.answers import DataPlan
-from ragauge.config.plan.part import PlanPart, code_of
+from ragauge.config.plan.part import PlanPart
 from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, kind_of, of_kind
-from ragauge.config.schema import Answers, Protocol
 from ragauge.methods.base import making
 
 FILES = {
@@ -119,13 +120,11 @@ class ItemPlan(PlanPart):
     @cached_property
     def _variant_jobs(self) -> list[VariantJob]:
         """Every answer job as an item chooses from it."""
-        options = dict[str, dict[str, Any]]()
-        changed = dict[str, list[str]]()
-        for name, variant in self.config.methods.items():
-            options[name], defaults = variant.options, making.options(variant.method)
-            changed[name] = [
-                option for option, value in options[name].items() if value != defaults[option]
-            ]
+        methods = self.config.methods
+        options = {name: asdict(entry.instance) for name, entry in methods.items()}
+        changed = {
+            name: making.changed_options(entry.instance).keys() for name, entry in methods.items()
+        }
         kinds = {label: self._kind(label) for label in self.config.datasets}
         timed = {
             (protocol.dataset, name)
@@ -136,7 +135,7 @@ class ItemPlan(PlanPart):
         return [
             VariantJob(
                 *job,
-                method=self.config.methods[job.variant].method,
+                method=methods[job.variant].method,
                 options=options[job.variant],
                 changed=changed[job.variant],
                 kind=kinds[job.dataset],

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
-from ragauge.config.schema import Config
-from ragauge.io import digest
+from ragauge.config.experiment import Config
 
 Labels = Any  # Snakemake's wildcards: each label of a job is an attribute
 ASSET = "resources/assets/{asset}.json"  # a manifest: what the asset is, hash by hash
@@ -106,7 +105,7 @@ class PlanPart:
         """The manifest of an asset that a job's entry names."""
         return lambda labels: manifest(self.value(path, labels))
 
-    def of_index(self, pattern: str) -> Callable[[Labels], str]:
+    def index_path(self, pattern: str) -> Callable[[Labels], str]:
         """A file or folder of the index that a pipeline, or a comparison of stale queries, is over,
         by its pattern.
         """
@@ -155,13 +154,6 @@ class PlanPart:
         if served is None:
             return [self.model_manifest(model)]
         return [manifest(served.tokenizer)] if served.tokenizer else []
-
-
-def code_of(*modules: str, components: Iterable[str] = ()) -> str:
-    """The digest of the modules (below ragauge) behind a rule's command, and of components, which
-    other packages may add, by their full names: a change of them makes the result again.
-    """
-    return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules), *components)
 
 
 def grown(mem_mb: int) -> Callable[..., int]:

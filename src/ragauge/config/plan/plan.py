@@ -7,6 +7,7 @@ The rules of the workflow (workflow/rules) query it and only state which command
 from functools import cached_property
 
 from ragauge.assets import resolver
+from ragauge.config.experiment import Config
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
 from ragauge.config.plan.items import ItemPlan
 from ragauge.config.plan.part import (
@@ -15,7 +16,6 @@ from ragauge.config.plan.part import (
     Labels,
     Paths,
     PlanPart,
-    code_of,
     filled,
     grown,
     manifest,
@@ -25,9 +25,8 @@ from ragauge.config.plan.retrieval import RetrievalPlan
 from ragauge.config.plan.servers import ServerPlan
 from ragauge.config.plan.timing import TimingPlan
 from ragauge.config.plan.training import TrainingPlan
-from ragauge.config.schema import Config
 
-__all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "code_of", "filled", "grown", "manifest"]
+__all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "filled", "grown", "manifest"]
 
 
 class Plan(PlanPart):

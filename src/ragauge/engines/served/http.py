@@ -76,9 +76,12 @@ class JsonServer:
     ) -> Read:
         """POST a request and return what `read` makes of the response.
 
-        Args: path: below the URL, such as "chat/completions". read: raises ValueError on a reply
-            that is not what was requested; the request is then tried again. name: of the model, for
-            errors. sent: gets the `time.perf_counter()` at which each attempt began.
+        Args:
+            path: below the URL, such as "chat/completions".
+            read: raises ValueError on a reply that is not what was requested; the request is then
+                tried again.
+            name: of the model, for errors.
+            sent: gets the `time.perf_counter()` at which each attempt began.
 
         Raises EndpointError: every attempt failed, or one failed with an error that a retry cannot
         fix.

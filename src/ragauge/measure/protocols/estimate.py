@@ -22,9 +22,9 @@ import torch
 from ragauge.assets import pins, resolver
 from ragauge.assets.catalog import entries
 from ragauge.config.dtypes import planned, with_dtype
+from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.plan import Plan
 from ragauge.config.plan.training import memory_mb, passes_of
-from ragauge.config.schema import Answers, Config
 from ragauge.cost import shapes, tokens
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.flop import parameters
@@ -39,7 +39,7 @@ from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import prompt_of
+from ragauge.measure.prompting import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
 from ragauge.methods.base import making
 from ragauge.methods.base.grounding import Finding
@@ -355,7 +355,7 @@ class Estimator:
         in bytes.
         """
         shape = self._reader_shape(job)
-        method = self.config.methods[job.variant].make()
+        method = self.config.methods[job.variant].instance
         for prompt in self.prompts_of(job):
             room = shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096)
             engine = ShapeLM(room, precision=self.precision(job.model))
@@ -442,9 +442,7 @@ class Estimator:
         ):
             return
         new_tokens = self.config.max_new_tokens(job.dataset)
-        made = specification(
-            "naive", making.make("naive"), questions, with_dtype(model), new_tokens
-        )
+        made = specification(making.make("naive"), questions, with_dtype(model), new_tokens)
         tokenizer = load_tokenizer(resolver.resolve(model.source))
         set_template_arguments(tokenizer, made.template_arguments, made.template_date)
         for place in range(min(SAMPLED, len(examples))):
@@ -470,7 +468,7 @@ class Estimator:
         """The label of the model that reads the documents: the finder, where the method looks for
         evidence by one.
         """
-        method = self.config.methods[job.variant].make()
+        method = self.config.methods[job.variant].instance
         finder = self.config.models[job.model].finder
         return finder if finder and isinstance(method, Finding) else job.model
 
@@ -549,9 +547,8 @@ class Estimator:
 
 def _encoders(plan: Plan) -> set[str]:
     variants = {job.variant for job in plan.config.answers()}
-    return {
-        asset for name in variants for asset in plan.answers.methods[name].assets()
-    } | plan.retrieval.encoders()
+    methods = [plan.config.methods[name].instance for name in variants]
+    return {asset for method in methods for asset in method.assets()} | plan.retrieval.encoders()
 
 
 def _encoded(method: Method, prompt: Prompt) -> float:

@@ -1,6 +1,5 @@
 """Methods made from their names and options; a variant is a method with other options."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import cache
 from typing import Any, get_type_hints
@@ -41,17 +40,20 @@ def _checker(kind: type[Method], option: str) -> TypeAdapter[Any]:
     return TypeAdapter(_types(kind)[option])
 
 
-def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:
-    """All options of a method: those given, checked as by `make`, and the defaults of the others."""
-    return asdict(make(name, where, **given))
+def changed_options(method: Method) -> dict[str, Any]:
+    """Return the options of a method that are not at their defaults."""
+    defaults = asdict(make(method.name))
+    return {key: value for key, value in asdict(method).items() if value != defaults[key]}
 
 
-def modules(name: str, options: Mapping[str, Any]) -> list[str]:
-    """The full names of a method's module and of the method and compressor that its options name
-    (all are given).
+def modules(method: Method) -> list[str]:
+    """Return the full names of the modules of a method, of the one that it wraps and of its
+    compressor.
     """
-    inner = options.get("inner")
-    compressor = options.get("compressor")
-    wrapped = modules(str(inner), options.get("inner_options") or {}) if inner else []
-    compressing = [registry.module_name("compressor", compressor)] if compressor else []
-    return [registry.module_name("method", name), *wrapped, *compressing]
+    compressor = getattr(method, "compressor", None)
+    wrapped = getattr(method, "wrapped", None)
+    return [
+        registry.module_name("method", method.name),
+        *(modules(wrapped) if wrapped else ()),
+        *([registry.module_name("compressor", compressor)] if compressor else ()),
+    ]

@@ -2,7 +2,7 @@
 generate.
 
 The other modules of this folder are building blocks that some methods share: `ranked`, `reading`,
-`stored`, `tree`, `windows`, `wrapper`, `compression`, `grounding`. docs/building-blocks.md
+`stored`, `tree`, `windows`, `wrapper`, `compression`, `grounding`. docs/plugins.md
 describes all of them.
 """
 
@@ -86,6 +86,11 @@ class Method(ABC):
     requires: ClassVar[Capabilities] = frozenset()
     # the option that does without key-value caches, for messages
     without_caches: ClassVar[str] = ""
+
+    @property
+    def name(self) -> str:
+        """The registered name, which is that of the method's file."""
+        return type(self).__module__.rpartition(".")[2]
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
         """Compute the state that does not depend on the question; None where there is none."""

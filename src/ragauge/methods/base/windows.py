@@ -68,9 +68,12 @@ def read_windows(
 ) -> ReadWindows:
     """Read the preamble at 0, then each window of documents where the preamble ends.
 
-    Args: sees: what of the preamble a window attends to; its first token is the begin of text where
-        there is one. indent: windows begin together (left) or end together (right). parallel: read
-        all windows in one call; one by one, a document store finds each next to any others.
+    Args:
+        sees: what of the preamble a window attends to; its first token is the begin of text where
+            there is one.
+        indent: windows begin together (left) or end together (right).
+        parallel: read all windows in one call; one by one, a document store finds each next to any
+            others.
     """
     start = len(prompt.preamble)
     windows = [[token for i in path for token in prompt.documents[i]] for path in paths]

@@ -105,11 +105,11 @@ def search(
     Identical sentences cannot be told apart by their tokens: each is a separate result with the
     same score. All ties go to the earlier sentence in the document.
 
-    Args: rule: "exhaustive" is section 3.2's: every candidate goes on by its `k` likeliest tokens,
-        up to k^steps of them,
-            and all are ranked at the end. "beam" keeps the best `k` after every step: what the
-            paper's time and Figure 2 suggest. "first_token" is the released code's: the k likeliest
-            first tokens, each followed greedily, ranked by the first token alone.
+    Args:
+        rule: "exhaustive" is section 3.2's: every candidate goes on by its `k` likeliest tokens, up
+            to k^steps of them, and all are ranked at the end. "beam" keeps the best `k` after every
+            step: what the paper's time and Figure 2 suggest. "first_token" is the released code's:
+            the k likeliest first tokens, each followed greedily, ranked by the first token alone.
     """
     pool = _search(
         engine, context, trie.root, lambda node, _: trie.branches(node), trie.settled, k, rule

@@ -176,14 +176,14 @@ def build_prompt(
     """The prompt of a question over (title, text) documents, under a data set's instruction and a
     model's template.
 
-    Args: instruction: what stands before the documents; or a whole prompt in LongBench's form, with
-        `{context}` where
-            they go and `{input}` where the question goes.
+    Args:
+        instruction: what stands before the documents; or a whole prompt in LongBench's form, with
+            `{context}` where they go and `{input}` where the question goes.
         context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out
-            beyond it. tokenization: `whole` cuts segments out of the tokens of the whole text, as
-            far as they are the same in every
-            prompt; `segments` tokenises each by itself, without the blank that SentencePiece puts
-            before a text.
+            beyond it.
+        tokenization: `whole` cuts segments out of the tokens of the whole text, as far as they are
+            the same in every prompt; `segments` tokenises each by itself, without the blank that
+            SentencePiece puts before a text.
         blank_line: before the question, in a prompt that is not in LongBench's form.
 
     Raises UserError for a segment without tokens, an unknown template, no room for any document in

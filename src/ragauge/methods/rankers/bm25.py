@@ -39,12 +39,12 @@ def rank(
     score(d) = sum over the query's words w of idf(w) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d|
     / mean |d|)). No stop words, no stemming; a word that the query repeats counts as often.
 
-    Args: idf: Okapi's log((N - df + 1/2) / (df + 1/2)) is negative for a word in more than half of
-        the documents, which
-            happens all the time among 20 documents retrieved for one question. `rank_bm25` (Brown,
-            2020; the library that Superposition Prompting cites for its baseline): such a word has
-            EPSILON times the mean idf of all words. `lucene`: 1 is added inside the logarithm, and
-            there is no factor k1 + 1.
+    Args:
+        idf: Okapi's log((N - df + 1/2) / (df + 1/2)) is negative for a word in more than half of
+            the documents, which happens all the time among 20 documents retrieved for one question.
+            `rank_bm25` (Brown, 2020; the library that Superposition Prompting cites for its
+            baseline): such a word has EPSILON times the mean idf of all words. `lucene`: 1 is added
+            inside the logarithm, and there is no factor k1 + 1.
         split: `words`: see `terms`; `white_space`: what stands between white space, as written, in
             the paper's released code.
 

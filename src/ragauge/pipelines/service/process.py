@@ -41,11 +41,14 @@ def serve(
     """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a
     second signal exits.
 
-    Args: grace_s: for running requests; if some are abandoned then, the process ends with exit code
-        1. while_stdin_open: also stop when standard input ends, as when the process that started
-        this one ended. reload: called in a thread on SIGHUP, once for all signals that come while
-        it runs. on_ready: called when the server answers. is_finished: called several times a
-        second; the server stops when it returns true.
+    Args:
+        grace_s: for running requests; if some are abandoned then, the process ends with exit code
+            1.
+        while_stdin_open: also stop when standard input ends, as when the process that started this
+            one ended.
+        reload: called in a thread on SIGHUP, once for all signals that come while it runs.
+        on_ready: called when the server answers.
+        is_finished: called several times a second; the server stops when it returns true.
     """
     stopped = threading.Event()
 
@@ -103,10 +106,13 @@ class Running:
 def running(
     index: Path, *, options: Sequence[str] = (), start_s: float = START_S
 ) -> AbstractContextManager[Running]:
-    """A server of an index folder on a free port of this machine, for the length of the block; it
-    ends with it. `options` are those of `ragauge serve`; `start_s` are seconds until it must report
-    that it serves. Raises RetrievalError: it did not start, or ended during the block; the message
-    has the last line that it wrote.
+    """Return a server of an index folder on a free port of this machine, for the length of the
+    block; it ends with it. `options` are those of `ragauge serve`; `start_s` are seconds until it
+    must report that it serves.
+
+    Raises:
+        RetrievalError: it did not start, or ended during the block; the message has the last line
+            that it wrote.
     """
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]

@@ -30,17 +30,17 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
 
 def query(message: pb.Query) -> Query:
     """Raises UserError on a query that cannot be sent."""
-    given = {
+    stated_fields = {
         name: getattr(message, name)
         for name in ("text", "nprobe", "budget_s")
         if message.HasField(name)
     }
     tokens = list(message.tokens.ids) if message.HasField("tokens") else None
-    return Query(tokens=tokens, k=message.k, continuation=message.continuation, **given)
+    return Query(tokens=tokens, k=message.k, continuation=message.continuation, **stated_fields)
 
 
 def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
-    """The neighbours of one query, whose request waited for `queue_s` seconds."""
+    """Return the neighbours of one query, whose request waited for `queue_s` seconds."""
     return pb.Neighbours(
         neighbours=[
             pb.Neighbour(
@@ -60,8 +60,11 @@ def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
 
 
 def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
-    """The neighbours of one query; of the whole call's seconds, what the server's stages leave is
-    the network's. Raises ValueError: tokens that do not fit the lengths that the message states.
+    """Return the neighbours of one query; of the whole call's seconds, what the server's stages
+    leave is the network's.
+
+    Raises:
+        ValueError: tokens that do not fit the lengths that the message states.
     """
     rows = message.neighbours
     tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
@@ -87,6 +90,6 @@ def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.n
     if not longest <= width <= MAX_ROW_TOKENS:
         raise ValueError(f"rows of tokens: {width}; must be from {longest} to {MAX_ROW_TOKENS}")
     padded = np.zeros((len(rows), width), dtype=np.int32)
-    for place, row in zip(padded, rows, strict=True):
-        place[: len(row)] = row
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
     return padded, np.array([len(row) for row in rows], dtype=np.int32)

@@ -12,6 +12,7 @@ from ragauge.results.cells import VALUES, Table
 
 NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
 Interval = tuple[float, float]
+Fill = Literal["full", "pale", "hollow"]
 NO_INTERVAL = (math.nan, math.nan)
 KEY_IN = 0.5
 LETTER_IN = 0.058
@@ -55,7 +56,7 @@ class Point:
     order: float = 0.0  # along the curve, before x
     published: bool = False
     label: str = ""  # written next to it
-    fill: Literal["full", "pale", "hollow"] = "full"
+    fill: Fill = "full"
     row: Row = field(default=Row({}, {}), compare=False)  # of the table
 
 

@@ -29,6 +29,7 @@ from ragauge.results.reuse import (
     break_even_reuses,
 )
 from ragauge.results.runs import Runs
+from ragauge.results.times import LatencyTimes
 
 KEYS = ("model", "dataset", "method", "variant", "hit_rate")
 HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
@@ -63,37 +64,32 @@ def draw(table: Table) -> Figure:
     )
 
 
-def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
-    has_documents = bool((latency.get("documents") or {}).get("rows"))
-    seconds = {name: timing.seconds(latency, name) for name in timing.variants(latency)}
-    plain = (
-        name
-        for name, times in seconds.items()
-        if times and runs.named(latency["model"], name).method == "naive"
-    )
-    naive = next(plain, "")
-    naive_s = statistics.median(seconds[naive]) if naive else None
-    for name, online in seconds.items():
+def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
+    has_documents = latency.documents is not None and bool(latency.documents.rows)
+    naive = timing.naive_of(runs, latency)
+    naive_times = latency.seconds(naive)
+    naive_s = statistics.median(naive_times) if naive_times else None
+    for name in latency.variants:
+        online = latency.seconds(name)
         keys = timing.keys(runs, latency, name)
-        mine = timing.trials(latency, name, "documents")
-        if latency.get("refused"):
-            yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
-        elif name == naive:
+        trials = latency.document_trials(name)
+        if latency.refused:
+            yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency.refused}"))
+        elif name == naive and online:
             yield from (
                 Cell(keys | {"hit_rate": h}, LATENCY, Timed(naive_s, n=len(online)))
                 for h in HIT_RATES
             )
         elif not has_documents:
             yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
-        elif mine and online:
-            computing, missed, loading = (
-                statistics.median(float(trial[key]) for trial in mine)
-                for key in ("computing_s", "missed_s", "loading_s")
-            )
+        elif trials and online:
+            computing = statistics.median(trial.computing_s for trial in trials)
+            missed = statistics.median(trial.missed_s for trial in trials)
+            loading = statistics.median(trial.loading_s for trial in trials)
             saving = max(0.0, missed - computing)  # what a miss takes beyond computing
             of_one = Seconds(computing, saving, loading, statistics.median(online))
-            n = len(mine)
-            note = timing.described(latency, f"{len(mine)} trials with cold documents")
+            n = len(trials)
+            note = timing.described(latency, f"{n} trials with cold documents")
             for quantity in ("computing_s", "saving_s", "loading_s"):
                 yield Cell(keys, quantity, Timed(getattr(of_one, quantity), n=n, note=note))
             yield Cell(

@@ -3,7 +3,6 @@ its estimate.
 """
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from preloaded import Preloaded
 from ragauge.assets.catalog import Entry, entries
 from ragauge.cli._main import main
 from ragauge.config import launch
+from ragauge.config.experiment import Config
 from ragauge.config.loading import load, parse
-from ragauge.config.schema import Config
 from ragauge.cost.flop import call_macs
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shapes import named
@@ -64,19 +63,6 @@ def sections(config: Config, cores: int = 2) -> dict[str, Section]:
 
 
 # --- lower bounds from shapes ---
-
-
-@pytest.mark.parametrize("name", ["paper", "gpu"])
-def test_the_page_begins_as_what_the_command_prints(
-    name: str, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        main(["estimate", str(root / "configs" / "papers" / f"{name}.yaml"), "--from-shapes"]) == 0
-    )
-    page = (root / "docs" / "paper-configuration.md").read_text(encoding="utf-8")
-    bounds = re.split(r"\n(?:not included|\n)", capsys.readouterr().out)[0]
-    printed = f"`configs/papers/{name}.yaml`:\n\n```text\n{bounds}\n```"
-    assert printed in page, f"run `ragauge estimate configs/papers/{name}.yaml --from-shapes`"
 
 
 def test_a_job_is_bound_by_compute_first_and_by_memory_later() -> None:

@@ -152,13 +152,6 @@ def test_an_endless_line_is_refused_before_it_is_read_whole(
         read(path)
 
 
-@pytest.mark.parametrize("source", ["nowhere.jsonl", "hf:no-organisation", "a.csv"])
-def test_an_unknown_source_is_told_with_the_choices(tmp_path: Path, source: str) -> None:
-    (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(UserError, match=r"no such file|must be hf:org|unsupported file type"):
-        read(source if source.startswith("hf:") else tmp_path / source)
-
-
 def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 

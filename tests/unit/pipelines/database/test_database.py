@@ -203,14 +203,6 @@ def test_memory_does_not_grow_with_the_corpus(
     assert max(held) == chunking.BATCH_DOCUMENTS < sum(held) == 1000
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", '{"text": " "}\n'])
-def test_an_empty_corpus_is_told(tmp_path: Path, tokenizer: Path, content: str) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_text(content)
-    with pytest.raises(UserError, match="shard 0 of 2 gets no text; use fewer shards"):
-        chunking.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer), 0)
-
-
 def test_near_duplicates_are_those_of_all_shards_evaluation_text(
     tmp_path: Path, tokenizer: Path
 ) -> None:

@@ -16,8 +16,8 @@ from ragauge.engines.kernels.choice import Choice, Operation
 from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row
 from ragauge.pipelines.decoding import token_nll
-from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._joint import JointDecoder
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.reader import StateCache
 from ragauge.pipelines.sources import NoNeighbours
@@ -60,7 +60,7 @@ def dense_logits(
     own = np.array(owner)
     group = np.array(part)
     causal = (group[:, None] == group) & (places[None] <= places[:, None])
-    mine = np.array([windows.of(p) if p < len(ids) else -2 for p in places])
+    mine = np.array([windows.window_at(p) if p < len(ids) else -2 for p in places])
     causal |= (own[None] >= 0) & (own[None] == mine[:, None])
     causal[len(ids) :, 0] = not alibi
     bias = torch.zeros(len(owner), len(owner))

@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from ragauge.cli._main import main
-from ragauge.config import loading, schema
+from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.report.figures.writing import render
@@ -64,7 +65,7 @@ class Elements(HTMLParser):
         return dict(json.loads(self.scripts[place]))
 
 
-def settings(**more: Any) -> schema.Config:
+def settings(**more: Any) -> Config:
     data = {
         "run": "small",
         "models": {MODEL: {}},

@@ -27,7 +27,7 @@ READS = Reads(answers=(every(),), datasets="long", training_data=True)
 
 
 def table(runs: Runs) -> Table:
-    cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    cells = runs.by_group(_group, READS.datasets)
     cells += [cell for label in sorted(runs.config.training) for cell in _training(runs, label)]
     shown = {runs.registered(cell.keys["dataset"]) for cell in cells if cell.published is not None}
     note = Measure(note="published; this data set is not in the run")

@@ -18,7 +18,7 @@ from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axes, Figure, style
 from ragauge.report.items.cfic import _shared
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, Table, frame, mean
+from ragauge.results.cells import Cell, Measure, Table, frame, mean, row_cells
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant
@@ -114,7 +114,7 @@ def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Vari
 
 
 def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
-    cut = [record["truncated"] for record in variant.answered.values()]
+    cut = [record.truncated for record in variant.answered.values()]
     inputs = [
         float(_shared.document_tokens(record, searched=True))
         for record in variant.answered.values()
@@ -132,7 +132,7 @@ def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cel
         ]
         measures = _shared.with_size(variant, measures) | {"prefix_steps": mean(steps, runs.seed)}
     keys = _keys(dataset, variant, system)
-    return [Cell(keys, quantity, measure) for quantity, measure in measures.items()]
+    return row_cells(keys, measures)
 
 
 def _keys(dataset: str, variant: Variant, system: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ragauge.config.reads import Reads, others
 from ragauge.report.figures import Axis, Dots, Figure, style
 from ragauge.report.items.cfic import _shared
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Table, frame, mean
+from ragauge.results.cells import Cell, Measure, Table, frame, mean, row_cells
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs, Variant
@@ -42,7 +42,7 @@ READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judge
 
 
 def table(runs: Runs) -> Table:
-    cells = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    cells = runs.by_group(_group, READS.datasets)
     note = Measure(note="published; judged, not compared")
     for line in read_csv("cfic_table_7"):
         keys = {
@@ -83,12 +83,12 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         if _shared.with_evidence(variant):
             system = ", ".join(filter(None, _shared.row(variant)))
             keys = {"model": model, "dataset": dataset, "system": system, "variant": variant.name}
-            yield Cell(keys, FAITHFULNESS, evidence_quality(runs, variant, "evidence_verbatim"))
-            yield Cell(
-                keys, "answer_in_evidence", evidence_quality(runs, variant, "answer_in_evidence")
-            )
+            found = {
+                FAITHFULNESS: evidence_quality(runs, variant, "evidence_verbatim"),
+                "answer_in_evidence": evidence_quality(runs, variant, "answer_in_evidence"),
+            }
             judged = _by_model(runs, variant) | _by_people(runs, variant)
-            yield from (Cell(keys, quantity, measure) for quantity, measure in judged.items())
+            yield from row_cells(keys, found | judged)
 
 
 def _by_model(runs: Runs, variant: Variant) -> dict[str, Measure]:

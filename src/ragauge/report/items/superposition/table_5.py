@@ -1,5 +1,4 @@
-"""Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and
-superposition.
+"""Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and superposition.
 
 What this shows: accuracy, compute cycles under the paper's rules, theoretical speedup over naive
 RAG, and the measured speedup of the latency rule in a column named after its device. Compute cycles

@@ -1,5 +1,4 @@
-"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on
-and off.
+"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on and off.
 
 What this shows: accuracy, compute cycles and theoretical speedup of all eight combinations at the
 smallest top_k run. Caching and parallelization do not change answers (a test holds this), so a
@@ -40,7 +39,7 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    measured = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     return frame(
         KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES)
     )

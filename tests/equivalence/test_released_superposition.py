@@ -1,0 +1,116 @@
+"""Superposition prompting gives what the paper's released code gave on tiny random models."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ragauge.engines.checkpoint import read_shape, read_weights
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.lm import LM
+from ragauge.engines.protocol import Limits
+from ragauge.methods.base.making import make
+from ragauge.methods.base.method import Answer
+from ragauge.methods.prompts import Prompt
+
+NEW_TOKENS = 8  # of the released answers
+MODELS = ("bloom4", "mpt8")
+PRUNED = [
+    (positions, saliency, top_k, temperature)
+    for positions in ("equilibrium", "left_aligned")
+    for saliency in ("bayesian", "attention")
+    for top_k in (1, 2, 4)
+    for temperature in (None, 0.01, 1.0)
+]
+
+
+@pytest.fixture(scope="module")
+def released(shared_data: Path) -> dict[str, Any]:
+    return json.loads((shared_data.parent / "released/superposition.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def arrays(shared_data: Path) -> Any:
+    return np.load(shared_data.parent / "released/superposition.npz", allow_pickle=False)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest, shared_data: Path) -> tuple[str, LM]:
+    folder = shared_data.parent / "released/tiny_superposition" / request.param
+    weights = read_weights(folder, torch.float32, torch.device("cpu"), "full")
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: "", eos_token_id=None)  # only ids count
+    return request.param, LM(Decoder(read_shape(folder, None), weights), tokenizer)
+
+
+def prompt_of(released: dict[str, Any]) -> Prompt:
+    inputs = released["inputs"]
+    return Prompt([], inputs["preamble"], inputs["documents"], inputs["query"], inputs["task"])
+
+
+def answer(lm: LM, released: dict[str, Any], **options: Any) -> Answer:
+    method = make("superposition", **options)
+    prompt = prompt_of(released)
+    limits = Limits(max_new_tokens=NEW_TOKENS)
+    return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+
+
+@pytest.mark.parametrize(("positions", "saliency", "top_k", "temperature"), PRUNED)
+def test_kept_documents_and_answers_are_the_released_ones(
+    model: tuple[str, LM],
+    released: dict[str, Any],
+    arrays: Any,
+    positions: str,
+    saliency: str,
+    top_k: int,
+    temperature: float | None,
+) -> None:
+    name, lm = model
+    expected = released["models"][name][f"{positions}/{saliency}/k{top_k}/T{temperature}"]
+    options = {"reduce": "sum"} if saliency == "attention" else {}
+    given = answer(
+        lm,
+        released,
+        positions=positions,
+        saliency=saliency,
+        top_k=top_k,
+        path_temperature=temperature,
+        **options,
+    )
+    assert list(given.kept) == expected["kept"]
+    assert list(given.ids) == expected["ids"]
+    if saliency == "attention":
+        scores = arrays[f"{name}/{positions}/attention"]
+    else:
+        scores = arrays[f"{name}/{positions}/logp_documents"]
+        scores = scores + arrays[f"{name}/{positions}/logp_queries"]
+    assert list(given.saliency) == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("positions", ["equilibrium", "left_aligned"])
+def test_without_pruning_the_answer_is_the_released_one(
+    model: tuple[str, LM], released: dict[str, Any], positions: str
+) -> None:
+    name, lm = model
+    given = answer(lm, released, positions=positions, saliency="none")
+    assert list(given.kept) == list(range(len(released["inputs"]["documents"])))
+    assert list(given.ids) == released["models"][name][f"{positions}/unpruned"]
+
+
+@pytest.mark.parametrize(("hops", "top_k"), [(1, 2), (2, 1), (3, 1)])
+def test_iterative_superposition_is_the_released_one(
+    model: tuple[str, LM], released: dict[str, Any], arrays: Any, hops: int, top_k: int
+) -> None:
+    """Scores are compared with those of the positions that generation uses: the released code
+    scores the last pass before it writes its positions.
+    """
+    name, lm = model
+    expected = released["models"][name][f"hops{hops}_k{top_k}"]
+    given = answer(lm, released, hops="one", top_k=top_k, iterations=hops + (top_k > 1))
+    assert list(given.kept) == [*expected["selected"], *expected["kept"]]
+    assert list(given.ids) == expected["ids"]
+    scores = arrays[f"{name}/hops{hops}_k{top_k}/last_scores_overwritten"]
+    assert [given.saliency[i] for i in expected["remaining"]] == pytest.approx(scores, abs=1e-4)
