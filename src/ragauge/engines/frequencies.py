@@ -88,7 +88,7 @@ def trained_context(config: Mapping[str, Any]) -> int:
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated of positions, of layers without a window where others have their own, without
+    """The keys of positions, of layers without a window where others have their own, without
     keys of no value.
     """
     stated = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -182,6 +182,6 @@ def _divided(
 
 
 def _between(factor: float, share: float) -> float:
-    """What a frequency is divided by: 1 at a share of 1 and above, `factor` at 0 and below."""
+    """The divisor of a frequency: 1 at a share of 1 and above, `factor` at 0 and below."""
     share = min(max(share, 0.0), 1.0)
     return 1 / ((1 - share) / factor + share)

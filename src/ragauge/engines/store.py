@@ -39,7 +39,7 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I
 
 @dataclass(frozen=True)
 class Entry:
-    """What one call added to a cache: tensors of keys, values and positions, and log-probabilities."""
+    """The addition of one call to a cache: tensors of keys, values and positions, and log-probabilities."""
 
     tensors: Mapping[str, Tensor]
     spans: Sequence[tuple[int, int]]  # one a row, from the first slot on
@@ -185,7 +185,7 @@ class MemoryStore(DocumentStore):
 
     @property
     def bytes(self) -> int:
-        """Of all entries."""
+        """Bytes of all entries."""
         return sum(
             tensor.nbytes for entry in self._entries.values() for tensor in entry.tensors.values()
         )
@@ -241,7 +241,7 @@ def read_entry(path: Path, mapped: bool) -> Entry:
 
 
 def _checksum(body: np.ndarray) -> bytes:
-    """Of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than
+    """A checksum of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than
     this.
     """
     words = len(body) // 8 * 8

@@ -1,4 +1,4 @@
-"""What the checkpoint families share: the names of tensors, and values of configs."""
+"""Common parts of the checkpoint families: the names of tensors, and values of configs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
