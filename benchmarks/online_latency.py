@@ -61,7 +61,8 @@ def main() -> None:
             settings.new_tokens,
             args.threads,
         )
-        results[dtype] = result = measure_latency(variants, bench, settings, machine=rates)
+        times = measure_latency(variants, bench, settings, machine=rates)
+        results[dtype] = result = times.to_json()
         if result["refused"]:
             sys.exit(f"{dtype}: {result['refused']}")
         _report(f"{args.model} {dtype}", result)

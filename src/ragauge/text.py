@@ -1,6 +1,7 @@
-"""Unicode forms of a text: as documents and questions are read, and as words are compared."""
+"""Texts: Unicode forms, as they are read and as words are compared; columns of cells."""
 
 import unicodedata
+from collections.abc import Sequence
 
 # soft hyphen, zero-width space, word joiner, BOM
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
@@ -30,3 +31,13 @@ def fold(text: str) -> str:
         return text.lower()
     folded = unicodedata.normalize("NFKC", text.translate(_INVISIBLE | _SHAPING)).casefold()
     return unicodedata.normalize("NFKC", folded)  # which case folding can undo
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as columns of text."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+    return "\n".join(line.rstrip() for line in padded)

@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
         "pipelines",
         "results",
     },
-    "report": {"config", "io", "results"},
+    "report": {"config", "cost", "io", "results"},
     "study": {
         "assets",
         "config",

@@ -1,4 +1,4 @@
-"""Every table and figure, a rule each, named after its file below src/ragauge/items; and the page that shows them all."""
+"""Every table and figure, a rule each, named after its file below src/ragauge/report/items; and the page that shows them all."""
 
 
 rule provenance:
@@ -126,26 +126,3 @@ rule report_page:
         experiment=PLAN.config.model_dump(),
     shell:
         "ragauge report page --config {params.config:q} 2>&1 | tee {log:q}"
-
-
-rule reproduction:
-    """Write what became of every number and ordering of the papers, from committed tables and the configuration."""
-    input:
-        config="configs/papers/paper.yaml",
-        claims="configs/papers/claims.yaml",
-        facts=PLAN.items.package_files(
-            "results/published/*.csv", "report/page/*.txt", "cost/*.yaml", "assets/catalog.yaml"
-        ),
-    output:
-        page="reports/reproduction.md",
-        directions="reports/directions.csv",
-    log:
-        f"{PATHS.logs}/reproduction.log",
-    localrule: True
-    conda:
-        ENVIRONMENT
-    params:
-        code=code_of("report.page.reproduction", "results.directions", "measure.recomputed"),
-        tables={str(table): file_sha256(table) for table in sorted(Path("reports").glob("*/*.csv"))},
-    shell:
-        "ragauge report reproduction --config {input.config:q} --claims {input.claims:q} --out {output.page:q} 2>&1 | tee {log:q}"

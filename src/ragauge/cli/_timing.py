@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
     from ragauge.measure.protocols.served import ServedBench
     from ragauge.methods.base.method import Method
+    from ragauge.results.times import TimesFile, Watched
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -111,13 +112,14 @@ def served_bench(
 
 def write_result(
     args: argparse.Namespace,
-    result: Mapping[str, Any],
-    runs: Sequence[Mapping[str, Any]],
+    result: TimesFile,
+    runs: Sequence[Watched],
     text: str,
 ) -> None:
     """Write and print a result, with a warning where the times of `runs` were refused."""
-    options.write_json(args.out, result)
-    if refused := [run["refused"] for run in runs if run["refused"]]:
+    content = result.to_json()
+    options.write_json(args.out, content)
+    if refused := [run.refused for run in runs if run.refused]:
         problem = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
         print(f"ragauge: warning: {args.out}: {problem}", file=sys.stderr)
-    options.print_result(args, text, out=args.out, **result)
+    options.print_result(args, text, out=args.out, **content)

@@ -43,4 +43,4 @@ def run(args: argparse.Namespace) -> None:
                 local, trace=timing.trace_of(questions, local.prompts, local.lm, settings)
             )
         result = load.measure_load(variants, local, settings, seed=seed)
-    _timing.write_result(args, result, result["levels"], load.table(result))
+    _timing.write_result(args, result, result.levels, load.table(result))

@@ -32,6 +32,4 @@ def run(args: argparse.Namespace) -> None:
         result = stream.measure_stream(
             variants, local, settings, folder=args.out.absolute().parent, seed=seed
         )
-    _timing.write_result(
-        args, result, result["streams"], "\n".join(map(stream.line, result["streams"]))
-    )
+    _timing.write_result(args, result, result.streams, "\n".join(map(stream.line, result.streams)))

@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.config import launch
+    from ragauge.config.launch.files import workflow_command
     from ragauge.study import folder, preparation, writing
 
     deadline = Deadline(args.budget)
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
         config = study.out / writing.CONFIG
         # jobs side by side would wait for one server
         cores = "1" if study.is_served else "all"
-        command = launch.command(study.out.resolve(), config.resolve(), cores)
+        command = workflow_command(study.out.resolve(), config.resolve(), cores)
         folder.check(study.out, preparation.FILES, shlex.join(command))
         with deadline.guarding("the study was being prepared"):
             preparation.write(study, name, deadline)

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.cost import gap, machine
+    from ragauge.cost import machine
     from ragauge.measure import timing
     from ragauge.measure.protocols import latency, served
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
             )
         with _timing.served_bench(args, model, questions, args.prompts, longest) as there:
             result = served.measure_latency(variants, there, settings, seed)
-        runs = (result, *result["other_lengths"])
+        runs = (result, *result.other_lengths)
         _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))
         return
     # before the weights are, which take longer
@@ -97,5 +97,5 @@ def run(args: argparse.Namespace) -> None:
     result = latency.measure_latency(
         variants, bench, settings, machine=rates, folder=args.out.parent, seed=seed
     )
-    runs = (result, *result["other_lengths"])
-    _timing.write_result(args, result, runs, "\n".join(map(gap.table, runs)))
+    runs = (result, *result.other_lengths)
+    _timing.write_result(args, result, runs, "\n".join(map(latency.table, runs)))

@@ -2,12 +2,12 @@
 (docs/protocols.md).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import call_macs
-from ragauge.cost.roofline import Machine, floor_seconds, product_seconds
+from ragauge.cost.roofline import MachineRates, floor_seconds, product_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online
 
@@ -17,7 +17,7 @@ PARTS = ("theory_s", "parallel_paths_s", "memory_s", "kernels_s")
 
 
 def stages(
-    trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine
+    trace: Iterable[Call], shape: Shape, dtype: object, machine: MachineRates
 ) -> dict[str, dict[str, float]]:
     """Sum a traced answer's online calls by stage: `seconds` by the clock, `roofline_s` and how
     much of it is `memory_s`, `compute_cycles` on the critical path, and `macs` of all rows.
@@ -57,7 +57,7 @@ def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float)
     called_s = sum(values["seconds"] for values in method.values())
     return {
         "theoretical_speedup": _counted(naive) / _counted(method),
-        "roofline_speedup": _floor(naive) / _floor(method),
+        "roofline_speedup": floor(naive) / floor(method),
         "measured_speedup": naive_total_s / total_s,
         "gap_s": total_s - cycle_s * _counted(method),
         "stages": parts,
@@ -65,62 +65,20 @@ def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float)
     }
 
 
-def table(result: Mapping[str, Any]) -> str:
-    """Format the result of the latency protocol: a line per variant, with the parts of its gap."""
-    lines = [
-        [
-            "variant",
-            "first token s",
-            "total s",
-            "roofline s",
-            "theory",
-            "roofline",
-            "measured",
-            "gap, by part",
-        ]
-    ]
-    for name, summary in result["summary"].items():
-        medians = (
-            summary["first_token_s"]["median"],
-            summary["total_s"]["median"],
-            _floor(result["stages"][name]),
-        )
-        cells = ["", "", "", ""]
-        if (gap := (result.get("gap") or {}).get(name)) is not None:
-            cells = [
-                f"{gap[key]:.2f}x"
-                for key in ("theoretical_speedup", "roofline_speedup", "measured_speedup")
-            ]
-            parts = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
-            if gap["gap_s"] and (decode := gap["stages"].get(UNCOUNTED)):
-                parts.append(f"(memory-bound decode {decode['memory_s'] / gap['gap_s']:.0%})")
-            cells.append(", ".join(parts))
-        lines.append([name, *(f"{seconds:.4f}" for seconds in medians), *cells])
-    return f"{result['protocol']['new_tokens']} generated tokens\n{aligned(lines)}"
+def shares(stages: Stages, between_calls_s: float, gap_s: float) -> dict[str, float]:
+    """The shares of a gap that each stage and the time between calls make up; they sum to 1.
 
-
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as columns of text."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = (
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
-        for line in lines
-    )
-    return "\n".join(line.rstrip() for line in padded)
-
-
-def shares(gap: Mapping[str, Any]) -> dict[str, float]:
-    """The shares of a gap that each stage and the time between calls make up; they sum to 1."""
-    beyond = {s: sum(parts[key] for key in PARTS[1:]) for s, parts in gap["stages"].items()}
-    beyond["between calls"] = gap["between_calls_s"]
-    return (
-        {name: seconds / gap["gap_s"] for name, seconds in beyond.items()} if gap["gap_s"] else {}
-    )
+    Args: what `explain` returned under these names.
+    """
+    beyond = {stage: sum(parts[key] for key in PARTS[1:]) for stage, parts in stages.items()}
+    beyond["between calls"] = between_calls_s
+    return {name: seconds / gap_s for name, seconds in beyond.items()} if gap_s else {}
 
 
 def _counted(stages: Stages) -> float:
     return sum(values["compute_cycles"] for stage, values in stages.items() if stage != UNCOUNTED)
 
 
-def _floor(stages: Stages) -> float:
+def floor(stages: Stages) -> float:
+    """Seconds of the roofline, of all stages."""
     return sum(values["roofline_s"] for values in stages.values())

@@ -134,20 +134,21 @@ class Results:
             yield {
                 **_names(variant),
                 **{
-                    name: record[name]
+                    name: getattr(record, name)
                     for name in ("key", "status", "reason", "question", "prediction")
                 },
                 **{name: scores.get(key) for name, scores in metrics.items()},
-                "kept": len(record["kept"]),
+                "kept": len(record.kept),
                 "online_cycles": cycles.get(key),
-                **{name: record[name] for name in SECONDS},
+                **{name: getattr(record, name) for name in SECONDS},
             }
 
     def _summary(self, variant: Variant) -> dict[str, Any]:
         score = quality(self._runs, variant)
         cost = standard(self._runs, variant)
         cycles = list(costs(variant, online_cycles).values())
-        seconds = [r["online_s"] for r in variant.records.values() if r["online_s"] is not None]
+        records = variant.records.values()
+        seconds = [record.online_s for record in records if record.online_s is not None]
         return {
             **_names(variant),
             "questions": len(variant.records),

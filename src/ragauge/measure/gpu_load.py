@@ -6,11 +6,13 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import psutil
 
 from ragauge.cost.machine import command_output
+from ragauge.results.times import GpuState
+
+AFFECTS_RESULTS = False
 
 QUERY = "clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active"
 # Bits of the reasons by which a GPU runs slower than its load would have it. A power cap is not
@@ -65,19 +67,18 @@ class GpuWatch:
             return f"the GPU lowered its clocks: {reasons}"
         return None
 
-    def to_json(self) -> dict[str, Any] | None:
+    def state(self) -> GpuState | None:
+        """What was seen; None without a look."""
         if not self.looks:
             return None
-        return {
-            "looks": self.looks,
-            "other_processes": self.others,
-            "sm_mhz": [min(self.sm_mhz), max(self.sm_mhz)] if self.sm_mhz else None,
-            "max_sm_mhz": self.max_sm_mhz,
-            "temperature_c": [min(self.temperature_c), max(self.temperature_c)]
-            if self.temperature_c
-            else None,
-            "slowed": dict(self.slowed),
-        }
+        return GpuState(
+            looks=self.looks,
+            other_processes=self.others,
+            sm_mhz=_range(self.sm_mhz),
+            max_sm_mhz=self.max_sm_mhz,
+            temperature_c=_range(self.temperature_c),
+            slowed=dict(self.slowed),
+        )
 
 
 def watch(device: str) -> GpuWatch:
@@ -94,6 +95,10 @@ def watch(device: str) -> GpuWatch:
     ]
     # `nvidia-smi` sees all GPUs
     return GpuWatch(visible[index] if index < len(visible) else str(index))
+
+
+def _range(values: list[float]) -> list[float] | None:
+    return [min(values), max(values)] if values else None
 
 
 def _count_others(lines: list[str]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 
@@ -23,13 +23,16 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
+from ragauge.measure.engines import Engines
 from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import Engines, prompt_of
+from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Answer, Method
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.prompts.templates import set_template_arguments
+from ragauge.results.times import Watched
 
 ATTEMPTS = 2  # of what is watched as one, such as a level of load
 Worked = TypeVar("Worked")
@@ -54,7 +57,7 @@ class Bench:
             name: method for name, method in variants.items() if name not in unsupported
         }, unsupported
 
-    def protocol(self, seed: int) -> dict[str, Any]:
+    def protocol(self, seed: int) -> JsonObject:
         """The part of a result's protocol that every kind of measurement states."""
         return {
             "dataset": self.dataset,
@@ -65,7 +68,7 @@ class Bench:
         }
 
     @property
-    def prompt_sizes(self) -> dict[str, Any]:
+    def prompt_sizes(self) -> JsonObject:
         """The number of prompts, and the token counts of the first one."""
         return {"tokens": self.prompts[0].token_counts(), "prompts": len(self.prompts)}
 
@@ -185,13 +188,15 @@ def disturbance(load: Load, gpu: GpuWatch) -> str | None:
     return gpu.refusal()
 
 
-def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worked, dict[str, Any]]:
+def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worked, Watched]:
     """Do a work while other processes and the GPU are watched; once more if they disturbed it: the
-    quieter one counts. Returns: its result, and {"load_share", "gpu", "busy" (what disturbed it, or
-    None), "refused" (the same where load is not allowed)}.
+    quieter one counts.
+
+    Returns: its result, and what was seen; `refused` is what disturbed it where load is not
+        allowed.
     """
-    attempts = list[tuple[Worked, dict[str, Any]]]()
-    while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1]["busy"] is None):
+    attempts = list[tuple[Worked, Watched]]()
+    while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1].busy is None):
         gpu = watch(str(lm.device))
         gc.collect()
         gpu.look()
@@ -199,15 +204,18 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
             worked = work()
         gpu.look()
         busy = disturbance(load, gpu)
-        seen = {"load_share": load.share, "gpu": gpu.to_json(), "busy": busy}
-        attempts.append((worked, seen | {"refused": None if allow_load else busy}))
-    return min(
-        attempts, key=lambda attempt: (attempt[1]["busy"] is not None, attempt[1]["load_share"])
-    )
+        seen = Watched(
+            load_share=load.share,
+            gpu=gpu.state(),
+            busy=busy,
+            refused=None if allow_load else busy,
+        )
+        attempts.append((worked, seen))
+    return min(attempts, key=lambda attempt: (attempt[1].busy is not None, attempt[1].load_share))
 
 
 def _load(model: ModelEntry, threads: int | None) -> LM:
-    options: dict[str, Any] = {
+    options: JsonObject = {
         "device": model.device,
         "max_context": model.max_context,
         **asdict(model.precision),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ragauge.metrics import base as metrics
 from ragauge.results import materials
-from ragauge.results.cells import Measure, Table, mean, paired
+from ragauge.results.cells import Measure, Measures, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
 
@@ -58,10 +58,10 @@ def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str,
     not apply.
     """
     name = metric or runs.metrics(variant.dataset)[0]
-    compared = materials.compared_records(runs, variant, name)
+    compared = materials.compared_fields(runs, variant, name)
     scores = {
-        record["key"]: metrics.score(name, record)
-        for record in metrics.with_failed_empty([*compared.values()])
+        fields["key"]: metrics.score(name, fields)
+        for fields in metrics.with_failed_empty([*compared.values()])
     }
     return {key: float(s) for key, s in scores.items() if s is not None and math.isfinite(s)}
 
@@ -96,7 +96,7 @@ def by_question(runs: Runs) -> Table:
 
 def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
     """The mean of a metric of evidence over the questions that have any; one that failed has none."""
-    scores = [metrics.score(metric, record) for record in variant.answered.values()]
+    scores = [metrics.score(metric, variant.fields[key]) for key in variant.answered]
     counted = [score for score in scores if score is not None]
     without = len(variant.records) - len(counted)
     of_all = f"of {len(variant.records)} questions without evidence"
@@ -118,7 +118,7 @@ def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None =
     )
 
 
-def standard(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def standard(runs: Runs, variant: Variant) -> Measures:
     """Accuracy, compute cycles and theoretical speedup of a variant, and the speedup under our own
     accounting.
     """

@@ -3,23 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ragauge.io.jsonl import JsonObject
 from ragauge.results import pipelines
 from ragauge.results.pipelines import PipelineRun
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.times import LatencyTimes, TimesFile
 
 
-def describe(runs: Runs) -> dict[str, Any]:
+def describe(runs: Runs) -> JsonObject:
     """The provenance of a run as JSON: its files of answers, times and pipelines, and each machine
     once.
     """
-    machines: list[dict[str, Any]] = []
-    times = {"latency": runs.latencies, "load": runs.loads, "stream": runs.streams}
+    machines: list[JsonObject] = []
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
-        **{
-            name: [_times(protocol, machines) for protocol in files]
-            for name, files in times.items()
-        },
+        "latency": [_times(times, machines) for times in runs.latencies],
+        "load": [_times(times, machines) for times in runs.loads],
+        "stream": [_times(times, machines) for times in runs.streams],
         "pipelines": [
             _pipeline(each, machines) for each in pipelines.pipelines(runs) if not each.missing
         ],
@@ -41,15 +41,12 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
     )
 
 
-SERVER = "server"  # the device of times of a served model
+def place(times: TimesFile) -> str:
+    """The machine of a file of times."""
+    return machine(times.provenance, times.protocol.device) or "an unrecorded machine"
 
 
-def place(measured: Mapping[str, Any]) -> str:
-    device = (measured.get("protocol") or {}).get("device")
-    return machine(measured.get("provenance") or {}, device) or "an unrecorded machine"
-
-
-def provenance_of(variant: Variant) -> dict[str, Any]:
+def provenance_of(variant: Variant) -> JsonObject:
     """The provenance in the metadata of a variant's records; of a served model the machine is the
     one that asked.
     """
@@ -71,25 +68,25 @@ def commit(provenance: Mapping[str, Any]) -> str:
     )
 
 
-def _when_and_where(meta: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _when_and_where(provenance: Mapping[str, Any], machines: list[JsonObject]) -> JsonObject:
     """When a file was finished, and the number of its machine and environment, which joins
     `machines` if it is new.
     """
-    provenance = dict(meta.get("provenance") or {})
-    finished = provenance.pop("time", None)
-    if provenance not in machines:
-        machines.append(provenance)
-    return {"finished": finished, "machine": machines.index(provenance)}
+    facts = dict(provenance)
+    finished = facts.pop("time", None)
+    if facts not in machines:
+        machines.append(facts)
+    return {"finished": finished, "machine": machines.index(facts)}
 
 
-def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _answers(variant: Variant, machines: list[JsonObject]) -> JsonObject:
     return {
         "dataset": variant.dataset,
         "model": variant.model,
         "variant": variant.name,
         "questions": len(variant.records),
         "failed": len(variant.failed),
-        **_when_and_where(variant.meta, machines),
+        **_when_and_where(variant.meta.get("provenance") or {}, machines),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
         "settings": variant.specification.model_dump() if variant.specification else None,
         "stack": variant.stack,
@@ -97,24 +94,27 @@ def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def _pipeline(pipeline: PipelineRun, machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _pipeline(pipeline: PipelineRun, machines: list[JsonObject]) -> JsonObject:
     return {
         "pipeline": pipeline.name,
         "dataset": pipeline.text,
         "model": pipeline.specification.model,
         "sequences": len(pipeline.all_records),
-        **_when_and_where(pipeline.meta, machines),
+        **_when_and_where(pipeline.meta.get("provenance") or {}, machines),
         "cores": pipeline.settings.cores,
         "load_share": pipeline.load_share,
         "settings": pipeline.meta.get("fingerprint"),
     }
 
 
-def _times(protocol: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
-    more = {key: protocol.get(key) for key in ("protocol", "load", "refused", "unsupported")}
+def _times(times: TimesFile, machines: list[JsonObject]) -> JsonObject:
+    latency = times if isinstance(times, LatencyTimes) else None
     return {
-        "model": protocol["model"],
-        "dataset": protocol["dataset"],
-        **_when_and_where(protocol, machines),
-        **more,
+        "model": times.model,
+        "dataset": times.dataset,
+        **_when_and_where(times.provenance, machines),
+        "protocol": times.protocol.to_json(),
+        "load": latency.load.to_json() if latency else None,
+        "refused": latency.refused if latency else None,
+        "unsupported": times.unsupported,
     }

@@ -8,11 +8,11 @@ variant's name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,13 +25,16 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, read_object
+from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
+from ragauge.results.cells import Cell
+from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
     from ragauge.config.experiment import Config
 
-Record = Mapping[str, Any]
+Times = TypeVar("Times", bound=TimesFile)
 
 RANKED = ("top", "bm25", "tfidf", "dense")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
@@ -61,7 +64,26 @@ class Variant:
         """The records by question key, in the order of the questions; failed ones included."""
         if self.missing:
             return {}
-        return {record.key: record.model_dump() for record in records.read(self.path)}
+        return {record.key: record for record in records.read(self.path)}
+
+    @cached_property
+    def fields(self) -> dict[str, JsonObject]:
+        """The records' fields by question key, as metrics take them; without the traces."""
+        return {key: record.model_dump(exclude={"trace"}) for key, record in self.records.items()}
+
+    @property
+    def responses(self) -> list[ServedResponse]:
+        """The responses of a served model, failed questions included."""
+        return [record.served for record in self.records.values() if record.served]
+
+    @property
+    def cached_shares(self) -> list[float]:
+        """The share of each prompt that a server found in its cache, where it says so."""
+        return [
+            response.cached_tokens / response.prompt_tokens
+            for response in self.responses
+            if response.prompt_tokens and response.cached_tokens is not None
+        ]
 
     @property
     def row(self) -> str:
@@ -72,7 +94,7 @@ class Variant:
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
     @property
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> JsonObject:
         """The keys of its rows in tables, of which each table has some."""
         options = {name: self.param(name) or "" for name in ("top_k", "iterations")}
         return {
@@ -89,16 +111,18 @@ class Variant:
 
     def is_default(self, method: str, free: Collection[str] = (), **others: Any) -> bool:
         """Whether this is a method with every option at its default, or as given in `others`;
-        `free` may be any.
+        `free` may be any. An option that did not exist when the records were made has its default.
         """
-        wanted = {k: v for k, v in defaults(method).items() if k not in free} | others
-        return self.method == method and all(self.param(k) == v for k, v in wanted.items())
+        known = defaults(method)
+        wanted = {k: v for k, v in known.items() if k not in free} | others
+        options = {**known, **self.options}
+        return self.method == method and all(options.get(k) == v for k, v in wanted.items())
 
-    def is_superposition(self, **others: Any) -> bool:
-        """Whether this is superposition with every option but top_k at its default, or as given in
-        `others`.
+    def is_superposition(self, *free: str, **others: Any) -> bool:
+        """Whether this is superposition with every option but top_k and the `free` ones at its
+        default, or as given in `others`.
         """
-        return self.is_default("superposition", ("top_k",), **others)
+        return self.is_default("superposition", ("top_k", *free), **others)
 
     @property
     def prunes(self) -> bool:
@@ -120,10 +144,8 @@ class Variant:
         """What the server that answered calls itself; None: the model ran here."""
         if self.specification is None or self.specification.engine.served is None:
             return None
-        named = (
-            record["served"]["stack"] for record in self.records.values() if record.get("served")
-        )
-        return next(filter(None, named), "a server")
+        stacks = (response.stack for response in self.responses)
+        return next(filter(None, stacks), "a server")
 
     @property
     def engine(self) -> str:
@@ -142,9 +164,9 @@ class Variant:
     @cached_property
     def failed(self) -> dict[str, str]:
         return {
-            k: r.get("reason") or "no reason given"
-            for k, r in self.records.items()
-            if r["status"] == "failed"
+            key: record.reason or "no reason given"
+            for key, record in self.records.items()
+            if record.status == "failed"
         }
 
     @cached_property
@@ -155,14 +177,14 @@ class Variant:
     @property
     def has_responses(self) -> bool:
         """Whether a question was answered, or a server responded to one, if without an answer."""
-        return bool(self.answered) or any(record.get("served") for record in self.records.values())
+        return bool(self.answered or self.responses)
 
     @cached_property
     def shape(self) -> Shape | None:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         recorded = self.meta.get("shape")
         if isinstance(recorded, Mapping):
-            sizes: dict[str, Any] = {
+            sizes: JsonObject = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
             }
             return Shape(**sizes)
@@ -173,9 +195,10 @@ class Variant:
     def traces(self) -> dict[str, Trace]:
         """The traces of the questions that did not fail."""
         try:
-            traces = {key: record.get("trace") for key, record in self.answered.items()}
             return {
-                k: [Call.from_json(call) for call in trace] for k, trace in traces.items() if trace
+                key: [Call.from_json(call) for call in record.trace]
+                for key, record in self.answered.items()
+                if record.trace
             }
         except (TypeError, AttributeError) as error:
             raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
@@ -220,6 +243,12 @@ class Runs:
         pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
         return [pair for pair in pairs if of_kind(self.kind(pair[0]), datasets)]
 
+    def by_group(
+        self, cells: Callable[[Runs, str, str], Iterable[Cell]], datasets: Datasets = "any"
+    ) -> list[Cell]:
+        """What a function makes of each (data set, model) pair with records, in one list."""
+        return [cell for pair in self.groups(datasets) for cell in cells(self, *pair)]
+
     def kind(self, dataset: str) -> Kind:
         return kind_of(self.facts(dataset))
 
@@ -235,7 +264,7 @@ class Runs:
         if facts is None:
             raise UserError(f"data set {dataset}: {_unknown(self.registered(dataset))}")
         records = next((variant.records for variant in self.run if variant.dataset == dataset), {})
-        is_labelled = any(record["answers"] for record in records.values()) or not records
+        is_labelled = any(record.answers for record in records.values()) or not records
         return facts.metrics if is_labelled or not facts.unlabelled else WITHOUT_LABELS
 
     def facts(self, dataset: str) -> type[Dataset] | None:
@@ -264,24 +293,22 @@ class Runs:
         return entry.dataset if entry else dataset
 
     @cached_property
-    def latencies(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge time` wrote
-        return self._protocols("latency")
+    def latencies(self) -> tuple[LatencyTimes, ...]:
+        """The files that `ragauge time` wrote."""
+        return self._times("latency", LatencyTimes)
 
     @cached_property
-    def loads(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge load` wrote
-        return self._protocols("load")
+    def loads(self) -> tuple[LoadTimes, ...]:
+        """The files that `ragauge load` wrote."""
+        return self._times("load", LoadTimes)
 
     @cached_property
-    def streams(self) -> tuple[Mapping[str, Any], ...]:  # what `ragauge stream` wrote
-        return self._protocols("stream")
+    def streams(self) -> tuple[StreamTimes, ...]:
+        """The files that `ragauge stream` wrote."""
+        return self._times("stream", StreamTimes)
 
-    def _protocols(self, folder: str) -> tuple[Mapping[str, Any], ...]:
-        """The files of times in a folder, each with its labels, "model" and "dataset"."""
-        paths = sorted((self.folder / folder).glob("*/*.json"))
-        return tuple(
-            {**_checked_times(path), "model": path.stem, "dataset": path.parent.name}
-            for path in paths
-        )
+    def _times(self, folder: str, kind: type[Times]) -> tuple[Times, ...]:
+        return tuple(map(kind.read, sorted((self.folder / folder).glob("*/*.json"))))
 
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
@@ -322,32 +349,34 @@ class Runs:
 
     def _recorded(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
-            unrun = self._unrun(path.stem, path.parts[-3], path.parts[-2])
-            meta = records.read_meta(path) or {}
-            name = records.meta_path(path).name
-            problem = records.version_problem(meta)
-            made = None
+            variant = self._unrun(path.stem, path.parts[-3], path.parts[-2])
             try:
-                made = (
-                    AnswerSpecification.model_validate(meta["specification"])
-                    if "specification" in meta
-                    else None
-                )
+                yield self._described(variant, records.read_meta(path) or {})
+            except UserError as problem:
+                yield replace(variant, missing=str(problem))
+
+    def _described(self, variant: Variant, meta: JsonObject) -> Variant:
+        """The variant of a file of records with these metadata. Raises UserError: of another
+        version, a damaged specification, or a data set that nobody knows.
+        """
+        name = records.meta_path(variant.path).name
+        if problem := records.version_problem(meta):
+            raise UserError(f"{name}: {problem}")
+        described = replace(variant, meta=meta, missing=None)
+        if "specification" in meta:
+            try:
+                made = AnswerSpecification.model_validate(meta["specification"])
             except ValidationError as error:
-                problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
-            dataset = made.dataset if made else self._configured(unrun.dataset)
-            stated: dict[str, Any] = {"meta": meta, "missing": None}
-            if problem:
-                stated = {
-                    "missing": f"{name} {problem}"
-                    if problem.startswith("holds")
-                    else f"{name}: {problem}"
-                }
-            elif dataset_class(dataset) is None:
-                stated = {"missing": f"{_unknown(dataset)}, nor are its metrics known"}
-            elif made is not None:
-                stated |= {"method": made.method, "options": made.options, "specification": made}
-            yield replace(unrun, **stated)
+                problem = error.errors()[0]["msg"]
+                raise UserError(f"{name} holds no valid specification: {problem}") from error
+            described = replace(
+                described, method=made.method, options=made.options, specification=made
+            )
+        dataset = described.specification.dataset if described.specification else None
+        dataset = dataset or self._configured(variant.dataset)
+        if dataset_class(dataset) is None:
+            raise UserError(f"{_unknown(dataset)}, nor are its metrics known")
+        return described
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its
@@ -371,26 +400,6 @@ def dataset_class(name: str) -> type[Dataset] | None:
         return registry.component("dataset", name, Dataset)
     except UserError:
         return None
-
-
-def _checked_times(path: Path) -> dict[str, Any]:
-    """A file of latency, load or streams; UserError if it holds something else."""
-    protocol = read_object(path)
-    for key, kind in (
-        ("protocol", dict),
-        ("provenance", dict),
-        ("rows", list),
-        ("levels", list),
-        ("streams", list),
-    ):
-        value = protocol.get(key) or kind()
-        if not isinstance(value, kind) or not all(
-            isinstance(row, dict) for row in value if kind is list
-        ):
-            raise UserError(
-                f"{path}: {key}: must be {'an object' if kind is dict else 'a list of objects'}"
-            )
-    return protocol
 
 
 def identities(variant: Variant) -> list[str]:

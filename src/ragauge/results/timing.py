@@ -2,17 +2,17 @@
 machines.
 """
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
 from ragauge.results.cells import Cell, CellSource, Measure, join
-from ragauge.results.provenance import SERVER, place
+from ragauge.results.provenance import place
 from ragauge.results.publications import named_model, paper_table
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
+from ragauge.results.times import LatencyTimes, ProtocolFacts, TimesFile
 
 TIMED = "measured_speedup"  # of which machine, the device's name says
 QUARTILES = "low and high are quartiles"
@@ -26,37 +26,38 @@ def speedup_cells(
     """
     cells = []
     for latency in runs.latencies:
-        if runs.kind(latency["dataset"]) == "long":
+        if runs.kind(latency.dataset) == "long":
             continue  # of CFIC's items, which show seconds
-        device = str((latency.get("protocol") or {}).get("device") or "unknown").partition(":")[0]
-        names = known_names(runs.source(latency["model"]))
+        names = known_names(runs.source(latency.model))
         is_papers = (
-            device == "cuda" and paper_table(latency["dataset"], runs) == "superposition_table_1"
+            latency.device == "cuda"
+            and paper_table(latency.dataset, runs) == "superposition_table_1"
         )
-        of_paper = named_model(names, "superposition_table_7") if is_papers else None
-        for name in variants(latency):
-            if (more := more_keys(runs.named(latency["model"], name))) is not None:
+        model = named_model(names, "superposition_table_7") if is_papers else None
+        for name in latency.variants:
+            more = more_keys(runs.named(latency.model, name))
+            if more is not None:
                 row = {**keys(runs, latency, name), **more}
-                cells.append(
-                    Cell(
-                        row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper
-                    )
-                )
+                measure = speedup(runs, latency, name)
+                cells.append(Cell(row, f"{TIMED}_{latency.device}", measure, paper_model=model))
     return cells
 
 
-def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
+def speedup(runs: Runs, latency: LatencyTimes, name: str) -> Measure:
     """Median total seconds of naive over those of the variant, in the same interleaved run."""
-    if latency.get("refused"):
-        return Measure(reason=f"timing refused: {latency['refused']}")
-    base = next(
-        (n for n in variants(latency) if runs.named(latency["model"], n).method == "naive"), ""
-    )
-    slow = seconds(latency, base)
-    fast = seconds(latency, name)
+    if latency.refused:
+        return Measure(reason=f"timing refused: {latency.refused}")
+    slow = latency.seconds(naive_of(runs, latency))
+    fast = latency.seconds(name)
     if not slow or not fast:
         return Measure(reason="naive was not timed" if not slow else "no undisturbed trial")
     return ratio(slow, fast, runs.seed, n=len(fast), note=described(latency))
+
+
+def naive_of(runs: Runs, latency: LatencyTimes) -> str:
+    """The first timed variant of the method naive; empty where there is none."""
+    names = latency.variants
+    return next((n for n in names if runs.named(latency.model, n).method == "naive"), "")
 
 
 def ratio(
@@ -88,7 +89,7 @@ def quartiles(
     )
 
 
-def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
+def find(runs: Runs, dataset: str, model: str) -> LatencyTimes | None:
     """The latency file of a model on prompts of a data set, one that was not refused where there
     are several. It may name the registered data set in place of the label, unless that is the label
     of another one here.
@@ -96,8 +97,8 @@ def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
     registered = runs.registered(dataset)
     labels = {label for label, _ in runs.groups()}
     names = (dataset,) if registered in labels else (dataset, registered)
-    latencies = [t for t in runs.latencies if t["model"] == model and t["dataset"] in names]
-    return min(latencies, key=lambda latency: bool(latency.get("refused")), default=None)
+    latencies = [t for t in runs.latencies if t.model == model and t.dataset in names]
+    return min(latencies, key=lambda latency: bool(latency.refused), default=None)
 
 
 def failures(failed: int, requests: int) -> str:
@@ -105,68 +106,32 @@ def failures(failed: int, requests: int) -> str:
     return f"{failed} of {requests} requests failed and have no times" if failed else ""
 
 
-def busy(latency: Mapping[str, Any]) -> str:
-    """How other processes kept the machine busy during the trials; empty where it was quiet."""
-    return str((latency.get("load") or {}).get("busy") or "")
+def keys(runs: Runs, times: TimesFile, name: str) -> dict[str, Any]:
+    method = runs.named(times.model, name).row
+    return {"model": times.model, "dataset": times.dataset, "method": method, "variant": name}
 
 
-def keys(runs: Runs, measured: Mapping[str, Any], name: str) -> dict[str, Any]:
-    method = runs.named(measured["model"], name).row
-    return {
-        "model": measured["model"],
-        "dataset": measured["dataset"],
-        "method": method,
-        "variant": name,
-    }
-
-
-def unsupported(runs: Runs, measured: Mapping[str, Any], quantity: str) -> Iterator[Cell]:
+def unsupported(runs: Runs, times: TimesFile, quantity: str) -> Iterator[Cell]:
     """A cell for each variant that the engine of a file of times does not run, with the reason."""
-    for name, reason in (measured.get("unsupported") or {}).items():
-        yield Cell(keys(runs, measured, name), quantity, Measure(reason=f"not supported: {reason}"))
+    for name, reason in times.unsupported.items():
+        yield Cell(keys(runs, times, name), quantity, Measure(reason=f"not supported: {reason}"))
 
 
-def variants(latency: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
-
-
-def trials(
-    latency: Mapping[str, Any], name: str, key: str | None = None
-) -> list[Mapping[str, Any]]:
-    """The trials of a variant in a section: the undisturbed ones, or all where others kept the
-    machine busy.
-    """
-    rows = ((latency.get(key) or {}) if key else latency).get("rows") or ()
-    return [
-        row
-        for row in rows
-        if row.get("variant") == name and (busy(latency) or not row.get("disturbed"))
-    ]
-
-
-def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
-    """The times of the trials of a variant that count."""
-    values = [row.get(key) for row in trials(latency, name)]
-    return [float(s) for s in values if isinstance(s, int | float) and math.isfinite(s)]
-
-
-def described(latency: Mapping[str, Any], trials: str = "") -> str:
+def described(latency: LatencyTimes, trials: str = "") -> str:
     """The protocol in a few words: medians, tokens (or other `trials` than those of answers),
     precision, machine.
     """
-    protocol = latency.get("protocol") or {}
-    answers = (
-        f"{protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens"
-    )
+    protocol = latency.protocol
+    answers = f"{protocol.trials} trials, {protocol.new_tokens} generated tokens"
     return join(
         f"medians of {trials or answers}",
         f"{precision(protocol)} on {place(latency)}",
-        busy(latency),
+        latency.load.busy or "",
     )
 
 
-def precision(protocol: Mapping[str, Any]) -> str:
+def precision(protocol: ProtocolFacts) -> str:
     """How the numbers of the decoder of a protocol were computed and kept, in words."""
-    stated = {key: str(protocol[key]) for key in ("dtype", "weights", "kv") if protocol.get(key)}
-    unknown = "the server's precision" if protocol.get("device") == SERVER else "dtype not recorded"
-    return str(Precision(**stated)) if "dtype" in stated else unknown
+    if protocol.dtype:
+        return str(Precision(protocol.dtype, protocol.weights, protocol.kv))
+    return "the server's precision" if protocol.is_served else "dtype not recorded"

@@ -75,7 +75,7 @@ def expected_s(config: Config, plan: Plan) -> dict[str, float]:
         assert shape is not None
         once = sum(floor_seconds(call, shape, HALF, A100) for call in calls(entry))
         seconds[label] = SLOWER * once * (entry.limit or 0) * (entry.trials + 1)
-        if entry.asks_index and isinstance(entry.nprobe, int):
+        if entry.queries_index and isinstance(entry.nprobe, int):
             database = config.databases[config.pipeline_database(entry)]
             scanned = (
                 sizes.index_vectors(database, entry.index)
@@ -88,7 +88,7 @@ def expected_s(config: Config, plan: Plan) -> dict[str, float]:
 
 
 def test_no_job_opens_an_index_that_is_larger_than_its_memory(config: Config, plan: Plan) -> None:
-    assert all(entry.has_server_job for entry in config.pipelines.values() if entry.asks_index)
+    assert all(entry.has_server_job for entry in config.pipelines.values() if entry.queries_index)
     jobs = [
         (server, plan.servers.mem_mb(of(database=server[0], index=server[1]), 1))
         for server in config.servers()

@@ -10,6 +10,8 @@ from ragauge.cost import gap
 from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
+from ragauge.measure.protocols import latency
+from ragauge.results.times import LatencyTimes, ProtocolFacts
 from ragauge.testing import write_checkpoint
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
@@ -40,7 +42,8 @@ def test_the_gap_is_all_that_is_not_theory() -> None:
     assert found["between_calls_s"] == pytest.approx(0.8 - 0.7)
     beyond = sum(parts[key] for parts in stages.values() for key in gap.PARTS[1:])
     assert found["gap_s"] == pytest.approx(beyond + found["between_calls_s"])
-    assert sum(gap.shares(found).values()) == pytest.approx(1)
+    shares = gap.shares(found["stages"], found["between_calls_s"], found["gap_s"])
+    assert sum(shares.values()) == pytest.approx(1)
     # one of three paths; decoding not at all
     theory = call_macs(PATHS[1], SHAPE) // 3 + call_macs(PATHS[2], SHAPE)
     assert found["theoretical_speedup"] == pytest.approx(call_macs(NAIVE[0], SHAPE) / theory)
@@ -81,5 +84,5 @@ def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_without_naive_there_is_no_gap(tmp_path: Path) -> None:
-    result = {"protocol": {"new_tokens": 5}, "summary": {}, "stages": {}, "gap": {}}
-    assert gap.table(result).startswith("5 generated tokens")
+    times = LatencyTimes(protocol=ProtocolFacts(new_tokens=5))
+    assert latency.table(times).startswith("5 generated tokens")

@@ -12,6 +12,7 @@ from ragauge.cost.machine import Load
 from ragauge.measure import timing
 from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.protocols import latency
+from ragauge.results.times import Trial
 
 FAKE = """#!/bin/sh
 echo "$@" >> {folder}/asked
@@ -49,7 +50,7 @@ def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
     # a power cap is the rule at full load
     result = looked(smi, QUIET, "1755, 1980, 63, 0x0000000000000004")
     assert result.refusal() is None
-    assert result.to_json() == {
+    assert result.state().to_json() == {
         "looks": 2,
         "other_processes": 0,
         "sm_mhz": [1755.0, 1980.0],
@@ -105,13 +106,13 @@ def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPat
     (smi / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
     broken = GpuWatch("0")
     broken.look()
-    assert broken.to_json() is None
+    assert broken.state() is None
 
 
 def test_latencies_of_a_gpu_that_others_used_are_refused(smi: Path) -> None:
     result = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
     assert (
-        latency.disturbance([{"disturbed": False}], Load(), 0.0, result)
+        latency.disturbance([Trial(variant="x")], Load(), 0.0, result)
         == "1 other process used the GPU"
     )
 
@@ -120,8 +121,8 @@ def test_a_look_frames_what_is_measured(smi: Path, monkeypatch: pytest.MonkeyPat
     lm: Any = SimpleNamespace(device="cuda")
     processes = f"{os.getpid()}\n99999991\n"
     _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(processes))
-    assert (seen["gpu"]["looks"], seen["gpu"]["other_processes"]) == (2, 1)
-    assert "process" in seen["refused"]
+    assert (seen.gpu.looks, seen.gpu.other_processes) == (2, 1)
+    assert "process" in seen.refused
     monkeypatch.setattr(timing, "ATTEMPTS", 2)
     loads = (nullcontext(Load(100.0, others_cpu_s)) for others_cpu_s in (0.0, 1.0))
     monkeypatch.setattr(timing, "competing_load", lambda: next(loads))
@@ -133,4 +134,4 @@ def test_a_look_frames_what_is_measured(smi: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(timing, "watch", anew)
     looks = iter([processes, ""])
     _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(next(looks)))
-    assert seen["refused"] is None  # only the attempt of less load had another process on the GPU
+    assert seen.refused is None  # only the attempt of less load had another process on the GPU

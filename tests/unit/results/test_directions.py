@@ -1,12 +1,16 @@
 """Verdicts on orderings, by the intervals of one row or of two."""
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.results.directions import directions
 from ragauge.results.stats import paired_test
+
+sys.path.append(str(Path(__file__).parents[3] / "reports"))
+directions = importlib.import_module("directions").directions
 
 TABLE = """method,quantity,measured,low,high,p,n
 gain,difference,0.10,0.02,0.18,0.01,100

@@ -20,10 +20,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ragauge.results.times import Percentile, Percentiles, RequestSummary, RequestTimes
+
 PERCENTILES = (50, 95, 99)
 RESAMPLES = 1000
 TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
-OF_ANSWERS = ("first_token_at_s", *TIMES[:3])  # which a request that failed has not
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Request:
+class ScheduledRequest:
     number: int
     prompt: int
     arrival_s: float  # by the server's clock
@@ -55,7 +56,7 @@ class Request:
 class TimedRequest:
     """A request and its times, on one clock."""
 
-    request: Request
+    request: ScheduledRequest
     start_s: float  # when the server began it
     first_token_s: float
     end_s: float
@@ -80,7 +81,7 @@ class SteppingServer(Protocol):
     def busy(self) -> bool:
         """Whether any admitted request is still unanswered."""
 
-    def admit(self, request: Request) -> None: ...
+    def admit(self, request: ScheduledRequest) -> None: ...
 
     def step(self, until: float) -> Sequence[TimedRequest]:
         """Work for a while, or wait until that moment at most; returns the requests that were
@@ -97,13 +98,13 @@ class OneByOne:
         """
         self._answer = answer
         self._clock = clock
-        self._queue: deque[Request] = deque()
+        self._queue: deque[ScheduledRequest] = deque()
 
     @property
     def busy(self) -> bool:
         return bool(self._queue)
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         self._queue.append(request)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
@@ -131,7 +132,7 @@ def drive(
         ]
     else:
         moments = [start] * min(level.clients or 0, requests)
-    coming = deque(Request(i, i % prompts, moment) for i, moment in enumerate(moments))
+    coming = deque(ScheduledRequest(i, i % prompts, moment) for i, moment in enumerate(moments))
     sent = len(coming)
     done = list[TimedRequest]()
     turns = {i: coming[i] for i in level.next_turns.values()}
@@ -146,7 +147,11 @@ def drive(
             done.append(served)
             ready_s = served.end_s + served.pause_s  # when its client may send again
             if level.clients and sent < requests:
-                insort(coming, Request(sent, sent % prompts, ready_s), key=attrgetter("arrival_s"))
+                insort(
+                    coming,
+                    ScheduledRequest(sent, sent % prompts, ready_s),
+                    key=attrgetter("arrival_s"),
+                )
                 sent += 1
             if turn := turns.get(level.next_turns.get(served.request.number, -1)):
                 insort(
@@ -157,72 +162,82 @@ def drive(
     return done
 
 
-def rows(served: Sequence[TimedRequest], warmup: int) -> list[dict[str, Any]]:
-    """A record a request, in the order of arrival: seconds since the first arrival, and what is
-    counted from them.
-    """
-    begin = min(one.request.arrival_s for one in served)
-    return [
-        {
-            "request": one.request.number,
-            "prompt": one.request.prompt,
-            "warmup": one.request.number < warmup,
-            "arrival_at_s": one.request.arrival_s - begin,
-            "start_at_s": one.start_s - begin,
-            "first_token_at_s": one.first_token_s - begin,
-            "end_at_s": one.end_s - begin,
-            "new_tokens": one.new_tokens,
-            "queued_s": one.start_s - one.request.arrival_s,
-            "first_token_s": one.first_token_s - one.request.arrival_s,
-            "per_token_s": (one.end_s - one.first_token_s) / (one.new_tokens - 1)
-            if one.new_tokens > 1
-            else None,
-            "total_s": one.end_s - one.request.arrival_s,
-            **one.facts,
-            **({"failure": one.failure, **dict.fromkeys(OF_ANSWERS)} if one.failure else {}),
-        }
-        for one in sorted(served, key=lambda one: one.request.number)
-    ]
+def rows(served: Sequence[TimedRequest], warmup: int) -> list[RequestTimes]:
+    """The times of each request, in the order of arrival."""
+    begin = min(timed.request.arrival_s for timed in served)
+    ordered = sorted(served, key=lambda timed: timed.request.number)
+    return [_times(timed, begin, warmup) for timed in ordered]
+
+
+def _times(timed: TimedRequest, begin: float, warmup: int) -> RequestTimes:
+    """The times of a request, counted from the moment `begin` and from its own arrival."""
+    arrival = timed.request.arrival_s
+    further = timed.new_tokens - 1
+    answer_s = {
+        "first_token_at_s": timed.first_token_s - begin,
+        "first_token_s": timed.first_token_s - arrival,
+        "per_token_s": (timed.end_s - timed.first_token_s) / further if further > 0 else None,
+        "total_s": timed.end_s - arrival,
+    }
+    if timed.failure:
+        answer_s = dict.fromkeys(answer_s)
+    failure = {"failure": timed.failure} if timed.failure else {}
+    return RequestTimes(
+        request=timed.request.number,
+        prompt=timed.request.prompt,
+        warmup=timed.request.number < warmup,
+        arrival_at_s=arrival - begin,
+        start_at_s=timed.start_s - begin,
+        end_at_s=timed.end_s - begin,
+        new_tokens=timed.new_tokens,
+        queued_s=timed.start_s - arrival,
+        **answer_s,
+        **failure,
+        **timed.facts,
+    )
 
 
 def summarise(
-    records: Sequence[Mapping[str, Any]],
+    requests: Sequence[RequestTimes],
     targets: Mapping[str, float | None] | None = None,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> RequestSummary:
     """Percentiles of the times with their intervals, throughput and goodput, of the requests after
     the warm-up.
 
     A request that failed has no times, and is no good answer. `targets`: limits of a good answer by
     time (one of TIMES), in seconds; without any, every answer is good.
 
-    Returns: for each of TIMES its `percentiles`; `requests`; `seconds` from the first arrival to
-        the last answer; and the rates and shares of docs/protocols.md.
+    Returns: `seconds` from the first arrival to the last answer, and what docs/protocols.md
+        defines.
     """
-    counted = [row for row in records if not row["warmup"]]
-    seconds = max(row["end_at_s"] for row in counted) - min(row["arrival_at_s"] for row in counted)
+    counted = [request for request in requests if not request.warmup]
+    begin = min(request.arrival_at_s for request in counted)
+    seconds = max(request.end_at_s for request in counted) - begin
     limits = [(key, limit) for key, limit in (targets or {}).items() if limit is not None]
-    answered = [row for row in counted if not row.get("failure")]
+    answered = [request for request in counted if not request.failure]
     good = sum(
-        all(row[key] is None or row[key] <= limit for key, limit in limits) for row in answered
+        all((getattr(request, key) or 0.0) <= limit for key, limit in limits)
+        for request in answered
     )
-    served_s = sum(row["end_at_s"] - row["start_at_s"] for row in counted)
-    values = {key: [row[key] for row in counted if row[key] is not None] for key in TIMES}
-    return {
-        **{key: percentiles(times, seed) for key, times in values.items() if times},
-        "requests": len(counted),
-        "failed": len(counted) - len(answered),
-        "seconds": seconds,
-        "questions_per_s": len(answered) / seconds,
-        "tokens_per_s": sum(row["new_tokens"] for row in counted) / seconds,
-        "goodput_per_s": good / seconds,
-        "good_share": good / len(counted),
-        "in_service": served_s / seconds,
-    }
+    served_s = sum(request.end_at_s - request.start_at_s for request in counted)
+    times = {key: [s for s in (getattr(r, key) for r in counted) if s is not None] for key in TIMES}
+    return RequestSummary(
+        **{key: percentiles(values, seed) for key, values in times.items() if values},
+        requests=len(counted),
+        failed=len(counted) - len(answered),
+        seconds=seconds,
+        questions_per_s=len(answered) / seconds,
+        tokens_per_s=sum(request.new_tokens for request in counted) / seconds,
+        goodput_per_s=good / seconds,
+        good_share=good / len(counted),
+        in_service=served_s / seconds,
+    )
 
 
-def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
-    """{"p50": {"value", "low", "high"}, ...} with 95% intervals, of values in the order of arrival.
+def percentiles(values: Sequence[float], seed: int = 0) -> Percentiles:
+    """Percentiles with their 95% intervals, of values in the order of arrival.
+
     Requests that follow one another share a queue, so blocks of about the square root of n
     successive ones are drawn (the circular block bootstrap of Politis and Romano, 1992).
     """
@@ -236,7 +251,8 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, f
     drawn = np.percentile(data[places], PERCENTILES, axis=1)
     low, high = np.percentile(drawn, (2.5, 97.5), axis=1)
     exact = np.percentile(data, PERCENTILES)
-    return {
-        f"p{p}": {"value": float(exact[i]), "low": float(low[i]), "high": float(high[i])}
-        for i, p in enumerate(PERCENTILES)
-    }
+    p50, p95, p99 = (
+        Percentile(value=float(exact[i]), low=float(low[i]), high=float(high[i]))
+        for i in range(len(PERCENTILES))
+    )
+    return Percentiles(p50=p50, p95=p95, p99=p99)

@@ -15,6 +15,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.engines.lm import LM
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
+from ragauge.results.times import DocumentTrial
 
 STATE = "the files are dropped from the page cache before they are read, so that they come from the disk"
 UNBOUNDED = 1 << 62  # bytes of a store that is temporary
@@ -35,12 +36,13 @@ def storing_documents(lm: LM, folder: Path, max_bytes: int) -> Iterator[Path]:
 
 
 def time_documents(
-    name: str, prepare: Callable[[], Any], lm: LM, folder: Path
-) -> dict[str, Any] | None:
+    name: str, prompt: int, prepare: Callable[[], Any], lm: LM, folder: Path
+) -> DocumentTrial | None:
     """Time preparing a variant's documents without a store, with an empty one there, and with one
-    that has them. Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes",
-    "load_share", "disturbed"}; None where nothing is read before the question is known. Raises
-    UserError: the disk could not hold the documents.
+    that has them.
+
+    Returns: the seconds; None where nothing is read before the question is known.
+    Raises UserError: the disk could not hold the documents.
     """
     with competing_load() as load:
         computing_s, calls = _timed(prepare, lm)
@@ -52,8 +54,16 @@ def time_documents(
             loading_s, calls = _timed(prepare, lm)
     if any(_is_storable(call) and call.loading_s is None for call in calls):
         raise UserError(f"{name}: its documents could not be stored in {folder}; is the disk full?")
-    seconds = {"computing_s": computing_s, "missed_s": missed_s, "loading_s": loading_s}
-    return {**seconds, "bytes": size, "load_share": load.share, "disturbed": load.share > MAX_LOAD}
+    return DocumentTrial(
+        variant=name,
+        prompt=prompt,
+        computing_s=computing_s,
+        missed_s=missed_s,
+        loading_s=loading_s,
+        bytes=size,
+        load_share=load.share,
+        disturbed=load.share > MAX_LOAD,
+    )
 
 
 def _is_storable(call: Call) -> bool:

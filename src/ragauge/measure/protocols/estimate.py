@@ -180,8 +180,9 @@ def estimate(config: Config, rates: Rates, cores: int | None = None) -> Estimate
     )
 
 
-def announce(config: Config, cores: int) -> None:
-    """Print how long the answers of a run take, if earlier runs recorded some of them."""
+def announce(config: Config, jobs: int, cores: int) -> None:
+    """Print what a run that begins does, and how long, if earlier runs recorded some answers."""
+    progress.line(f"{jobs} jobs of this experiment:\n{config.overview()}")
     for name, span in estimate(config, recorded(config), cores).sections.items():
         progress.line(f"{name}: {span}, by the records of earlier runs")
 
@@ -190,7 +191,7 @@ class _Bench:
     """The models and questions of an experiment that are on this machine."""
 
     def __init__(self, config: Config) -> None:
-        from ragauge.measure.runner import Engines
+        from ragauge.measure.engines import Engines
 
         self.config = config
         self.examples = {label: self._examples(label) for label in config.datasets}
@@ -206,7 +207,8 @@ class _Bench:
         """
         import torch
 
-        from ragauge.measure import inputs, runner
+        from ragauge.measure import inputs
+        from ragauge.measure.answering import ask
 
         self._check_assets(job)
         config = self.config
@@ -221,13 +223,13 @@ class _Bench:
         examples = self.examples[job.dataset][: 1 if new_tokens else MAX_QUESTIONS]
         if job.model not in self.is_warm:  # the first answer of a model sets up its kernels
             self.is_warm.add(job.model)
-            runner.ask(engine, method, examples[0], specification)
+            ask(engine, method, examples[0], specification)
         protocol = config.protocol(job.dataset)
         threads = (protocol and protocol.threads) or os.cpu_count() or 1
         spent_s = 0.0
         for example in examples:
             torch.set_num_threads(threads if new_tokens else 1)
-            record = runner.ask(engine, method, example, specification)
+            record = ask(engine, method, example, specification)
             torch.set_num_threads(1)
             yield _seconds(record)
             spent_s += sum(_seconds(record))

@@ -40,6 +40,7 @@ from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.lm import LM
 from ragauge.engines.tuning import weight_read
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.gpu_load import GpuWatch, watch
@@ -49,6 +50,19 @@ from ragauge.methods.base.grounding import Finding
 from ragauge.methods.base.method import Method
 from ragauge.methods.naive import Naive
 from ragauge.methods.prompts import Prompt
+from ragauge.results.times import (
+    DocumentTrial,
+    DocumentTrials,
+    EvidenceTrial,
+    EvidenceTrials,
+    LatencyTimes,
+    ProtocolFacts,
+    SpeedupGap,
+    Spread,
+    Trial,
+    TrialLoad,
+)
+from ragauge.text import aligned
 
 CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
 MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
@@ -65,11 +79,14 @@ def measure_latency(
     machine: Mapping[str, Any] | None = None,
     folder: Path | None = None,
     seed: int = 0,
-) -> dict[str, Any]:
-    """Time the variants with every response length of the protocol. `machine` is what
-    `cost.machine.measure` returned; None, or of another processor: measured here. On the disk of
-    `folder` documents are stored during the measurement; None: they are not. Returns the result of
-    `run` for the first response length; `other_lengths` holds those for the others.
+) -> LatencyTimes:
+    """Time the variants with every response length of the protocol.
+
+    Args:
+        machine: what `cost.machine.measure` returned; None, or of another processor: measured here.
+        folder: on its disk documents are stored during the measurement; None: they are not.
+
+    Returns: the times of the first response length, with those of the others.
     """
     device = bench.lm.device.type
     here = processor(device)
@@ -84,12 +101,8 @@ def measure_latency(
         for n in settings.all_new_tokens[1:]
     ]
     alone = replace(bench, batch=())
-    return {
-        **result,
-        "other_lengths": [
-            run(variants, alone, other, machine, seed=seed, disk=disk) for other in others
-        ],
-    }
+    further = [run(variants, alone, other, machine, seed=seed, disk=disk) for other in others]
+    return result.model_copy(update={"other_lengths": further})
 
 
 def run(
@@ -100,7 +113,7 @@ def run(
     *,
     seed: int = 0,
     disk: Path | None = None,
-) -> dict[str, Any]:
+) -> LatencyTimes:
     """Time every method variant on the prompts with responses of `new_tokens` tokens.
 
     The trials are divided over the prompts of `bench`, and one prompt's prepared states are in
@@ -109,19 +122,18 @@ def run(
     values are the same bits. For `documents: cold`, what a method prepares is also timed as it
     comes from there. `disk` is a folder on it.
 
-    Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages",
-        "gap", "summary", "rows", "documents" (the trials of cold documents; None without),
-        "evidence_batches" (those of evidence for several questions side by side, `evidence_s` of
-        each; None without)}. `gap` explains why measured speedups over the first variant of the
-        method naive are not the theoretical ones. Where others kept the machine busy, `load.busy`
-        says how and all trials count, or `refused` says so, and `summary` and `gap` are empty.
+    Returns: the times; `gap` explains why measured speedups over the first variant of the method
+        naive are not the theoretical ones. Where others kept the machine busy, `load.busy` says how
+        and all trials count, or `refused` says so, and `summary` and `gap` are empty.
 
     Raises UserError: no prompts, more threads than cores, or a response that the context cuts
     short.
     """
     if not bench.prompts:
         raise UserError("the latency protocol needs at least one prompt")
-    if (threads := torch.get_num_threads()) > (cores := psutil.cpu_count() or 1):
+    threads = torch.get_num_threads()
+    cores = psutil.cpu_count() or 1
+    if threads > cores:
         raise UserError(
             f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer"
         )
@@ -149,80 +161,110 @@ def run(
     all_count = busy is not None
     stages = _timed_stages(timed.stages, rows, all_count)
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
-    sizes = {"new_tokens": settings.new_tokens, "trials": trials, "warmup": settings.warmup}
-    state = {
-        "allow_load": settings.allow_load,
-        "cuda_graphs": cuda_graphs(bench.lm),
-        "cache_state": CACHE_STATE,
-    }
-    return {
-        "provenance": provenance(),
-        "protocol": {**bench.protocol(seed), **bench.prompt_sizes, **sizes, **state},
-        "machine": dict(machine),
-        "load": timed.load_json() | {"busy": busy},
-        "refused": refused,
-        "unsupported": unsupported,
-        "stages": stages,
-        "gap": {} if refused else gaps(stages, rows, naive, all_count),
-        "summary": {} if refused else summarise(rows, all_count),
-        "rows": rows,
-        "documents": {"state": cold.STATE, "rows": timed.documents}
-        if settings.documents == "cold"
-        else None,
-        "evidence_batches": {"questions": len(bench.batch), "rows": timed.batches}
-        if bench.batch
-        else None,
-    }
+    documents = DocumentTrials(state=cold.STATE, rows=timed.documents)
+    batches = EvidenceTrials(questions=len(bench.batch), rows=timed.batches)
+    return LatencyTimes(
+        provenance=provenance(),
+        protocol=ProtocolFacts(
+            **bench.protocol(seed),
+            **bench.prompt_sizes,
+            new_tokens=settings.new_tokens,
+            trials=trials,
+            warmup=settings.warmup,
+            allow_load=settings.allow_load,
+            cuda_graphs=cuda_graphs(bench.lm),
+            cache_state=CACHE_STATE,
+        ),
+        machine=dict(machine),
+        load=timed.load_facts(busy),
+        refused=refused,
+        unsupported=unsupported,
+        stages=stages,
+        gap={} if refused else gaps(stages, rows, naive, all_count),
+        summary={} if refused else summarise(rows, all_count),
+        rows=rows,
+        documents=documents if settings.documents == "cold" else None,
+        evidence_batches=batches if bench.batch else None,
+    )
 
 
-def summarise(
-    rows: Sequence[Mapping[str, Any]], disturbed: bool = False
-) -> dict[str, dict[str, dict[str, float]]]:
+def summarise(rows: Sequence[Trial], disturbed: bool = False) -> dict[str, dict[str, Spread]]:
     """Median, quartiles and number of each variant's times; disturbed trials are left out unless
     asked for.
     """
-    counted = [row for row in rows if disturbed or not row["disturbed"]]
+    counted = [row for row in rows if disturbed or not row.disturbed]
     return {
         name: {
-            time_: spread([row[time_] for row in counted if row["variant"] == name])
+            time_: spread([getattr(row, time_) for row in counted if row.variant == name])
             for time_ in TIMES
         }
-        for name in dict.fromkeys(row["variant"] for row in counted)
+        for name in dict.fromkeys(row.variant for row in counted)
     }
 
 
 def gaps(
     stages: Mapping[str, gap.Stages],
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Trial],
     naive: str | None,
     disturbed: bool = False,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, SpeedupGap]:
     """Why each variant's measured speedup over naive is not the theoretical one (`cost.gap`), on
     the first prompt.
     """
-    first = [row for row in rows if row["prompt"] == 0]
+    first = [row for row in rows if row.prompt == 0]
     total_s = {
-        name: times["total_s"]["median"] for name, times in summarise(first, disturbed).items()
+        name: times["total_s"].median or 0.0 for name, times in summarise(first, disturbed).items()
     }
     if naive not in total_s:
         return {}
-    base = total_s[naive]
-    plain = stages[naive]
     return {
-        name: gap.explain(stages[name], s, plain, base)
+        name: SpeedupGap(**gap.explain(stages[name], s, stages[naive], total_s[naive]))
         for name, s in total_s.items()
         if name != naive
     }
 
 
+def table(times: LatencyTimes) -> str:
+    """A line per variant, with the parts of its gap."""
+    lines = [
+        [
+            "variant",
+            "first token s",
+            "total s",
+            "roofline s",
+            "theory",
+            "roofline",
+            "measured",
+            "gap, by part",
+        ]
+    ]
+    for name, summary in times.summary.items():
+        medians = [summary[key].median or 0.0 for key in ("first_token_s", "total_s")]
+        seconds = (*medians, gap.floor(times.stages[name]))
+        cells = ["", "", "", ""]
+        if beyond := times.gap.get(name):
+            speedups = (
+                beyond.theoretical_speedup,
+                beyond.roofline_speedup,
+                beyond.measured_speedup,
+            )
+            shares = gap.shares(beyond.stages, beyond.between_calls_s, beyond.gap_s)
+            parts = [f"{part} {share:.0%}" for part, share in shares.items()]
+            if beyond.gap_s and (decode := beyond.stages.get(gap.UNCOUNTED)):
+                parts.append(f"(memory-bound decode {decode['memory_s'] / beyond.gap_s:.0%})")
+            cells = [*(f"{speedup:.2f}x" for speedup in speedups), ", ".join(parts)]
+        lines.append([name, *(f"{s:.4f}" for s in seconds), *cells])
+    return f"{times.protocol.new_tokens} generated tokens\n{aligned(lines)}"
+
+
 def _timed_stages(
-    stages: Mapping[str, gap.Stages], rows: Sequence[Mapping[str, Any]], disturbed: bool
+    stages: Mapping[str, gap.Stages], rows: Sequence[Trial], disturbed: bool
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
-    first = [row for row in rows if row["prompt"] == 0 and (disturbed or not row["disturbed"])]
+    first = [row for row in rows if row.prompt == 0 and (disturbed or not row.disturbed)]
     timed: dict[str, dict[str, dict[str, float]]] = {}
     for name, warm in stages.items():
-        trials = [row["stages"] for row in first if row["variant"] == name]
+        trials = [row.stages for row in first if row.variant == name]
         for stage, values in warm.items():
             clocked = [trial[stage] for trial in trials if stage in trial]
             seconds = statistics.median(clocked) if clocked else values["seconds"]
@@ -230,13 +272,13 @@ def _timed_stages(
     return timed
 
 
-def spread(values: Sequence[float | None]) -> dict[str, float]:
-    """{"median", "q1", "q3", "n"} of the values that are there."""
+def spread(values: Sequence[float | None]) -> Spread:
+    """The median and the quartiles of the values that are there."""
     known = [v for v in values if v is not None]
     if not known:
-        return {"n": 0}
+        return Spread(n=0)
     q1, median, q3 = map(float, np.quantile(known, (0.25, 0.5, 0.75)))
-    return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
+    return Spread(median=median, q1=q1, q3=q3, n=len(known))
 
 
 @dataclass
@@ -251,11 +293,10 @@ class _Trials:
     retried: int = 0
     # of all undisturbed trials together: what was too short to see in each
     load: Load = field(default_factory=Load)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Trial] = field(default_factory=list)
     stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    documents: list[dict[str, Any]] = field(default_factory=list)  # trials of what is prepared
-    # trials of evidence for several questions
-    batches: list[dict[str, Any]] = field(default_factory=list)
+    documents: list[DocumentTrial] = field(default_factory=list)
+    batches: list[EvidenceTrial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.limits = timing.fixed_length(self.settings.new_tokens)
@@ -283,11 +324,10 @@ class _Trials:
             names = list(self.variants)
             self.order.shuffle(names)
             for name in names:
-                trial = self._undisturbed(partial(self._trial, name, states[name], prompt))
-                number = sum(row["variant"] == name for row in self.rows)
-                self.rows.append(
-                    {"variant": name, "trial": number, "prompt": index, **trial, **costs[name]}
-                )
+                times = self._undisturbed(partial(self._trial, name, states[name], prompt))
+                number = sum(row.variant == name for row in self.rows)
+                trial = Trial(variant=name, trial=number, prompt=index, **times, **costs[name])
+                self.rows.append(trial)
         self.gpu.look()
         if self.disk and self.settings.documents == "cold":
             states.clear()  # memory for what is prepared anew
@@ -295,8 +335,8 @@ class _Trials:
             for name, method in self.variants.items():
                 gc.collect()
                 prepare = partial(method.prepare, self.engine, prompt)
-                if seconds := cold.time_documents(name, prepare, self.engine, self.disk):
-                    self.documents.append({"variant": name, "prompt": index, **seconds})
+                documents = cold.time_documents(name, index, prepare, self.engine, self.disk)
+                self.documents += [documents] if documents else []
 
     def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
         """Time finding the evidence of all prompts side by side, in seeded random orders. What is
@@ -315,14 +355,13 @@ class _Trials:
                 self.engine.synchronize()
                 gc.collect()
                 trial = partial(self._side_by_side, finds)
-                if number >= 0:
-                    self.batches.append(
-                        {"variant": name, "trial": number, **self._undisturbed(trial)}
-                    )
-                else:
+                if number < 0:
                     trial()
+                    continue
+                times = self._undisturbed(trial)
+                self.batches.append(EvidenceTrial(variant=name, trial=number, **times))
 
-    def _side_by_side(self, finds: Sequence[Callable[[Any], Any]]) -> tuple[dict[str, Any], Load]:
+    def _side_by_side(self, finds: Sequence[Callable[[Any], Any]]) -> tuple[JsonObject, Load]:
         """The part of each search in the time of all, and what other processes did meanwhile."""
         with competing_load() as load, BatchScheduler(self.engine, len(finds)) as scheduler:
             started = time.perf_counter()
@@ -332,16 +371,16 @@ class _Trials:
             seconds = time.perf_counter() - started
         return {"evidence_s": seconds / len(finds)}, load
 
-    def _undisturbed(self, trial: Callable[[], tuple[dict[str, Any], Load]]) -> dict[str, Any]:
+    def _undisturbed(self, trial: Callable[[], tuple[JsonObject, Load]]) -> JsonObject:
         """The times of a trial; of another one, up to RETRIES times, while other processes keep the
         machine busy.
         """
         times, load = trial()
         retries = min(RETRIES, self.retries_left)
         while load.share > MAX_LOAD and retries:
-            retries = retries - 1
-            self.retries_left = self.retries_left - 1
-            self.retried = self.retried + 1
+            retries -= 1
+            self.retries_left -= 1
+            self.retried += 1
             time.sleep(PAUSE_S)
             times, load = trial()
         disturbed = load.share > MAX_LOAD
@@ -349,7 +388,7 @@ class _Trials:
         self.progress.update()
         return {"load_share": load.share, "disturbed": disturbed, **times}
 
-    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[dict[str, Any], Load]:
+    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[JsonObject, Load]:
         """The times of one answer and of its stages, and what other processes did meanwhile."""
         state = self.variants[name].unread(state)
         self.engine.synchronize()
@@ -365,7 +404,7 @@ class _Trials:
         times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
         return {**times, "stages": stage_seconds(trace)}, load
 
-    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> dict[str, Any]:
+    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> JsonObject:
         """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The
         stages' seconds and floors are noted for the first prompt.
         """
@@ -386,25 +425,26 @@ class _Trials:
         answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
         timing.check_length(answer, self.limits, self.engine, name)
 
-    def load_json(self) -> dict[str, Any]:
-        return {
-            "share": self.load.share,
-            "others_cpu_s": self.load.others_cpu_s,
-            "seconds": self.load.seconds,
-            "disturbed": sum(row["disturbed"] for row in self.rows),
-            "retried": self.retried,
-            "allowed_share": MAX_LOAD,
-            "gpu": self.gpu.to_json(),
-        }
+    def load_facts(self, busy: str | None) -> TrialLoad:
+        return TrialLoad(
+            share=self.load.share,
+            others_cpu_s=self.load.others_cpu_s,
+            seconds=self.load.seconds,
+            disturbed=sum(row.disturbed for row in self.rows),
+            retried=self.retried,
+            allowed_share=MAX_LOAD,
+            gpu=self.gpu.state(),
+            busy=busy,
+        )
 
 
 def disturbance(
-    rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch
+    rows: Sequence[Trial], load: Load, machine_share: float, gpu: GpuWatch
 ) -> str | None:
     """What disturbed the trials, so that their times are not to be published; None if the machine
     was quiet enough.
     """
-    disturbed = [row["load_share"] for row in rows if row["disturbed"]]
+    disturbed = [row.load_share for row in rows if row.disturbed]
     if len(disturbed) > MAX_DISTURBED * len(rows):
         share = statistics.median(disturbed)
         return f"other processes took {share:.0%} of the machine's CPU time in {len(disturbed)} of {len(rows)} trials"
@@ -417,7 +457,8 @@ def cuda_graphs(engine: LM) -> str | None:
     """Whether tokens were decoded by CUDA graphs: "on", or "off" with the reason; None on a device
     without them.
     """
-    if (steps := getattr(engine, "steps", None)) is None:
+    steps = getattr(engine, "steps", None)
+    if steps is None:
         return None
     return f"off: {steps.fallback}" if steps.fallback else "on"
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, cast
 
 from ragauge.config.protocols import LoadSettings
-from ragauge.cost.gap import aligned
 from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
@@ -24,9 +23,25 @@ from ragauge.engines.store import MemoryStore
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals, stream
-from ragauge.measure.protocols.arrivals import Clock, Level, OneByOne, Request, TimedRequest
+from ragauge.measure.protocols.arrivals import (
+    Clock,
+    Level,
+    OneByOne,
+    ScheduledRequest,
+    TimedRequest,
+)
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
+from ragauge.results.times import (
+    LoadLevel,
+    LoadTimes,
+    ProtocolFacts,
+    RequestSummary,
+    RequestTimes,
+    TraceFacts,
+    Watched,
+)
+from ragauge.text import aligned
 
 COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
 CACHE_STATES = {
@@ -39,13 +54,12 @@ SIMULATED = "simulated: random words; lengths and the blocks that requests share
 
 def measure_load(
     variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0
-) -> dict[str, Any]:
+) -> LoadTimes:
     """The load protocol, one variant after another; those that the model cannot run are left out
     with the reason.
 
-    With the same `seed`, arrivals are the same for all variants at a level. Returns {"provenance",
-    "protocol", "unsupported", "levels"}; a level has its `variant`, see `_measure_level`. Raises
-    UserError: a response that the context cuts short.
+    With the same `seed`, arrivals are the same for all variants at a level. Raises UserError: a
+    response that the context cuts short.
     """
     levels = levels_of(settings, bench.trace)
     able, unsupported = bench.supported(variants)
@@ -53,38 +67,34 @@ def measure_load(
         lengths(settings, bench.trace)
     )
     batch = max_batch_size(bench.lm, longest) if settings.batch == "auto" else settings.batch
-    runs: list[dict[str, Any]] = []
+    measured: list[LoadLevel] = []
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
             progress.set_postfix_str(name)
             size = 1 if method.sequential() else batch
             server = _Server(name, method, bench, settings, size)
             for level in levels:
-                runs.append({"variant": name, "batch": size, **_measure_level(server, level, seed)})
+                measured.append(_measure_level(server, level, seed))
                 progress.update()
     bench.lm.documents = None  # the store of a replay
-    stated = (
-        settings.model_dump(exclude={"methods"})
-        | bench.protocol(seed)
-        | bench.prompt_sizes
-        | {"batch": batch}
-    )
-    protocol = stated | {
+    protocol: dict[str, Any] = {
+        **settings.model_dump(exclude={"methods"}),
+        **bench.protocol(seed),
+        **bench.prompt_sizes,
+        "batch": batch,
         "cache_state": CACHE_STATES[settings.documents],
         "counted": COUNTED,
         "allowed_load": MAX_LOAD,
     }
-    protocol |= (
-        {"documents": "computed", "cache_state": REPLAYED, **trace_facts(bench.trace)}
-        if bench.trace
-        else {}
+    if bench.trace:
+        protocol |= {"documents": "computed", "cache_state": REPLAYED}
+        protocol |= {"trace": trace_facts(bench.trace)}
+    return LoadTimes(
+        provenance=provenance(),
+        protocol=ProtocolFacts(**protocol),
+        unsupported=unsupported,
+        levels=measured,
     )
-    return {
-        "provenance": provenance(),
-        "protocol": protocol,
-        "unsupported": unsupported,
-        "levels": runs,
-    }
 
 
 def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level]:
@@ -112,23 +122,19 @@ def lengths(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[int]:
     return [entry.new_tokens or settings.new_tokens for entry in trace] or [settings.new_tokens]
 
 
-def trace_facts(trace: Sequence[TraceEntry]) -> dict[str, Any]:
+def trace_facts(trace: Sequence[TraceEntry]) -> TraceFacts:
     """The part of a result's protocol about a replayed trace."""
-    text = SIMULATED if any(entry.is_simulated for entry in trace) else "the trace's own"
-    return {
-        "trace": {
-            "requests": len(trace),
-            "seconds": trace[-1].arrival_s - trace[0].arrival_s,
-            "text": text,
-        }
-    }
+    is_simulated = any(entry.is_simulated for entry in trace)
+    return TraceFacts(
+        requests=len(trace),
+        seconds=trace[-1].arrival_s - trace[0].arrival_s,
+        text=SIMULATED if is_simulated else "the trace's own",
+    )
 
 
-def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
+def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
     """One level of load on one method, by the wall clock. The first `warmup` requests find the
-    server emptier than later ones do and are left out of the summary. Returns {"rate", "clients",
-    "speed", "load_share", "gpu", "busy", "refused", "summary", "requests"}, see `timing.watched`. A
-    refused level has no `summary`.
+    server emptier than later ones do and are left out of the summary, which a refused level lacks.
     """
     settings = server.settings
     count = len(level.moments) or settings.warmup + settings.requests
@@ -141,15 +147,33 @@ def _measure_level(server: _Server, level: Level, seed: int) -> dict[str, Any]:
 
     served, seen = timing.watched(server.lm, settings.allow_load, drive)
     rows = arrivals.rows(served, settings.warmup)
+    if level.speed:
+        rows = [row.model_copy(update={"found": server.found[row.prompt]}) for row in rows]
+    return level_times(level, rows, seen, settings, seed, variant=server.name, batch=server.size)
+
+
+def level_times(
+    level: Level,
+    rows: list[RequestTimes],
+    seen: Watched,
+    settings: LoadSettings,
+    seed: int,
+    **facts: Any,
+) -> LoadLevel:
+    """The times of a level; `facts`: its variant and batch."""
     targets = {
         "first_token_s": settings.target_first_token_s,
         "per_token_s": settings.target_per_token_s,
     }
-    summary = {} if seen["refused"] else arrivals.summarise(rows, targets, seed)
-    if level.speed:
-        rows = [{**row, "found": server.found[row["prompt"]]} for row in rows]
-    about = {"rate": level.rate, "clients": level.clients, "speed": level.speed}
-    return {**about, **seen, "summary": summary, "requests": rows}
+    return LoadLevel(
+        **facts,
+        rate=level.rate,
+        clients=level.clients,
+        speed=level.speed,
+        summary=RequestSummary() if seen.refused else arrivals.summarise(rows, targets, seed),
+        requests=rows,
+        **seen.to_json(),
+    )
 
 
 class _Server:
@@ -165,7 +189,7 @@ class _Server:
         self.settings = settings
         self.size = size  # size: requests that are answered together
         self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
-        self.limits = [timing.fixed_length(length) for length in lengths(settings, bench.trace)]
+        self.limits = list(map(timing.fixed_length, lengths(settings, bench.trace)))
         # of each prompt, the share of its documents' tokens that was stored
         self.found: dict[int, float | None] = {}
         self.engine = _ThreadEngine(self.lm)
@@ -243,13 +267,13 @@ class _Batched:
 
     def __init__(self, server: _Server) -> None:
         self._server, self._batch = server, BatchScheduler(server.lm, server.size)
-        self._requests: dict[Task[tuple[float, float, int]], Request] = {}
+        self._requests: dict[Task[tuple[float, float, int]], ScheduledRequest] = {}
 
     @property
     def busy(self) -> bool:
         return bool(self._batch.unfinished)
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
 
     def step(self, until: float) -> Sequence[TimedRequest]:
@@ -265,7 +289,7 @@ class _Batched:
         return served
 
 
-def table(result: Mapping[str, Any]) -> str:
+def table(times: LoadTimes) -> str:
     """A line a variant and level: the percentiles and what was served."""
     lines = [
         [
@@ -280,28 +304,18 @@ def table(result: Mapping[str, Any]) -> str:
             "failed",
         ]
     ]
-    for level in result["levels"]:
-        cells = ["refused", *[""] * 6]
-        summary = level["summary"]
-        if summary and "first_token_s" not in summary:
-            cells[0] = "nothing answered"
-        elif summary:
-            first = summary["first_token_s"]
-            token = summary.get("per_token_s")
-            cells = [f"{first[f'p{p}']['value']:.3g}" for p in arrivals.PERCENTILES]
-            cells += [
-                f"{token['p95']['value']:.3g}" if token else "",
-                f"{summary['questions_per_s']:.3g}",
+    for level in times.levels:
+        summary = level.summary
+        cells = ["nothing answered" if summary.requests else "refused", *[""] * 6]
+        if first := summary.first_token_s:
+            token = summary.per_token_s
+            cells = [
+                *(f"{percentile.value:.3g}" for _, percentile in first),
+                f"{token.p95.value:.3g}" if token else "",
+                f"{summary.questions_per_s:.3g}",
+                f"{summary.good_share:.0%}",
+                str(summary.failed),
             ]
-            cells += [f"{summary['good_share']:.0%}", str(summary["failed"])]
-        lines.append(
-            [
-                level["variant"],
-                Level(level["rate"], level["clients"], level.get("speed")).name,
-                *cells,
-            ]
-        )
-    replayed = result["protocol"].get("trace")
-    return "\n".join(
-        [aligned(lines), *([f"text of the prompts: {replayed['text']}"] if replayed else [])]
-    )
+        lines.append([level.variant, Level(level.rate, level.clients, level.speed).name, *cells])
+    trace = times.protocol.trace
+    return "\n".join([aligned(lines), *([f"text of the prompts: {trace.text}"] if trace else [])])

@@ -14,17 +14,16 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings, TimedSettings
-from ragauge.cost.gap import aligned
 from ragauge.cost.machine import competing_load, provenance
 from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines import backend
@@ -34,13 +33,30 @@ from ragauge.engines.served.completions import Completion, count
 from ragauge.engines.served.http import MAX_PAUSE_S, EndpointError
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import Questions
 from ragauge.measure.protocols import arrivals, latency, load, stream
-from ragauge.measure.protocols.arrivals import Clock, Request, TimedRequest
+from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method
 from ragauge.methods.prompts import Prompt
+from ragauge.results.times import (
+    SERVER,
+    LatencyTimes,
+    LoadLevel,
+    LoadTimes,
+    ProtocolFacts,
+    RequestSummary,
+    RequestTimes,
+    ServerView,
+    Stream,
+    StreamTimes,
+    Trial,
+    TrialLoad,
+    Watched,
+)
+from ragauge.text import aligned
 
 MAX_OPEN = 4096  # requests under way; more wait on this side
 PAUSE_S = 1.0  # after a failure, before the client's next request, if the server asks for less
@@ -51,6 +67,7 @@ MIN_WARM = 0.5
 MAX_TEMPLATE = 64
 MAX_LATE_S = 0.02
 MAX_LATE_SHARE = 0.05  # of the client's own delay: in seconds, and of the median first token
+AnyTimes = TypeVar("AnyTimes", bound=RequestTimes)
 CLOCKED = ("first_token_s", "per_token_s")  # what a server's own clock tells
 CACHE_STATES = {
     "cold": "a random word in front of each prompt, so that the server's cache has nothing of it",
@@ -86,7 +103,7 @@ class ServedBench:
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The part of a result that every kind of measurement has; `more`: of its protocol."""
         facts = provenance()
         cache = settings.server_cache
@@ -94,41 +111,49 @@ class ServedBench:
             "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
             "threads": None,
         }
-        protocol = settings.model_dump(exclude={"methods", "models"}) | {
+        protocol: JsonObject = {
+            **settings.model_dump(exclude={"methods", "models"}),
             "seed": seed,
-            "device": "server",
-        }
-        protocol |= {
+            "device": SERVER,
             "dataset": self.dataset,
             "prompts": len(self.prompts),
             "timeout_s": self.engine.server.timeout_s,
+            "cache": cache,
+            "cache_state": CACHE_STATES[cache],
+            **more,
         }
-        protocol |= {"cache": cache, "cache_state": CACHE_STATES[cache], **more}
-        return {"provenance": facts, "protocol": protocol, "unsupported": dict(unsupported)}
+        return {
+            "provenance": facts,
+            "protocol": ProtocolFacts(**protocol),
+            "unsupported": dict(unsupported),
+        }
 
-    @contextmanager
-    def watched(self, settings: TimedSettings, cache: str) -> Iterator[dict[str, Any]]:
-        """Watch the server and this client during the block, which sets the records `requests`.
-        Yields a mapping that then has what both say of these, and `refused`, why times must not be
-        reported.
+    def watched(
+        self, settings: TimedSettings, cache: str, work: Callable[[], list[AnyTimes]]
+    ) -> tuple[list[AnyTimes], Watched]:
+        """Watch the server and this client during some work.
+
+        Returns: the requests that the work returned, and what server and client say of them;
+            `refused` is why times must not be reported.
         """
         self.client.late_s.clear()
         with server_metrics.watched(self.engine) as metrics, competing_load() as others:
-            seen: dict[str, Any] = {}
-            yield seen
-        rows = [row for row in seen["requests"] if not row["warmup"] and not row.get("failure")]
-        clocks = [row["server"] for row in rows if row["server"]]
+            requests = work()
+        counted = [row for row in requests if not row.warmup and not row.failure]
+        clocks = [row.server for row in counted if row.server]
         times = {key: [clock[key] for clock in clocks if key in clock] for key in CLOCKED}
         medians = {key: statistics.median(values) for key, values in times.items() if values}
-        seen["server"] = {"cached_share": cached_share(rows), **medians, "metrics": metrics}
         late_s = sorted(self.client.late_s)[int(0.99 * len(self.client.late_s)) :]
-        seen |= {
-            "load_share": others.share,
-            "gpu": None,
-            "client_late_p99_s": late_s[0] if late_s else 0.0,
-        }
-        seen["refused"] = _refusal(rows, cache) or (
-            None if settings.allow_load else _too_late(rows, seen)
+        late_p99_s = late_s[0] if late_s else 0.0
+        refused = _refusal(counted, cache)
+        if not settings.allow_load:
+            refused = refused or _too_late(counted, late_p99_s)
+        return requests, Watched(
+            load_share=others.share,
+            gpu=None,
+            client_late_p99_s=late_p99_s,
+            refused=refused,
+            server=ServerView(cached_share=cached_share(counted), **medians, metrics=metrics),
         )
 
 
@@ -148,38 +173,38 @@ def bench(
         yield ServedBench(engine, engine.client, prompts, questions.name)
 
 
-def cached_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def cached_share(rows: Sequence[RequestTimes]) -> float | None:
     """The share of the prompts' tokens that the server's cache had; None where it does not say."""
     known = [
-        row for row in rows if row.get("prompt_tokens") and row.get("cached_tokens") is not None
+        (row.prompt_tokens, row.cached_tokens)
+        for row in rows
+        if row.prompt_tokens and row.cached_tokens is not None
     ]
-    tokens = sum(row["prompt_tokens"] for row in known)
-    return sum(row["cached_tokens"] for row in known) / tokens if tokens else None
+    tokens = sum(prompt for prompt, _ in known)
+    return sum(cached for _, cached in known) / tokens if tokens else None
 
 
-def _refusal(rows: Sequence[Mapping[str, Any]], cache: str) -> str | None:
+def _refusal(rows: Sequence[RequestTimes], cache: str) -> str | None:
     """Why times must not be reported: a cache in another state than declared, or several models."""
     share = cached_share(rows)
-    models = list(dict.fromkeys(row["model"] for row in rows if row["model"]))
+    models = list(dict.fromkeys(row.model for row in rows if row.model))
     had = f"the server's cache had {share or 0:.0%} of the prompts, which were to be {cache}"
-    most = max((row["cached_tokens"] or 0 for row in rows), default=0)
+    most = max((row.cached_tokens or 0 for row in rows), default=0)
     if cache == "cold" and share is not None and share > MAX_COLD and most > MAX_TEMPLATE:
         return f"{had} (allowed: {MAX_COLD:.0%})"
     if cache == "warm" and share is not None and share < MIN_WARM:
         return f"{had} (required: {MIN_WARM:.0%})"
-    return (
-        f"the server changed its model while it was measured: {', '.join(models)}"
-        if len(models) > 1
-        else None
-    )
+    if len(models) > 1:
+        return f"the server changed its model while it was measured: {', '.join(models)}"
+    return None
 
 
-def _too_late(rows: Sequence[Mapping[str, Any]], seen: Mapping[str, Any]) -> str | None:
-    late = seen["client_late_p99_s"]
-    first = [row["first_token_s"] for row in rows]
-    if not first or late <= max(MAX_LATE_S, MAX_LATE_SHARE * statistics.median(first)):
+def _too_late(rows: Sequence[RequestTimes], late_s: float) -> str | None:
+    """Why the client's own delay (99th percentile) spoils the times; None where it does not."""
+    first = [row.first_token_s for row in rows if row.first_token_s is not None]
+    if not first or late_s <= max(MAX_LATE_S, MAX_LATE_SHARE * statistics.median(first)):
         return None
-    return f"this client was {late:.3f} s late (99th percentile), as its machine was busy; or allow the load"
+    return f"this client was {late_s:.3f} s late (99th percentile), as its machine was busy; or allow the load"
 
 
 class Sender:
@@ -215,7 +240,7 @@ class Sender:
     def busy(self) -> bool:
         return self._open > 0
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         def work() -> None:
             try:
                 self._done.put(self.serve(request))
@@ -237,7 +262,7 @@ class Sender:
             raise done
         return [done]
 
-    def serve(self, request: Request) -> TimedRequest:
+    def serve(self, request: ScheduledRequest) -> TimedRequest:
         """Answer a request, while others wait for the server."""
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
@@ -269,7 +294,7 @@ class Sender:
         """Whether the server has answered nothing for so long that it is asked no more."""
         return time.monotonic() - self._answered_at > self.timeout_s
 
-    def _timed(self, request: Request, start: float, engine: ServedEngine) -> TimedRequest:
+    def _timed(self, request: ScheduledRequest, start: float, engine: ServedEngine) -> TimedRequest:
         exchange = engine.exchange
         completion = engine.completion
         first = engine.first_token_at
@@ -306,15 +331,14 @@ def new_nonce() -> str:
 
 def measure_latency(
     variants: Mapping[str, Method], bench: ServedBench, settings: LatencySettings, seed: int = 0
-) -> dict[str, Any]:
-    """Time the variants with every response length, as `latency.measure_latency` does. Returns its
-    keys, as far as a server tells; `server`: the server's view; a row of a trial without an answer
-    has its `failure` in place of times.
+) -> LatencyTimes:
+    """Time the variants with every response length, as `latency.measure_latency` does. A trial
+    without an answer has its `failure` in place of times.
     """
     first, *others = (
         _time(variants, bench, settings, tokens, seed) for tokens in settings.all_new_tokens
     )
-    return {**first, "other_lengths": others}
+    return first.model_copy(update={"other_lengths": others})
 
 
 def _time(
@@ -323,7 +347,7 @@ def _time(
     settings: LatencySettings,
     new_tokens: int,
     seed: int,
-) -> dict[str, Any]:
+) -> LatencyTimes:
     able, unsupported = bench.adapted(variants)
     senders = {
         name: Sender(bench, method, bench.prompts, new_tokens) for name, method in able.items()
@@ -331,54 +355,44 @@ def _time(
     bench.engine.nonce = new_nonce if settings.server_cache == "cold" else str
     order = random.Random(seed)
     done = list[tuple[str, TimedRequest]]()
-    with (
-        bench.watched(settings, settings.server_cache) as seen,
-        bar(f"timing on {bench.dataset}", "trial", len(able) * settings.trials) as progress,
-    ):
+    count = len(able) * settings.trials
+
+    def send_all() -> list[Trial]:
         for number in range(-settings.warmup, settings.trials):
             for name in order.sample(list(able), len(able)):
                 for _ in range(2 if settings.server_cache == "warm" else 1):
-                    one = _served(senders[name], number, number % len(bench.prompts))
-                done.append(
-                    (name, replace(one, request=replace(one.request, arrival_s=one.start_s)))
-                )
+                    timed = _served(senders[name], number, number % len(bench.prompts))
+                request = replace(timed.request, arrival_s=timed.start_s)
+                done.append((name, replace(timed, request=request)))
                 progress.update(number >= 0)
-        trials = [(name, one) for name, one in done if one.request.number >= 0]
-        rows = [
-            {"variant": name, **arrivals.rows([one], 0)[0], "disturbed": False}
-            for name, one in trials
-        ]
-        seen["requests"] = [{**row, "trial": row["request"]} for row in rows]
-    rows, answered = seen.pop("requests"), [row for row in rows if not row.get("failure")]
-    result = bench.result(
-        settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup
+        return [_trial(name, timed) for name, timed in done if timed.request.number >= 0]
+
+    with bar(f"timing on {bench.dataset}", "trial", count) as progress:
+        trials, seen = bench.watched(settings, settings.server_cache, send_all)
+    answered = [trial for trial in trials if not trial.failure]
+    return LatencyTimes(
+        **bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup),
+        **seen.to_json(),
+        load=TrialLoad(share=seen.load_share),
+        summary={} if seen.refused else latency.summarise(answered),
+        rows=trials,
     )
-    nothing: dict[str, Any] = {
-        "machine": {},
-        "stages": {},
-        "gap": {},
-        "documents": None,
-        "evidence_batches": None,
-    }
-    summary = {} if seen["refused"] else latency.summarise(answered)
-    return {
-        **result,
-        **nothing,
-        **seen,
-        "load": {"share": seen["load_share"]},
-        "summary": summary,
-        "rows": rows,
-    }
+
+
+def _trial(name: str, timed: TimedRequest) -> Trial:
+    """The trial of a request that was sent by itself."""
+    (times,) = arrivals.rows([timed], 0)
+    return Trial(variant=name, trial=timed.request.number, disturbed=False, **times.to_json())
 
 
 def _served(sender: Sender, number: int, place: int) -> TimedRequest:
     """The next of requests that follow one another, and the pause that a failure asks for."""
-    done = sender.serve(Request(number, place, time.perf_counter()))
+    done = sender.serve(ScheduledRequest(number, place, time.perf_counter()))
     time.sleep(done.pause_s)
     return done
 
 
-def latency_table(result: Mapping[str, Any]) -> str:
+def latency_table(times: LatencyTimes) -> str:
     """A line a variant, by the client's clock and by the server's, and what was lost."""
     heads = (
         "variant",
@@ -391,39 +405,36 @@ def latency_table(result: Mapping[str, Any]) -> str:
         "cached",
     )
     lines: list[Sequence[str]] = [heads]
-    for name, times in result["summary"].items():
-        rows = [row for row in result["rows"] if row["variant"] == name and not row.get("failure")]
-        clocks = [row["server"] or {} for row in rows]
+    for name, summary in times.summary.items():
+        rows = [row for row in times.rows if row.variant == name and not row.failure]
+        clocks = [row.server or {} for row in rows]
         share = cached_share(rows)
-        theirs = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
-        cells = [f"{times[key]['median']:.3g}" if times[key]["n"] else "" for key in latency.TIMES]
-        cells += [
-            str(times["total_s"]["n"]),
-            *(f"{statistics.median(v):.3g}" if v else "" for v in theirs),
+        server_s = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
+        medians = [summary[key].median for key in latency.TIMES]
+        cells = [
+            *("" if median is None else f"{median:.3g}" for median in medians),
+            str(summary["total_s"].n),
+            *(f"{statistics.median(values):.3g}" if values else "" for values in server_s),
+            "" if share is None else f"{share:.0%}",
         ]
-        lines.append([name, *cells, "" if share is None else f"{share:.0%}"])
-    return "\n".join([aligned(lines), *losses(result["rows"])])
+        lines.append([name, *cells])
+    return "\n".join([aligned(lines), *losses(times.rows)])
 
 
-def losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def losses(rows: Sequence[RequestTimes]) -> list[str]:
     """A line for each reason why requests have no answer."""
-    reasons = Counter(row["failure"] for row in rows if row.get("failure"))
+    reasons = Counter(row.failure for row in rows if row.failure)
     return [f"{number} requests failed: {reason}" for reason, number in reasons.items()]
 
 
 def measure_load(
     variants: Mapping[str, Method], bench: ServedBench, settings: LoadSettings, seed: int = 0
-) -> dict[str, Any]:
-    """The load protocol, as `load.measure_load` has it; the server batches requests as it likes.
-    Returns its keys; a level also has what `ServedBench.watched` yields. A request that failed has
-    its `failure` in place of times.
+) -> LoadTimes:
+    """The load protocol, as `load.measure_load` has it; the server batches requests as it likes. A
+    request that failed has its `failure` in place of times.
     """
-    targets = {
-        "first_token_s": settings.target_first_token_s,
-        "per_token_s": settings.target_per_token_s,
-    }
-    (able, unsupported) = bench.adapted(variants)
-    runs = list[dict[str, Any]]()
+    able, unsupported = bench.adapted(variants)
+    measured = list[LoadLevel]()
     levels = load.levels_of(settings, bench.trace)
     lengths = load.lengths(settings, bench.trace)
     prompts = bench.prompts
@@ -433,7 +444,7 @@ def measure_load(
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
     # a replay reuses what it read itself
     cache = "found" if bench.trace and is_cold else settings.server_cache
-    more = load.trace_facts(bench.trace) if bench.trace else {}
+    more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
     more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
@@ -445,89 +456,80 @@ def measure_load(
                     if bench.trace and is_cold:
                         bench.engine.nonce = partial(str, new_nonce())
                         sender.method = stream.fresh(method, settings.store_gb)
-                    with bench.watched(settings, cache) as seen:
-                        done = arrivals.drive(sender, level, len(prompts), number, Clock(), seed)
-                        seen["requests"] = arrivals.rows(done, settings.warmup)
-                summary = (
-                    {} if seen["refused"] else arrivals.summarise(seen["requests"], targets, seed)
+                    drive = partial(_drive, sender, level, number, settings.warmup, seed)
+                    times = bench.watched(settings, cache, drive)
+                measured.append(
+                    load.level_times(level, *times, settings, seed, variant=name, batch=None)
                 )
-                about = {
-                    "variant": name,
-                    "batch": None,
-                    "rate": level.rate,
-                    "clients": level.clients,
-                }
-                runs.append({**about, "speed": level.speed, **seen, "summary": summary})
                 progress.update()
-    return {
-        **bench.result(settings, seed, unsupported, counted=load.COUNTED, **more),
-        "levels": runs,
-    }
+    result = bench.result(settings, seed, unsupported, counted=load.COUNTED, **more)
+    return LoadTimes(**result, levels=measured)
+
+
+def _drive(
+    sender: Sender, level: arrivals.Level, number: int, warmup: int, seed: int
+) -> list[RequestTimes]:
+    """The times of all requests of a level."""
+    done = arrivals.drive(sender, level, len(sender.prompts), number, Clock(), seed)
+    return arrivals.rows(done, warmup)
 
 
 def measure_stream(
     variants: Mapping[str, Method], bench: ServedBench, settings: StreamSettings, seed: int = 0
-) -> dict[str, Any]:
+) -> StreamTimes:
     """The stream protocol, as `stream.measure_stream` has it; what is found of documents, the
     server's cache has.
 
     With `server_cache: cold` a word in front of a variant's prompts is new, so that its stream
-    begins with an empty cache; with `warm` each request was answered once before.
-
-    Returns: its keys; a stream also has what `ServedBench.watched` yields. `missed_s` and `found_s`
-        are of a new prompt and of the same one again.
+    begins with an empty cache; with `warm` each request was answered once before. `missed_s` and
+    `found_s` are of a new prompt and of the same one again.
     """
     prompts = stream.requests(bench.prompts, settings, seed)
-    (able, unsupported) = bench.adapted(variants)
-    streams = list[dict[str, Any]]()
+    able, unsupported = bench.adapted(variants)
+    streams = list[Stream]()
     with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
         for name, method in able.items():
             progress.set_postfix_str(name)
             sender = Sender(bench, method, prompts, settings.new_tokens)
-            streams.append({"variant": name, **_stream(bench, sender, settings, seed)})
+            streams.append(_stream(name, bench, sender, settings, seed))
             progress.update()
-    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
-    more: dict[str, Any] = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    more: JsonObject = stream.corpus_sizes(bench.prompts)
     more |= {"cache_state": BEGINS_COLD} if settings.server_cache == "cold" else {}
-    return {**bench.result(settings, seed, unsupported, **more), "streams": streams}
+    return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
 
 
 def _stream(
-    bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int
-) -> dict[str, Any]:
-    ends: list[tuple[TimedRequest, TimedRequest]] = []
+    name: str, bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int
+) -> Stream:
+    pairs: list[tuple[TimedRequest, TimedRequest]] = []
     for place in range(stream.PROBES):
         bench.engine.nonce = partial(str, new_nonce())
-        ends.append(
-            (
-                _served(sender, 0, place % len(sender.prompts)),
-                _served(sender, 0, place % len(sender.prompts)),
-            )
-        )
-    bench.engine.nonce = partial(str, new_nonce() if settings.server_cache == "cold" else "")
-    with bench.watched(
-        settings, "found" if settings.server_cache == "cold" else settings.server_cache
-    ) as seen:
+        prompt = place % len(sender.prompts)
+        pairs.append((_served(sender, 0, prompt), _served(sender, 0, prompt)))
+    is_cold = settings.server_cache == "cold"
+    bench.engine.nonce = partial(str, new_nonce() if is_cold else "")
+
+    def send_all() -> list[RequestTimes]:
         for _ in range(2 if settings.server_cache == "warm" else 1):
             done = [_served(sender, place, place) for place in range(len(sender.prompts))]
         rows = arrivals.rows(done, warmup=0)
-        seen["requests"] = [{**row, "found": cached_share([row])} for row in rows]
-    probes = [pair for pair in ends if not any(one.failure for one in pair)]
+        return [row.model_copy(update={"found": cached_share([row])}) for row in rows]
+
+    rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
+    probes = [pair for pair in pairs if not any(timed.failure for timed in pair)]
     seconds = ([pair[i].first_token_s - pair[i].start_s for pair in probes] for i in range(2))
     missed_s, found_s = (statistics.median(times) if times else None for times in seconds)
-    answered = [row for row in rows if not row.get("failure")]
-    summary = stream.summarise(answered, seed) if answered and not seen["refused"] else {}
-    parts = stream.shares_by_part(seen["requests"])
-    about = {
-        "hit_rate": cached_share(answered),
-        "found_parts": parts,
-        "missed_s": missed_s,
-        "found_s": found_s,
-    }
-    return {
-        **seen,
-        **about,
-        "summary": summary,
-        "probes": len(probes),
-        "failed": len(rows) - len(answered),
-    }
+    answered = [row for row in rows if not row.failure]
+    is_shown = bool(answered) and not seen.refused
+    return Stream(
+        variant=name,
+        hit_rate=cached_share(answered),
+        found_parts=stream.shares_by_part(rows),
+        missed_s=missed_s,
+        found_s=found_s,
+        probes=len(probes),
+        failed=len(rows) - len(answered),
+        summary=stream.summarise(answered, seed) if is_shown else RequestSummary(),
+        requests=rows,
+        **seen.to_json(),
+    )

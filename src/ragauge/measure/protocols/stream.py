@@ -22,12 +22,13 @@ from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals
-from ragauge.measure.protocols.arrivals import Request, TimedRequest
+from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
 from ragauge.measure.protocols.cold import STATE, drop_page_cache, storing_documents
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.methods.prompts import Prompt
+from ragauge.results.times import ProtocolFacts, RequestSummary, RequestTimes, Stream, StreamTimes
 
 PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
@@ -44,7 +45,7 @@ def measure_stream(
     *,
     folder: Path,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> StreamTimes:
     """The same stream for one variant after another, each with a store of its own that begins
     empty.
 
@@ -52,11 +53,6 @@ def measure_stream(
     from the store, or anew. A tree of prefixes is its own store, in memory, of the same size.
     `folder` is on the disk that the store is meant to be on; what is written there is removed
     again. `seed` is of the documents' popularity and of what is drawn.
-
-    Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`,
-        `hit_rate` by tokens, `found_parts` (see `shares_by_part`), `summary` as
-        `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of
-        `probes` requests with no document in the store, and with all), and `requests`.
 
     Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
@@ -67,18 +63,27 @@ def measure_stream(
         for name, method in able.items():
             progress.set_postfix_str(name)
             stream = _Stream(name, method, bench.lm, prompts, settings, folder)
-            streams.append({"variant": name, **stream.run(seed)})
+            streams.append(stream.run(seed))
             progress.update()
-    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
-    sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
-    protocol = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **sizes}
-    protocol |= {"cache_state": CACHE_STATES[settings.store], "allowed_load": MAX_LOAD}
-    return {
-        "provenance": provenance(),
-        "protocol": protocol,
-        "unsupported": unsupported,
-        "streams": streams,
+    protocol: dict[str, Any] = {
+        **settings.model_dump(exclude={"methods"}),
+        **bench.protocol(seed),
+        **corpus_sizes(bench.prompts),
+        "cache_state": CACHE_STATES[settings.store],
+        "allowed_load": MAX_LOAD,
     }
+    return StreamTimes(
+        provenance=provenance(),
+        protocol=ProtocolFacts(**protocol),
+        unsupported=unsupported,
+        streams=streams,
+    )
+
+
+def corpus_sizes(prompts: Sequence[Prompt]) -> dict[str, int]:
+    """The number of different documents of the prompts, and of their tokens."""
+    corpus = {tuple(ids) for prompt in prompts for ids in prompt.documents}
+    return {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
 
 
 def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
@@ -136,7 +141,7 @@ class _Stream:
     # between requests, off the clock
     after_request: Callable[[], object] = field(default=lambda: None)
 
-    def run(self, seed: int) -> dict[str, Any]:
+    def run(self, seed: int) -> Stream:
         self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
         missed_s = list[float]()
         found_s = list[float]()
@@ -155,17 +160,20 @@ class _Stream:
         served, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
         shares = [share for _, share in served]
         rows = arrivals.rows([request for request, _ in served], warmup=0)
-        rows = [{**row, "found": share} for row, share in zip(rows, shares, strict=True)]
-        return {
-            **seen,
-            "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
-            "found_parts": shares_by_part(rows),
-            "probes": PROBES,
-            "missed_s": statistics.median(missed_s),
-            "found_s": statistics.median(found_s),
-            "summary": {} if seen["refused"] else summarise(rows, seed),
-            "requests": rows,
-        }
+        rows = [
+            row.model_copy(update={"found": share}) for row, share in zip(rows, shares, strict=True)
+        ]
+        return Stream(
+            variant=self.name,
+            hit_rate=None if None in shares else sum(filter(None, shares)) / len(shares),
+            found_parts=shares_by_part(rows),
+            probes=PROBES,
+            missed_s=statistics.median(missed_s),
+            found_s=statistics.median(found_s),
+            summary=RequestSummary() if seen.refused else summarise(rows, seed),
+            requests=rows,
+            **seen.to_json(),
+        )
 
     def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
         """Answer a request; its times, and the share of its documents' tokens that was found."""
@@ -181,7 +189,11 @@ class _Stream:
         assert self.lm.first_token_at is not None
         self.after_request()
         request = TimedRequest(
-            Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids)
+            ScheduledRequest(place, place, start),
+            start,
+            self.lm.first_token_at,
+            end,
+            len(answer.ids),
         )
         return request, found_share(trace, prompt)
 
@@ -222,37 +234,38 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
     return max(0.0, 1 - anew / tokens)
 
 
-def shares_by_part(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+def shares_by_part(rows: Sequence[RequestTimes]) -> list[float | None]:
     """The mean share that was found in each of `PARTS` successive parts of a stream; None: not
     known, or no request.
     """
-    shares = [row["found"] for row in rows]
+    shares = [row.found for row in rows]
     bounds = [i * len(rows) // PARTS for i in range(PARTS + 1)]
     parts = ([share for share in shares[i:j] if share is not None] for i, j in pairwise(bounds))
     return [statistics.mean(part) if part else None for part in parts]
 
 
-def line(stream: Mapping[str, Any]) -> str:
+def line(stream: Stream) -> str:
     """One line about a variant's stream."""
-    summary = stream["summary"]
-    share = stream["hit_rate"]
-    if not summary:
-        return f"{stream['variant']}: refused"
-    first = summary["first_token_s"]
-    parts = ", ".join(f"{part:.0%}" for part in stream["found_parts"] if part is not None)
+    share = stream.hit_rate
+    first = stream.summary.first_token_s
+    if first is None:
+        return f"{stream.variant}: refused"
+    parts = ", ".join(f"{part:.0%}" for part in stream.found_parts if part is not None)
     hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
-    wait = f"first token p50 {first['p50']['value']:.3g} s, p95 {first['p95']['value']:.3g} s"
-    return f"{stream['variant']}: {hits}, {wait}, {summary['questions_per_s']:.3g} questions/s"
+    wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
+    rate = stream.summary.questions_per_s
+    return f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s"
 
 
-def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     """As of load; requests came one after another, so the rates are over the time of answering."""
-    made = arrivals.summarise(rows, seed=seed)
-    seconds = sum(row["total_s"] for row in rows)
-    rates = {"questions_per_s": len(rows), "tokens_per_s": sum(row["new_tokens"] for row in rows)}
-    times = {
-        key: made[key]
-        for key in ("first_token_s", "per_token_s", "total_s", "requests")
-        if key in made
-    }
-    return times | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}
+    seconds = sum(row.total_s or 0.0 for row in rows)
+    times = arrivals.summarise(rows, seed=seed).model_dump(
+        include={"first_token_s", "per_token_s", "total_s", "requests"}, exclude_unset=True
+    )
+    return RequestSummary(
+        **times,
+        seconds=seconds,
+        questions_per_s=len(rows) / seconds,
+        tokens_per_s=sum(row.new_tokens for row in rows) / seconds,
+    )

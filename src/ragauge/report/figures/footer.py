@@ -80,11 +80,10 @@ def _timed(runs: Runs, measured: Table) -> str:
     clocked = measured[measured["source"] == CellSource.LATENCY]
     pairs = set(zip(clocked["model"], clocked["dataset"], strict=True))
     files = (*runs.latencies, *runs.loads, *runs.streams) if pairs else ()
-    shown = [
-        protocols for protocols in files if (protocols["model"], protocols["dataset"]) in pairs
-    ]
     times = _listed(
-        f"{f['model']} ({precision(f.get('protocol') or {})}) on {place(f)}" for f in shown
+        f"{times.model} ({precision(times.protocol)}) on {place(times)}"
+        for times in files
+        if (times.model, times.dataset) in pairs
     )
     return times and f"times: {times}"
 
@@ -104,7 +103,7 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
         shown += f" (a subset of {facts.questions:,})"
     elif entry and entry.limit:
         shown += " (a subset)"
-    cut = [record.get("cut", False) for v in used for record in v.records.values()]
+    cut = [record.cut for v in used for record in v.records.values()]
     return f"{dataset}: {shown}" + (
         f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else ""
     )

@@ -3,13 +3,12 @@ waits for and pays.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from ragauge.report.figures import Point, lines
 from ragauge.results import timing
-from ragauge.results.cells import CellSource, Measure, join, mean
+from ragauge.results.cells import CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import frontier_probability
@@ -27,30 +26,28 @@ def latencies(
     run for all.
     """
     timed = timing.find(runs, dataset, model)
-    if timed is None or timed.get("refused"):
+    if timed is None or timed.refused:
         return [answering_latency(v, {"total_s": "online_s"}.get(key, key)) for v in variants]
-    note = join(f"latency protocol on prompts of {timed['dataset']}", timing.described(timed))
+    note = join(f"latency protocol on prompts of {timed.dataset}", timing.described(timed))
     return [
-        timing.quartiles(timing.seconds(timed, v.name, key), note, nothing="not timed")
-        for v in variants
+        timing.quartiles(timed.seconds(v.name, key), note, nothing="not timed") for v in variants
     ]
 
 
 def answering_latency(variant: Variant, field: str) -> Measure:
     """The median of a field of seconds, of the questions that did not fail."""
-    seconds = [s for record in variant.answered.values() if (s := record[field]) and s == s]
+    values = (getattr(record, field) for record in variant.answered.values())
+    seconds = [s for s in values if s and math.isfinite(s)]
     note = join(
         "latency of the answering run, not of the latency protocol",
         (variant.stack and variant.engine) or "",
     )
-    if not seconds and any(r.get("batch", 1) > 1 for r in variant.records.values()):
+    if not seconds and any(record.batch > 1 for record in variant.records.values()):
         return Measure(reason="answered side by side, so without a latency")
     return timing.quartiles(seconds, note, CellSource.RECORDS)
 
 
-def on_frontier(
-    runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]
-) -> dict[str, Measure]:
+def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> Measures:
     """By name the bootstrap probability of each variant that has a price, over the questions that
     they share. Prices are held at their measured values, as on the report's first screen.
     """
@@ -79,31 +76,22 @@ def staircase(points: Iterable[Point], chance: str) -> list[tuple[float, float]]
     )
 
 
-def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def served(runs: Runs, variant: Variant) -> Measures:
     """Measures of a server's responses, those without an answer included, as seen by the client."""
-    responses = [record["served"] for record in variant.records.values() if record.get("served")]
-    several = max((one["concurrency"] for one in responses), default=1)
+    responses = variant.responses
+    several = max((response.concurrency for response in responses), default=1)
     note = f"{variant.engine}, {several} requests at a time" if several > 1 else variant.engine
-    note = "; ".join(
-        [note, *sorted({remark for one in responses for remark in one.get("remarks", ())})]
-    )
-    seconds = partial(timing.quartiles, note=note, source=CellSource.RECORDS)
-    answers = [s for one in responses if (s := one.get("first_answer_s")) is not None]
-    thoughts = [float(one.get("thought_tokens", 0)) for one in responses]
-    counted_by = " and ".join(
-        sorted({by for one in responses if (by := one.get("thought_tokens_source"))})
-    )
-    first = [one["token_s"][0] for one in responses if one["token_s"]]
-    later = [
-        (t[-1] - t[0]) / (len(t) - 1) for t in (one["token_s"] for one in responses) if len(t) > 1
-    ]
-    counted = [one for one in responses if one["prompt_tokens"]]
-    prompts = [float(one["prompt_tokens"]) for one in counted]
-    cached = [
-        one["cached_tokens"] / one["prompt_tokens"]
-        for one in counted
-        if one["cached_tokens"] is not None
-    ]
+    remarks = sorted({remark for response in responses for remark in response.remarks})
+    seconds = partial(timing.quartiles, note="; ".join([note, *remarks]), source=CellSource.RECORDS)
+    answers = [r.first_answer_s for r in responses if r.first_answer_s is not None]
+    thoughts = [float(response.thought_tokens) for response in responses]
+    sources = {r.thought_tokens_source for r in responses if r.thought_tokens_source}
+    counted_by = " and ".join(sorted(sources))
+    moments = [response.token_s for response in responses if response.token_s]
+    first = [token_s[0] for token_s in moments]
+    later = [(t[-1] - t[0]) / (len(t) - 1) for t in moments if len(t) > 1]
+    prompts = [float(r.prompt_tokens) for r in responses if r.prompt_tokens]
+    unknown = "the server does not count what it found in its cache"
     return {
         "served_first_token_s": seconds(first),
         "served_first_answer_s": seconds(answers, nothing="no response has an answer"),
@@ -112,26 +100,22 @@ def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
         "thought_tokens": mean(
             thoughts, runs.seed, f"counted by {counted_by}" if counted_by else ""
         ),
-        "cached_share": mean(
-            cached, runs.seed, nothing="the server does not count what it found in its cache"
-        ),
-        "cost_per_1000_questions": _cost(runs, variant, counted),
+        "cached_share": mean(variant.cached_shares, runs.seed, nothing=unknown),
+        "cost_per_1000_questions": _cost(runs, variant),
     }
 
 
-def _cost(runs: Runs, variant: Variant, counted: Sequence[Mapping[str, Any]]) -> Measure:
+def _cost(runs: Runs, variant: Variant) -> Measure:
     entry = runs.config.models.get(variant.model)
     price = entry.served.price if entry and entry.served else None
     if price is None:
         return Measure(reason="the configuration has no price (models.<label>.served.price)")
     rate = price.prompt if price.cached is None else price.cached
     costs = []
-    for one in counted:
-        cached = one["cached_tokens"] or 0
-        paid = (
-            (one["prompt_tokens"] - cached) * price.prompt
-            + cached * rate
-            + (one["new_tokens"] or 0) * price.new
-        )
-        costs.append(QUESTIONS * (float(paid) / MILLION))
+    for response in variant.responses:
+        if response.prompt_tokens:
+            cached = response.cached_tokens or 0
+            read = (response.prompt_tokens - cached) * price.prompt + cached * rate
+            paid = read + (response.new_tokens or 0) * price.new
+            costs.append(QUESTIONS * (float(paid) / MILLION))
     return mean(costs, runs.seed, f"in {price.currency}", nothing=UNSTATED)

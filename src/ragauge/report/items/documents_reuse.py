@@ -13,14 +13,13 @@ numbers.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from ragauge.config.reads import Reads, timed
 from ragauge.report.figures import Axis, Figure, Lines
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, noted
+from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, noted
 from ragauge.results.measures import quality
 from ragauge.results.reuse import (
     Seconds,
@@ -29,6 +28,7 @@ from ragauge.results.reuse import (
     break_even_reuses,
 )
 from ragauge.results.runs import Runs
+from ragauge.results.times import LatencyTimes
 
 KEYS = ("model", "dataset", "method", "variant", "hit_rate")
 HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
@@ -36,7 +36,6 @@ LATENCY = "mean_latency_s"
 SAME = "the same at every hit rate"
 UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
 
-Keys = Mapping[str, Any]
 Timed = partial(Measure, source=CellSource.LATENCY)
 
 READS = Reads(answers=(timed(),), latency="any")
@@ -63,37 +62,32 @@ def draw(table: Table) -> Figure:
     )
 
 
-def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
-    has_documents = bool((latency.get("documents") or {}).get("rows"))
-    seconds = {name: timing.seconds(latency, name) for name in timing.variants(latency)}
-    plain = (
-        name
-        for name, times in seconds.items()
-        if times and runs.named(latency["model"], name).method == "naive"
-    )
-    naive = next(plain, "")
-    naive_s = statistics.median(seconds[naive]) if naive else None
-    for name, online in seconds.items():
+def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
+    has_documents = latency.documents is not None and bool(latency.documents.rows)
+    naive = timing.naive_of(runs, latency)
+    naive_times = latency.seconds(naive)
+    naive_s = statistics.median(naive_times) if naive_times else None
+    for name in latency.variants:
+        online = latency.seconds(name)
         keys = timing.keys(runs, latency, name)
-        mine = timing.trials(latency, name, "documents")
-        if latency.get("refused"):
-            yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
-        elif name == naive:
+        trials = latency.document_trials(name)
+        if latency.refused:
+            yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency.refused}"))
+        elif name == naive and online:
             yield from (
                 Cell(keys | {"hit_rate": h}, LATENCY, Timed(naive_s, n=len(online)))
                 for h in HIT_RATES
             )
         elif not has_documents:
             yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
-        elif mine and online:
-            computing, missed, loading = (
-                statistics.median(float(trial[key]) for trial in mine)
-                for key in ("computing_s", "missed_s", "loading_s")
-            )
+        elif trials and online:
+            computing = statistics.median(trial.computing_s for trial in trials)
+            missed = statistics.median(trial.missed_s for trial in trials)
+            loading = statistics.median(trial.loading_s for trial in trials)
             saving = max(0.0, missed - computing)  # what a miss takes beyond computing
             of_one = Seconds(computing, saving, loading, statistics.median(online))
-            n = len(mine)
-            note = timing.described(latency, f"{len(mine)} trials with cold documents")
+            n = len(trials)
+            note = timing.described(latency, f"{n} trials with cold documents")
             for quantity in ("computing_s", "saving_s", "loading_s"):
                 yield Cell(keys, quantity, Timed(getattr(of_one, quantity), n=n, note=note))
             yield Cell(

@@ -24,7 +24,7 @@ from typing import Any
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, served, staircase
-from ragauge.results.cells import Cell, CellSource, Table, frame, noted
+from ragauge.results.cells import Cell, CellSource, Table, frame, noted, row_cells
 from ragauge.results.costs import cost, online_cycles
 from ragauge.results.measures import metric_name, quality
 from ragauge.results.runs import ELSEWHERE, Runs
@@ -36,7 +36,7 @@ READS = Reads(answers=(every(),), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
+    return frame(KEYS, runs.by_group(_group))
 
 
 def draw(table: Table) -> Figure:
@@ -74,9 +74,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         for quantity, price in prices.items():
             chance = chances[quantity].get(variant.name)
             measures |= {quantity: price[place]} | ({_chance(quantity): chance} if chance else {})
-        cells += [
-            Cell(variant.keys | {"metric": metric}, quantity, m) for quantity, m in measures.items()
-        ]
+        cells += row_cells(variant.keys | {"metric": metric}, measures)
     return cells
 
 

@@ -11,15 +11,16 @@ Limits: a growing queue is not marked. Where fewer questions a second are answer
 wait grows with more requests.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, join
-from ragauge.results.provenance import SERVER, place
+from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
+from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
+from ragauge.results.times import LoadLevel, LoadTimes
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
@@ -44,62 +45,49 @@ def draw(table: Table) -> Figure:
     return plot(table[table["arrivals"] == POISSON])
 
 
-def _file(runs: Runs, measured: Mapping[str, Any]) -> Iterator[Cell]:
-    for level in measured.get("levels") or ():
-        kinds = {
-            POISSON: level.get("rate"),
-            CLIENTS: level.get("clients"),
-            TRACE: level.get("speed"),
-        }
-        arrivals, load = next(
-            ((kind, value) for kind, value in kinds.items() if value is not None), (CLIENTS, None)
-        )
-        keys = timing.keys(runs, measured, str(level.get("variant"))) | {
-            "arrivals": arrivals,
-            "load": load,
-        }
-        yield from _level(keys, level, join(_described(measured), level.get("busy") or ""))
-    yield from timing.unsupported(runs, measured, TAIL)
+def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
+    for level in times.levels:
+        kinds = {POISSON: level.rate, CLIENTS: level.clients, TRACE: level.speed}
+        arrivals = next((kind for kind, load in kinds.items() if load is not None), CLIENTS)
+        keys = timing.keys(runs, times, level.variant)
+        keys |= {"arrivals": arrivals, "load": kinds[arrivals]}
+        yield from _level(keys, level, join(_described(times), level.busy or ""))
+    yield from timing.unsupported(runs, times, TAIL)
 
 
-def _level(keys: Mapping[str, Any], level: Mapping[str, Any], note: str) -> Iterator[Cell]:
-    summary = level.get("summary")
-    if not summary:
-        yield Cell(keys, TAIL, Measure(reason=f"refused: {level.get('refused') or ''}"))
+def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
+    summary = level.summary
+    if not summary.requests:
+        yield Cell(keys, TAIL, Measure(reason=f"refused: {level.refused or ''}"))
         return
-    requests = summary["requests"]
-    failed = summary.get("failed", 0)
-    more: dict[str, Any] = {
-        "note": join(note, timing.failures(failed, requests)),
-        "source": CellSource.LATENCY,
-    }
-    for time in TIMES:
-        for percentile, of in (summary.get(time) or {}).items():
-            quantity = f"{time.removesuffix('_s')}_{percentile}_s"
-            yield Cell(
-                keys,
-                quantity,
-                Measure(of["value"], of["low"], of["high"], requests - failed, **more),
-            )
-    for rate in RATES:  # over all requests
-        yield Cell(keys, rate, Measure(summary[rate], n=requests, **more))
-
-
-def _described(load: Mapping[str, Any]) -> str:
-    protocol = load.get("protocol") or {}
-    limits = {"first token": "target_first_token_s", "each further token": "target_per_token_s"}
-    targets = [
-        f"{what} within {protocol[key]:g} s" for what, key in limits.items() if protocol.get(key)
-    ]
-    served = protocol.get("device") == SERVER
-    state = (
-        f"cache {protocol['cache']}"
-        if served
-        else f"documents {protocol.get('documents', '?')}, {protocol.get('dtype')}"
+    measured = partial(
+        Measure,
+        note=join(note, timing.failures(summary.failed, summary.requests)),
+        source=CellSource.LATENCY,
     )
-    trace = protocol.get("trace")
-    length = "the trace's" if trace else protocol.get("new_tokens", "?")
+    n = summary.requests - summary.failed
+    for time in TIMES:
+        for name, percentile in getattr(summary, time) or ():
+            quantity = f"{time.removesuffix('_s')}_{name}_s"
+            value = measured(percentile.value, percentile.low, percentile.high, n)
+            yield Cell(keys, quantity, value)
+    for rate in RATES:  # over all requests
+        yield Cell(keys, rate, measured(getattr(summary, rate), n=summary.requests))
+
+
+def _described(load: LoadTimes) -> str:
+    protocol = load.protocol
+    limits = {
+        "first token": protocol.target_first_token_s,
+        "each further token": protocol.target_per_token_s,
+    }
+    targets = [f"{token} within {limit:g} s" for token, limit in limits.items() if limit]
+    state = f"documents {protocol.documents}, {protocol.dtype}"
+    if protocol.is_served:
+        state = f"cache {protocol.cache}"
+    trace = protocol.trace
+    length = "the trace's" if trace else protocol.new_tokens
     tokens = join(
-        f"{length} tokens a response", f"text of the prompts {trace['text']}" if trace else ""
+        f"{length} tokens a response", f"text of the prompts {trace.text}" if trace else ""
     )
     return f"{tokens}, {state} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"

@@ -18,7 +18,7 @@ import numpy as np
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted
+from ragauge.results.cells import Cell, Measure, Measures, Table, frame, mean, noted, row_cells
 from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import resampled_means
@@ -43,7 +43,7 @@ READS = Reads(answers=(every(),), judgements=True)
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
+    return frame(KEYS, runs.by_group(_group))
 
 
 def draw(table: Table) -> Figure:
@@ -71,11 +71,10 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
                 mean(values, runs.seed, note) if values else Measure(reason=nothing),
             )
     keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
-    for quantity, measure in _worth(runs, variants).items():
-        yield Cell(keys, quantity, measure)
+    yield from row_cells(keys, _worth(runs, variants))
 
 
-def _worth(runs: Runs, variants: Sequence[Variant]) -> dict[str, Measure]:
+def _worth(runs: Runs, variants: Sequence[Variant]) -> Measures:
     """How far the judge and the labels agree, over all answers that have both."""
     pairs = []
     is_judged = False  # (label, judgement) of each answer that has both, 1 for right

@@ -7,36 +7,35 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragauge.cost.trace import Call, Trace
+from ragauge.io.records import Record
 from ragauge.results import materials
 from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
 
 DIGITS = 5  # significant digits of saliencies and seconds
 FIELDS = (  # of a record in a block, in this order
-    *(
-        "key",
-        "status",
-        "reason",
-        "question",
-        "answers",
-        "prediction",
-        "text",
-        "score",
-        "documents",
-        "gold",
-        "kept",
-    ),
-    *(
-        "saliency",
-        "tokens",
-        "trace",
-        "offline_s",
-        "online_s",
-        "first_token_s",
-        "cache_bytes",
-        "truncated",
-    ),
-    *("evidence", "served"),
+    "key",
+    "status",
+    "reason",
+    "question",
+    "answers",
+    "prediction",
+    "text",
+    "score",
+    "documents",
+    "gold",
+    "kept",
+    "saliency",
+    "tokens",
+    "trace",
+    "offline_s",
+    "online_s",
+    "first_token_s",
+    "cache_bytes",
+    "truncated",
+    "evidence",
+    "served",
 )
 # of a trace
 CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")
@@ -47,7 +46,10 @@ EVIDENCE_CHARACTERS = 1000  # of a piece; a full article would make the page as 
 def of_variant(runs: Runs, variant: Variant) -> str:
     """The records of a variant by column: gzip of JSON, in base64."""
     scores = scored(runs, variant)
-    rows = [_row(record, scores.get(key)) for key, record in variant.records.items()]
+    rows = [
+        _row(record, variant.traces.get(key, []), scores.get(key))
+        for key, record in variant.records.items()
+    ]
     return packed({field: [row[field] for row in rows] for field in FIELDS})
 
 
@@ -74,22 +76,22 @@ def finite(data: Any) -> Any:
     return [finite(value) for value in data] if isinstance(data, list | tuple) else data
 
 
-def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
-    changed = {
+def _row(record: Record, trace: Trace, score: float | None) -> dict[str, Any]:
+    shown = record.model_dump(include=set(FIELDS) - {"trace"})
+    for piece in shown["evidence"] or ():
+        piece["text"] = shortened(piece["text"])
+    return shown | {
         "score": score,
-        "evidence": [
-            {**piece, "text": shortened(piece["text"])} for piece in record.get("evidence") or []
-        ],
-        "text": None if record["text"] == record["prediction"] else record["text"],
-        "saliency": [_rounded(value) for value in record["saliency"]],
+        "evidence": shown["evidence"] or [],
+        "text": None if record.text == record.prediction else record.text,
+        "saliency": [_rounded(value) for value in record.saliency],
         "tokens": {
             name: sum(_numbers(n)) if isinstance(n, list) else n
-            for name, n in record["tokens"].items()
+            for name, n in record.tokens.items()
         },
-        "trace": [_call(call) for call in record["trace"]],
-        **{clock: _rounded(record[clock]) for clock in ("offline_s", "online_s", "first_token_s")},
+        "trace": [_call(call) for call in trace],
+        **{clock: _rounded(shown[clock]) for clock in ("offline_s", "online_s", "first_token_s")},
     }
-    return {field: changed[field] if field in changed else record[field] for field in FIELDS}
 
 
 def shortened(text: str) -> str:
@@ -102,18 +104,18 @@ def shortened(text: str) -> str:
     )
 
 
-def _call(call: Mapping[str, Any]) -> list[Any]:
+def _call(call: Call) -> list[Any]:
     """A model call as the values of CALL: rows counted, their tokens summed."""
-    lengths = _numbers(call.get("lengths"))
-    past = _numbers(call.get("past"))
-    flags = [bool(call.get(name)) for name in ("offline", "parallel")]
-    counts = [len(lengths), sum(lengths), max(past, default=0), call.get("steps", 1)]
     return [
-        str(call.get("stage")),
-        *flags,
-        *counts,
-        _rounded(call.get("seconds")),
-        call.get("loading_s") is not None,
+        call.stage,
+        call.offline,
+        call.parallel,
+        len(call.lengths),
+        sum(call.lengths),
+        max(call.past, default=0),
+        call.steps,
+        _rounded(call.seconds),
+        call.loading_s is not None,
     ]
 
 
@@ -121,8 +123,8 @@ def _numbers(values: Any) -> list[int]:
     return [v for v in values if isinstance(v, int)] if isinstance(values, Sequence) else []
 
 
-def _rounded(value: Any) -> float | None:
-    if not isinstance(value, int | float) or not math.isfinite(value):
+def _rounded(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{DIGITS}g}")
 

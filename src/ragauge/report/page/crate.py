@@ -18,7 +18,6 @@ from ragauge._version import __version__
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import file_sha256
-from ragauge.results import timing
 from ragauge.results.provenance import machine, provenance_of
 from ragauge.results.runs import Runs, Variant
 
@@ -47,10 +46,10 @@ def write(runs: Runs, config: Path, reports: Path, out: Path, license: str | Non
             f"{reports}: no such folder; a run is published with its reports: --reports FOLDER"
         )
     for timed in runs.latencies:
-        if busy := timing.busy(timed):
-            path = runs.folder / "latency" / timed["dataset"] / f"{timed['model']}.json"
+        if timed.load.busy:
+            path = runs.folder / "latency" / timed.dataset / f"{timed.model}.json"
             raise UserError(
-                f"{path}: {busy}: not to be published; remove it, and run again on an idle machine"
+                f"{path}: {timed.load.busy}: not to be published; remove it, and run again on an idle machine"
             )
     folders.check_replaceable(out, _is_crate)
 

@@ -4,7 +4,8 @@ pair them.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ragauge.report.figures.style import method_style
@@ -23,6 +24,7 @@ from ragauge.results.measures import (
 from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import detectable_difference, hypervolume, resampled_means
+from ragauge.results.times import LatencyTimes
 
 # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 RESAMPLES = 1000
@@ -88,19 +90,11 @@ def _cached(variants: Sequence[Variant]) -> str | None:
     """How much of its prompts a server's cache had, for the variants with the least and the most;
     None: not known.
     """
-    shares = []
-    for variant in variants:
-        served = [record["served"] for record in variant.records.values() if record.get("served")]
-        counted = [
-            one for one in served if one["prompt_tokens"] and one["cached_tokens"] is not None
-        ]
-        if parts := [one["cached_tokens"] / one["prompt_tokens"] for one in counted]:
-            shares.append((statistics.mean(parts), variant.name))
-    return (
-        " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares)))
-        if shares
-        else None
-    )
+    parts = {variant.name: variant.cached_shares for variant in variants}
+    shares = [(statistics.mean(known), name) for name, known in parts.items() if known]
+    if not shares:
+        return None
+    return " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares)))
 
 
 def recommended(group: Numbers) -> Numbers | None:
@@ -201,14 +195,13 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     return f"{few}. The best, {name}, is {lead.value:+.2f} from it, 95% interval [{lead.low:.2f}, {lead.high:.2f}]"
 
 
-def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | None, str | None]:
+def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, str | None]:
     """The latency file of the model on prompts of the data set, and in words why there is none."""
     if latency := timing.find(runs, dataset, model):
-        refused = latency.get("refused")
-        return (
-            (None, f"the timing of {model} was refused: {refused}") if refused else (latency, None)
-        )
-    if any(latency["model"] == model for latency in runs.latencies):
+        if latency.refused:
+            return None, f"the timing of {model} was refused: {latency.refused}"
+        return latency, None
+    if any(latency.model == model for latency in runs.latencies):
         return None, f"{model} was timed on prompts of another data set"
     if stack := next((v.stack for v in runs.of(dataset, model) if v.stack), None):
         return (
@@ -218,11 +211,9 @@ def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | No
     return None, f"there is no latency file of {model}"
 
 
-def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> Numbers:
+def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Numbers:
     measured = quality(runs, variant)
-    cached = [
-        record["cache_bytes"] for record in variant.answered.values() if record.get("cache_bytes")
-    ]
+    cached = [record.cache_bytes for record in variant.answered.values() if record.cache_bytes]
     return {
         "name": variant.name,
         "method": variant.method,
@@ -246,14 +237,12 @@ def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> N
     }
 
 
-def _costs(
-    runs: Runs, variant: Variant, timed: Mapping[str, Any] | None
-) -> dict[str, Numbers | None]:
+def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str, Numbers | None]:
     """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and
     offline.
     """
     records = variant.answered.values()
-    prepared_s = _known(record["offline_s"] for record in records)
+    prepared_s = _known(record.offline_s for record in records)
     offline_s = statistics.median(prepared_s) if prepared_s else None
     offline = list(costs(variant, offline_cycles).values())
     numbers = {
@@ -262,8 +251,9 @@ def _costs(
         )
     }
     for kind in PROTOCOL:
-        clocked = timing.seconds(timed, variant.name, kind) if timed else []
-        answering = _known(record["online_s" if kind == "total_s" else kind] for record in records)
+        clocked = timed.seconds(variant.name, kind) if timed else []
+        field = "online_s" if kind == "total_s" else kind
+        answering = _known(getattr(record, field) for record in records)
         numbers[kind] = _cost(timing.quartiles(clocked), offline_s)
         numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
     return numbers
@@ -305,23 +295,23 @@ def _families(
     """The hypervolume of each method's variants between the least and the greatest online cost of
     all, best first.
     """
-    usable = [
-        i
-        for i, row in enumerate(rows)
-        if row["resampled"] and not row["reference"] and _price(row, kind)
-    ]
-    prices = [_price(rows[i], kind) for i in usable]
-    if len(set(prices)) < 2:
+    prices = {
+        row["name"]: _price(row, kind) for row in rows if row["resampled"] and not row["reference"]
+    }
+    prices = {name: price for name, price in prices.items() if price}
+    if len(set(prices.values())) < 2:
         return []
-    limits = (min(prices), max(prices))
-    shared = [*on_shared({variants[i].name: scored(runs, variants[i]) for i in usable}).values()]
+    limits = (min(prices.values()), max(prices.values()))
+    shared = on_shared({v.name: scored(runs, v) for v in variants if v.name in prices})
+    by_label = defaultdict[str, list[str]](list)
+    for row in rows:
+        if row["name"] in prices:
+            by_label[row["label"]].append(row["name"])
     families = []
-    for family in dict.fromkeys(rows[i]["label"] for i in usable):
-        places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
-        mine = [prices[p] for p in places]
-        values = [shared[p] for p in places]
-        volume, low, high = hypervolume(mine, values, limits, runs.seed, n=RESAMPLES)
-        names = [rows[usable[p]]["name"] for p in places]
+    for family, names in by_label.items():
+        costs_of = [prices[name] for name in names]
+        values = [shared[name] for name in names]
+        volume, low, high = hypervolume(costs_of, values, limits, runs.seed, n=RESAMPLES)
         families.append(
             {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
         )

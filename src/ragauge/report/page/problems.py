@@ -55,11 +55,8 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
         yield f"{records.meta_path(variant.path).name} is missing or not JSON: method and machine are unknown"
     if limit and len(variant.records) < limit:
         yield f"holds {len(variant.records)} of up to {limit} questions asked for"
-    if wordless := [
-        answer
-        for record in variant.records.values()
-        for answer in record.get("wordless_answers", ())
-    ]:
+    wordless = [a for record in variant.records.values() for a in record.wordless_answers]
+    if wordless:
         which = (
             f"{len(wordless)} known answers are empty after normalisation, such as {wordless[0]!r}"
         )
@@ -71,9 +68,9 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
 
 def _latencies(runs: Runs) -> Iterator[Problem]:
     refused = {
-        (t["dataset"], t["model"]): f"refused: {t['refused']}"
-        for t in runs.latencies
-        if t.get("refused")
+        (latency.dataset, latency.model): f"refused: {latency.refused}"
+        for latency in runs.latencies
+        if latency.refused
     }
     for dataset, model in dict.fromkeys([*runs.config.measured("latency"), *refused]):
         path = runs.folder / "latency" / dataset / f"{model}.json"

@@ -11,13 +11,14 @@ from ragauge.measure.protocols.arrivals import (
     Clock,
     Level,
     OneByOne,
-    Request,
+    ScheduledRequest,
     TimedRequest,
     drive,
     percentiles,
     rows,
     summarise,
 )
+from ragauge.results.times import RequestTimes
 
 
 class Simulated(Clock):
@@ -33,7 +34,9 @@ class Simulated(Clock):
         self.at = moment
 
 
-def serve(level: Level, service: Sequence[float], requests: int, seed: int = 1) -> list[dict]:  # type: ignore[type-arg]
+def serve(
+    level: Level, service: Sequence[float], requests: int, seed: int = 1
+) -> list[RequestTimes]:
     """The rows of a server that takes these seconds for its answers, a tenth of each until the
     first token.
     """
@@ -50,8 +53,8 @@ def serve(level: Level, service: Sequence[float], requests: int, seed: int = 1) 
     )
 
 
-def mean(result: list[dict], key: str) -> float:  # type: ignore[type-arg]
-    return sum(row[key] for row in result) / len(result)
+def mean(result: list[RequestTimes], key: str) -> float:
+    return sum(getattr(row, key) for row in result) / len(result)
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.7])
@@ -65,7 +68,7 @@ def test_exponential_service_has_the_percentiles_of_m_m_1() -> None:
     draw = random.Random(5)
     busy = 0.6
     result = serve(Level(rate=busy), [draw.expovariate(1.0) for _ in range(20_000)], 20_000)
-    totals = sorted(row["total_s"] for row in result)
+    totals = sorted(row.total_s for row in result)
     for share in (0.5, 0.95):  # the time in the system is exponential, with mean 1 / (1 - busy)
         assert totals[int(share * len(totals))] == pytest.approx(
             -math.log(1 - share) / (1 - busy), rel=0.05
@@ -74,31 +77,31 @@ def test_exponential_service_has_the_percentiles_of_m_m_1() -> None:
 
 def test_arrivals_do_not_wait_for_a_slow_server() -> None:
     result = serve(Level(rate=10.0), [1.0] * 200, 200)
-    assert result[-1]["arrival_at_s"] < 30  # two hundred requests at ten a second
-    assert result[-1]["first_token_s"] > 150  # the last one waited for those before it
+    assert result[-1].arrival_at_s < 30  # two hundred requests at ten a second
+    assert result[-1].first_token_s > 150  # the last one waited for those before it
     summary = summarise(result, {"first_token_s": 5.0})
-    assert summary["questions_per_s"] < 1.2
-    assert summary["good_share"] == 0  # of those after the warm-up
+    assert summary.questions_per_s < 1.2
+    assert summary.good_share == 0  # of those after the warm-up
 
 
 def test_clients_ask_again_when_they_are_answered() -> None:
     result = serve(Level(clients=4), [2.0] * 100, 100)
-    assert [row["queued_s"] for row in result[:6]] == pytest.approx([0, 2, 4, 6, 6, 6])
+    assert [row.queued_s for row in result[:6]] == pytest.approx([0, 2, 4, 6, 6, 6])
     summary = summarise(result, {"first_token_s": 7.0, "per_token_s": 0.19})
-    assert summary["questions_per_s"] == pytest.approx(0.5, rel=0.05)
-    assert summary["tokens_per_s"] == pytest.approx(5.0, rel=0.05)
-    assert summary["in_service"] == pytest.approx(1.0, rel=0.05)
-    assert summary["total_s"]["p95"]["value"] == pytest.approx(8.0)
-    assert summary["good_share"] == 0  # nine further tokens in 1.8 seconds are 0.2 s each
-    assert summarise(result, {"first_token_s": 7.0})["good_share"] == 1
+    assert summary.questions_per_s == pytest.approx(0.5, rel=0.05)
+    assert summary.tokens_per_s == pytest.approx(5.0, rel=0.05)
+    assert summary.in_service == pytest.approx(1.0, rel=0.05)
+    assert summary.total_s.p95.value == pytest.approx(8.0)
+    assert summary.good_share == 0  # nine further tokens in 1.8 seconds are 0.2 s each
+    assert summarise(result, {"first_token_s": 7.0}).good_share == 1
 
 
 def test_the_same_seed_sends_the_same_requests() -> None:
     first, again, other = (serve(Level(rate=1.0), [0.5] * 50, 50, seed) for seed in (3, 3, 4))
     assert first == again
-    assert [row["arrival_at_s"] for row in first] != [row["arrival_at_s"] for row in other]
-    assert [row["prompt"] for row in first[:4]] == [0, 1, 2, 0]
-    assert [row["warmup"] for row in first].count(True) == 5
+    assert [row.arrival_at_s for row in first] != [row.arrival_at_s for row in other]
+    assert [row.prompt for row in first[:4]] == [0, 1, 2, 0]
+    assert [row.warmup for row in first].count(True) == 5
 
 
 @pytest.mark.parametrize(
@@ -115,9 +118,9 @@ def test_a_trace_arrives_at_its_moments_but_turns_wait(
 ) -> None:
     level = Level(speed=speed, moments=[7, 8, 8, 11], next_turns={0: 2, 2: 3})
     result = serve(level, [service] * 4, 4)
-    assert [row["arrival_at_s"] for row in result] == pytest.approx(expected)
-    starts = [row["start_at_s"] for row in result]
-    assert starts[3] >= result[2]["end_at_s"]
+    assert [row.arrival_at_s for row in result] == pytest.approx(expected)
+    starts = [row.start_at_s for row in result]
+    assert starts[3] >= result[2].end_at_s
 
 
 def test_a_client_that_pauses_holds_up_no_other() -> None:
@@ -129,20 +132,20 @@ def test_a_client_that_pauses_holds_up_no_other() -> None:
             return [replace(one, pause_s=next(pauses)) for one in super().step(until)]
 
     result = rows(drive(Failing(clock), Level(clients=2), 1, 6, clock), warmup=0)
-    assert sorted(row["arrival_at_s"] for row in result) == [0, 0, 1, 2, 3, 31]
+    assert sorted(row.arrival_at_s for row in result) == [0, 0, 1, 2, 3, 31]
 
 
 class SideBySide:
     """Answers all admitted requests together, in one step of a second."""
 
     def __init__(self, clock: Simulated) -> None:
-        self.clock, self.held = clock, list[Request]()
+        self.clock, self.held = clock, list[ScheduledRequest]()
 
     @property
     def busy(self) -> bool:
         return bool(self.held)
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         self.held.append(request)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
@@ -157,8 +160,9 @@ def test_intervals_are_wider_where_neighbours_are_alike() -> None:
     draw = random.Random(0)
     values = [draw.expovariate(1.0) for _ in range(400)]
     result = percentiles(values)
-    assert result["p50"]["low"] < math.log(2) < result["p50"]["high"]
-    assert result["p95"]["low"] < -math.log(0.05) < result["p95"]["high"]
-    width = {name: interval["high"] - interval["low"] for name, interval in result.items()}
+    assert result.p50.low < math.log(2) < result.p50.high
+    assert result.p95.low < -math.log(0.05) < result.p95.high
+    width = {name: interval.high - interval.low for name, interval in result}
     alike = percentiles(sorted(values))
-    assert all(alike[name]["high"] - alike[name]["low"] > width[name] for name in ("p50", "p95"))
+    assert alike.p50.high - alike.p50.low > width["p50"]
+    assert alike.p95.high - alike.p95.low > width["p95"]

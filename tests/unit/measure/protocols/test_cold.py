@@ -2,7 +2,6 @@
 seconds.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +35,15 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
     result = latency.run(
         variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=tmp_path / "kept"
     )
-    rows = result["documents"]["rows"]
+    (row,) = result.documents.rows
     # naive prepares nothing
-    assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]
-    assert all(
-        row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes")
-    )
+    assert (row.variant, row.prompt) == ("k1", 0)
+    assert min(row.computing_s, row.missed_s, row.loading_s, row.bytes) > 0
     assert not list((tmp_path / "kept").iterdir())
     assert lm.documents is None
-    assert json.loads(json.dumps(result))["documents"]["state"] == cold.STATE
+    assert result.documents.state == cold.STATE
     assert (
-        latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE)["documents"]
-        is None
+        latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE).documents is None
     )
 
 
@@ -70,10 +66,11 @@ def test_variants_with_the_same_documents_compute_them_once(
     assert len(made) == 2 * alone  # of these, one half for one variant, the other for three
     assert not list(tmp_path.iterdir())
     plain = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options)
-    untimed = ("variant", "flop", "compute_cycles")
-    assert [[row[key] for key in untimed] for row in shared["rows"]] == [
-        [row[key] for key in untimed] for row in plain["rows"]
-    ]
+    rows, plain_rows = (
+        [(row.variant, row.flop, row.compute_cycles) for row in times.rows]
+        for times in (shared, plain)
+    )
+    assert rows == plain_rows
 
 
 def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> None:
@@ -82,7 +79,7 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
     def encode() -> None:
         lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
 
-    assert cold.time_documents("dense", encode, lm, tmp_path) is None
+    assert cold.time_documents("dense", 0, encode, lm, tmp_path) is None
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +87,7 @@ def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.M
     method = make("superposition", top_k=1)
     monkeypatch.setattr(cold, "UNBOUNDED", 0)
     with pytest.raises(UserError, match="k1: its documents could not be stored in"):
-        cold.time_documents("k1", lambda: method.prepare(lm, tiny_prompt()), lm, tmp_path)
+        cold.time_documents("k1", 0, lambda: method.prepare(lm, tiny_prompt()), lm, tmp_path)
     assert lm.documents is None
     assert not list(tmp_path.iterdir())
 

@@ -151,8 +151,9 @@ def test_a_run_announces_what_earlier_records_say(capsys: pytest.CaptureFixture[
     questions(Path("q.jsonl"))
     config = parse(small(), "t.yaml")
     capsys.readouterr()
-    estimates.announce(config, 1)
-    assert capsys.readouterr().err == ""
+    estimates.announce(config, 3, 1)
+    plan = capsys.readouterr().err
+    assert plan == f"3 jobs of this experiment:\n{config.overview()}\n"
     data = Path("results/t/data/questions.jsonl")
     data.parent.mkdir(parents=True)
     data.write_text("{}\n" * 8)
@@ -161,8 +162,8 @@ def test_a_run_announces_what_earlier_records_say(capsys: pytest.CaptureFixture[
     given = ["--config", "config.yaml", "--dataset", "questions", "--model", "model"]
     assert main(["run", *given, "--method", "naive", "--out", out]) == 0
     capsys.readouterr()
-    estimates.announce(config, 1)
-    assert capsys.readouterr().err == ""  # all of naive is answered
+    estimates.announce(config, 3, 1)
+    assert capsys.readouterr().err == plan  # all of naive is answered
     data.write_text("{}\n" * 80)
-    estimates.announce(config, 1)
-    assert capsys.readouterr().err.startswith("answers: about ")
+    estimates.announce(config, 3, 1)
+    assert capsys.readouterr().err.startswith(f"{plan}answers: about ")

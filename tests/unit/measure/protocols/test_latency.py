@@ -22,6 +22,7 @@ from ragauge.measure.protocols import latency
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.making import make
 from ragauge.methods.prompts import Prompt
+from ragauge.results.times import LatencyTimes, Spread, Trial
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
 RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
@@ -65,45 +66,44 @@ def test_rates_of_another_processor_are_measured_anew(lm, prompt, monkeypatch):
     ):
         machine = {**MACHINE, "processor": stated}
         result = latency.measure_latency(variants, bench, settings(trials=1), machine=machine)
-        assert result["machine"]["processor"] == used
+        assert result.machine["processor"] == used
 
 
 def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
     result = _run(lm, [prompt])
-    assert result["protocol"]["cuda_graphs"] is None  # on a CPU there are none
-    assert result["load"]["gpu"] is None
+    assert result.protocol.cuda_graphs is None  # on a CPU there are none
+    assert result.load.gpu is None
     for name in ("naive", "k1"):
-        rows = [row for row in result["rows"] if row["variant"] == name]
-        assert [row["trial"] for row in rows] == [0, 1, 2, 3]
-        assert all(0 < row["first_token_s"] <= row["total_s"] for row in rows)
-        assert all(0 < sum(row["stages"].values()) <= row["total_s"] for row in rows)
-        assert all(row["flop"] > 0 and row["roofline_s"] > 0 for row in rows)
-    assert list(rows[0]["stages"]) == ["query", "task", "decode"]
-    assert result["summary"]["k1"]["total_s"]["n"] == 4
-    assert list(result["stages"]["k1"]) == ["query", "task", "decode"]
-    assert result["protocol"]["tokens"] == {
+        rows = [row for row in result.rows if row.variant == name]
+        assert [row.trial for row in rows] == [0, 1, 2, 3]
+        assert all(0 < row.first_token_s <= row.total_s for row in rows)
+        assert all(0 < sum(row.stages.values()) <= row.total_s for row in rows)
+        assert all(row.flop > 0 and row.roofline_s > 0 for row in rows)
+    assert list(rows[0].stages) == ["query", "task", "decode"]
+    assert result.summary["k1"]["total_s"].n == 4
+    assert list(result.stages["k1"]) == ["query", "task", "decode"]
+    assert result.protocol.tokens == {
         "preamble": 4,
         "documents": [9, 7, 8],
         "query": 5,
         "task": 3,
     }
-    assert json.loads(json.dumps(result))["rows"] == result["rows"]
+    assert LatencyTimes.model_validate_json(json.dumps(result.to_json())) == result
 
 
 @pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
 def test_documents_that_a_trial_stored_are_read_again_by_the_next(lm, prompt, name):
-    rows = latency.run({"tree": make(name)}, Bench(lm, [prompt]), settings(), MACHINE)["rows"]
+    rows = latency.run({"tree": make(name)}, Bench(lm, [prompt]), settings(), MACHINE).rows
     with lm.tracing() as trace:
         method = make(name)
         method.answer(lm, method.prepare(lm, prompt), prompt, Limits(3, ignore_stop=True))
-    assert {row["flop"] for row in rows} == {flop(online(trace), SHAPE)}
-    assert all(row["stages"].keys() == {call.stage for call in online(trace)} for row in rows)
+    assert {row.flop for row in rows} == {flop(online(trace), SHAPE)}
+    assert all(row.stages.keys() == {call.stage for call in online(trace)} for row in rows)
 
 
 def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):
     orders = [
-        [row["variant"] for row in _run(lm, [prompt], seed=seed, trials=8)["rows"]]
-        for seed in (1, 1, 2)
+        [row.variant for row in _run(lm, [prompt], seed=seed, trials=8).rows] for seed in (1, 1, 2)
     ]
     assert orders[0] == orders[1] != orders[2]
     assert all(
@@ -112,8 +112,8 @@ def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):
 
 
 def test_trials_are_divided_over_the_prompts(lm, prompt):
-    rows = _run(lm, [prompt, prompt, prompt], trials=4)["rows"]
-    assert [row["prompt"] for row in rows if row["variant"] == "naive"] == [0, 0, 1, 2]
+    rows = _run(lm, [prompt, prompt, prompt], trials=4).rows
+    assert [row.prompt for row in rows if row.variant == "naive"] == [0, 0, 1, 2]
 
 
 def test_times_of_a_busy_machine_are_shown_with_the_load_or_refused(lm, prompt, monkeypatch):
@@ -123,15 +123,15 @@ def test_times_of_a_busy_machine_are_shown_with_the_load_or_refused(lm, prompt, 
     shown = _run(lm, [prompt])
     refused = _run(lm, [prompt], allow_load=False)
     for result in (shown, refused):
-        assert (result["load"]["busy"], len(result["rows"])) == (busy, 8)
-        assert result["load"]["retried"] == latency.RETRIES  # as bounded over the whole run
-    assert (shown["refused"], shown["summary"]["naive"]["total_s"]["n"], set(shown["gap"])) == (
+        assert (result.load.busy, len(result.rows)) == (busy, 8)
+        assert result.load.retried == latency.RETRIES  # as bounded over the whole run
+    assert (shown.refused, shown.summary["naive"]["total_s"].n, set(shown.gap)) == (
         None,
         4,
         {"k1"},
     )
-    assert (refused["refused"], refused["summary"], refused["gap"]) == (busy, {}, {})
-    assert [result["protocol"]["allow_load"] for result in (shown, refused)] == [True, False]
+    assert (refused.refused, refused.summary, refused.gap) == (busy, {}, {})
+    assert [result.protocol.allow_load for result in (shown, refused)] == [True, False]
 
 
 def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeypatch):
@@ -146,7 +146,7 @@ def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeyp
         {"naive": make("naive")}, lm, settings(), MACHINE, random.Random(0), None, bar("", "trial")
     )
     times.time_prompt(0, prompt, 3)
-    assert [(row["load_share"], row["disturbed"]) for row in times.rows] == [(0.0, False)] * 3
+    assert [(row.load_share, row.disturbed) for row in times.rows] == [(0.0, False)] * 3
     assert times.retried == 2
 
 
@@ -160,7 +160,7 @@ def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeyp
     ],
 )
 def test_what_disturbs(disturbed, load, machine_share, message):
-    rows = [{"disturbed": i < disturbed, "load_share": 0.3} for i in range(10)]
+    rows = [Trial(variant="x", disturbed=i < disturbed, load_share=0.3) for i in range(10)]
     busy = latency.disturbance(rows, load, machine_share, watch("cpu"))
     assert busy is None if message is None else message in busy
 
@@ -173,8 +173,8 @@ class _Unable:
 
 def test_an_unsupported_method_is_reported_with_its_reason(lm, prompt):
     result = latency.run({"x": _Unable()}, Bench(lm, [prompt]), settings(), MACHINE)
-    assert result["unsupported"] == {"x": "needs a tokenizer"}
-    assert result["rows"] == []
+    assert result.unsupported == {"x": "needs a tokenizer"}
+    assert result.rows == []
 
 
 def test_evidence_for_several_questions_is_timed_side_by_side():
@@ -196,14 +196,14 @@ def test_evidence_for_several_questions_is_timed_side_by_side():
         protocol = settings(trials=2, warmup=1, more_new_tokens=[2])
         result = latency.measure_latency(variants, bench, protocol, machine=MACHINE)
     assert seen == [4] * 2 * 3  # of two methods, a warm-up and two trials
-    timed = result["evidence_batches"]
-    assert timed["questions"] == 4
-    assert sorted((row["variant"], row["trial"]) for row in timed["rows"]) == [
+    timed = result.evidence_batches
+    assert timed.questions == 4
+    assert sorted((row.variant, row.trial) for row in timed.rows) == [
         (name, trial) for name in ("free", "k1") for trial in (0, 1)
     ]
-    assert all(row["evidence_s"] > 0 and "load_share" in row for row in timed["rows"])
-    assert result["other_lengths"][0]["evidence_batches"] is None
-    assert _run(decoder, prompts)["evidence_batches"] is None
+    assert all(row.evidence_s > 0 and "load_share" in row.model_fields_set for row in timed.rows)
+    assert result.other_lengths[0].evidence_batches is None
+    assert _run(decoder, prompts).evidence_batches is None
 
 
 def test_bad_protocols_are_user_errors(lm, prompt):
@@ -213,7 +213,13 @@ def test_bad_protocols_are_user_errors(lm, prompt):
         _run(lm, [prompt], new_tokens=300)
 
 
-def test_spread_of_few_and_of_missing_values():
-    assert latency.spread([1.0, 2.0, 3.0, None]) == {"median": 2.0, "q1": 1.5, "q3": 2.5, "n": 3}
-    assert latency.spread([4.0]) == {"median": 4.0, "q1": 4.0, "q3": 4.0, "n": 1}
-    assert latency.spread([None]) == {"n": 0}
+@pytest.mark.parametrize(
+    ("values", "spread"),
+    [
+        ([1.0, 2.0, 3.0, None], Spread(median=2.0, q1=1.5, q3=2.5, n=3)),
+        ([4.0], Spread(median=4.0, q1=4.0, q3=4.0, n=1)),
+        ([None], Spread(n=0)),
+    ],
+)
+def test_spread_of_few_and_of_missing_values(values, spread):
+    assert latency.spread(values) == spread

@@ -159,8 +159,8 @@ def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
         monkeypatch.setattr(timing, "competing_load", lambda loads=loads: next(loads))
         result, seen = timing.watched(lm, False, lambda runs=runs: next(runs))
         assert (result, next(runs)) == (counted, len(shares))
-        assert seen["load_share"] == pytest.approx(min(shares), abs=0.01)
-        assert (seen["busy"] is None) == (seen["refused"] is None) == (min(shares) == 0.0)
+        assert seen.load_share == pytest.approx(min(shares), abs=0.01)
+        assert (seen.busy is None) == (seen.refused is None) == (min(shares) == 0.0)
 
 
 def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:

@@ -175,10 +175,9 @@ def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> Non
         == notes["naive_reuse", "break_even_reuses"]
         == "of 2 probes"
     )
-    bars, waits, reuse = stream.draw(table).axes
-    assert len(bars.patches) == 2
+    waits, means = stream.draw(table).axes
     assert waits.get_lines()
-    assert list(reuse.get_lines()[0].get_ydata())[:2] == [5.0, 3.0]
+    assert [5.0, 3.0] in [list(line.get_ydata())[:2] for line in means.get_lines()]
 
 
 def test_the_item_names_a_servers_cache_in_place_of_a_store(tmp_path: Path) -> None:
@@ -229,5 +228,4 @@ def test_a_refused_stream_says_why(tmp_path: Path) -> None:
     )
     table = stream.table(Runs(tmp_path))
     assert list(table["note"]) == ["refused: others kept it busy"]
-    bars, waits, reuse = stream.draw(table).axes
-    assert (len(bars.patches), len(waits.get_lines()), len(reuse.get_lines())) == (0, 0, 0)
+    assert not stream.draw(table).axes[0].get_lines()

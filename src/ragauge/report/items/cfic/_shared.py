@@ -8,11 +8,13 @@ machine.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ragauge.io.records import Record
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, join, noted
+from ragauge.results.cells import Cell, Keys, Measure, Measures, join, noted, row_cells
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import GENERATORS, LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant, defaults, identities
+from ragauge.results.times import LatencyTimes
 from ragauge.results.timing import TIMED, described, quartiles, ratio
 
 SECTION = "gold_section_recall"
@@ -49,13 +51,11 @@ def row(variant: Variant) -> MethodRow:
     return MethodRow(ranker, str(variant.param("chunking")))
 
 
-def document_tokens(record: Mapping[str, Any], searched: bool = False) -> int:
-    """Tokens of a question's documents, or of what was searched of them; of older records those in
-    the prompt.
-    """
-    left_out = record["tokens"].get("truncated")  # by the prompt, the record's own by the search
-    apart = 0 if left_out is None else left_out - record["truncated"] * searched
-    return sum(record["tokens"].get("documents") or []) + int(apart)
+def document_tokens(record: Record, searched: bool = False) -> int:
+    """Tokens of a question's documents, or of what was searched of them."""
+    left_out = record.tokens.get("truncated")  # by the prompt, the record's own by the search
+    apart = 0 if left_out is None else left_out - record.truncated * searched
+    return sum(record.tokens.get("documents") or []) + int(apart)
 
 
 def is_cfic(variant: Variant, **others: Any) -> bool:
@@ -93,17 +93,14 @@ def base_of(runs: Runs, model: str) -> str | None:
     return answers
 
 
-def cells(
-    runs: Runs, variant: Variant, keys: Mapping[str, Any], measures: Mapping[str, Measure]
-) -> list[Cell]:
+def cells(runs: Runs, variant: Variant, keys: Keys, measures: Measures) -> list[Cell]:
     """The cells of a variant's row, of the paper's row if it answered that data set's questions
     with that model.
     """
     generator = next((GENERATORS[name] for name in identities(variant) if name in GENERATORS), None)
     dataset = runs.registered(variant.dataset)
     paper = (generator, dataset) if generator and dataset.startswith(LONGBENCH) else (None, None)
-    row = {**keys, "variant": variant.name}
-    return [Cell(row, quantity, measure, None, *paper) for quantity, measure in measures.items()]
+    return row_cells({**keys, "variant": variant.name}, measures, *paper)
 
 
 def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str) -> Measure:
@@ -140,7 +137,7 @@ def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
     return cells
 
 
-def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def qualities(runs: Runs, variant: Variant) -> Measures:
     """F1, and of the evidence its volume in tokens and, where the data set names gold sections,
     their recall.
     """
@@ -153,7 +150,7 @@ def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
     return measures
 
 
-def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[str, Measure]:
+def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> Measures:
     """`f1_<word>` and, where both have it, `gold_section_<word>`: better minus worse, question by
     question.
     """
@@ -166,7 +163,7 @@ def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[
 def with_evidence(variant: Variant) -> bool:
     """Whether a variant looks for evidence and answers from it in place of whole documents."""
     return row(variant).method != "full_article" and any(
-        r.get("evidence") for r in variant.records.values()
+        record.evidence for record in variant.records.values()
     )
 
 
@@ -176,7 +173,7 @@ def at(variant: Variant) -> str:
     return "" if size(variant) == paper else "k={}, d={}".format(*size(variant))
 
 
-def with_size(variant: Variant, measures: Mapping[str, Measure]) -> dict[str, Measure]:
+def with_size(variant: Variant, measures: Measures) -> Measures:
     """The measures of a variant of CFIC, with a note where k or d are not the paper's."""
     return {q: noted(m, at(variant)) for q, m in measures.items()}
 
@@ -186,22 +183,23 @@ def timed_groups(runs: Runs) -> list[tuple[str, str]]:
     models are as fast as their base and are left out.
     """
     answered = [(d, m) for d, m in runs.groups("long") if base_of(runs, m) is None]
-    with_cfic = [
-        t for t in runs.latencies if any(v.method == "cfic" for v in timed_variants(runs, t))
+    timed = [
+        (latency.dataset, latency.model)
+        for latency in runs.latencies
+        if any(v.method == "cfic" for v in timed_variants(runs, latency))
     ]
-    timed = [(t["dataset"], t["model"]) for t in with_cfic]
     return list(dict.fromkeys(answered + timed))
 
 
-def timed_variants(runs: Runs, latency: Mapping[str, Any]) -> list[Variant]:
-    return [runs.named(latency["model"], name) for name in timing.variants(latency)]
+def timed_variants(runs: Runs, latency: LatencyTimes) -> list[Variant]:
+    return [runs.named(latency.model, name) for name in latency.variants]
 
 
 def why_not(runs: Runs, dataset: str, model: str) -> str:
     latency = timing.find(runs, dataset, model)
     if latency is None:
         return f"not timed: no file of the latency rule for {dataset}"
-    return f"timing refused: {latency['refused']}" if latency.get("refused") else ""
+    return f"timing refused: {latency.refused}" if latency.refused else ""
 
 
 def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None) -> Measure:
@@ -225,20 +223,13 @@ def finding_in_batch(runs: Runs, dataset: str, variant: Variant) -> Measure:
     """Milliseconds of one of several questions whose evidence is found side by side; of one alone
     where none were.
     """
-    latency = timing.find(runs, dataset, variant.model) or {}
-    if why_not(runs, dataset, variant.model) or not (batches := latency.get("evidence_batches")):
+    latency = timing.find(runs, dataset, variant.model)
+    if latency is None or latency.refused or latency.evidence_batches is None:
         return finding(runs, dataset, variant)
-    values = [
-        1000 * trial["evidence_s"]
-        for trial in timing.trials(latency, variant.name, "evidence_batches")
-    ]
-    note = join(
-        described(latency),
-        f"{batches['questions']} questions side by side, each with its part of the time",
-    )
-    return quartiles(
-        values, note, nothing=f"not timed with {batches['questions']} questions side by side"
-    )
+    values = [1000 * trial.evidence_s for trial in latency.evidence_trials(variant.name)]
+    batch = f"{latency.evidence_batches.questions} questions side by side"
+    note = join(described(latency), f"{batch}, each with its part of the time")
+    return quartiles(values, note, nothing=f"not timed with {batch}")
 
 
 def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str, Measure]:
@@ -247,7 +238,7 @@ def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str
     """
     latency = timing.find(runs, dataset, fast.model)
     reason = why_not(runs, dataset, fast.model)
-    quantity = f"{TIMED}_{str(((latency or {}).get('protocol') or {}).get('device') or 'cpu').partition(':')[0]}"
+    quantity = f"{TIMED}_{latency.device if latency else 'cpu'}"
     if latency is None or reason:
         return quantity, Measure(reason=reason)
     a = _milliseconds(latency, slow)
@@ -257,14 +248,13 @@ def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str
     return quantity, ratio(a, b, runs.seed, n=min(len(a), len(b)))
 
 
-def _milliseconds(
-    latency: Mapping[str, Any], variant: Variant, stage: str | None = None
-) -> list[float]:
+def _milliseconds(latency: LatencyTimes, variant: Variant, stage: str | None = None) -> list[float]:
     """Each undisturbed trial's milliseconds until the evidence was known, or of one stage."""
-    trials = [trial for trial in timing.trials(latency, variant.name) if trial.get("stages")]
-    if stage is None:
-        return [
-            1000 * float(trial["first_token_s"] - trial["stages"].get(ANSWER, 0.0))
-            for trial in trials
-        ]
-    return [1000 * float(trial["stages"].get(stage, 0.0)) for trial in trials]
+    trials = [trial for trial in latency.trials(variant.name) if trial.stages]
+    if stage is not None:
+        return [1000 * trial.stages.get(stage, 0.0) for trial in trials]
+    return [
+        1000 * (trial.first_token_s - trial.stages.get(ANSWER, 0.0))
+        for trial in trials
+        if trial.first_token_s is not None
+    ]

@@ -26,7 +26,7 @@ READS = Reads(answers=(defaults("cfic", top_k=ANY, d=ANY),), datasets="long")
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     best = next(
         line
         for line in read_csv("cfic_statements")

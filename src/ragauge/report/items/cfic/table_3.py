@@ -1,5 +1,4 @@
-"""CFIC, Table 3: evidence without chunking compared with chunk-and-rank, free extraction and the
-full article.
+"""CFIC, Table 3: evidence without chunking compared with chunk-and-rank, free extraction and the full article.
 
 What this shows: F1 (a share; the paper prints per cent) of every method on every data set of long
 documents, the tokens of evidence, the recall of the gold section where the data set names one, and
@@ -47,7 +46,7 @@ READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), data
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     return frame(KEYS, merge(measured, _published(), on=ON))
 
 

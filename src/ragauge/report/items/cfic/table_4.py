@@ -1,5 +1,4 @@
-"""CFIC, Table 4: the ablation, without prefixes, without skip decoding, without both, without
-fine-tuning.
+"""CFIC, Table 4: the ablation, without prefixes, without skip decoding, without both, without fine-tuning.
 
 What this shows: F1 (a share; the paper prints per cent) of each setting at one k and d, the tokens
 of evidence, the recall of the gold section where the data set names one, and CFIC's F1 and recall
@@ -22,7 +21,7 @@ from typing import Any
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.cfic import _shared
-from ragauge.results.cells import Cell, Measure, Table, frame, join, merge, noted
+from ragauge.results.cells import Cell, Measure, Measures, Table, frame, join, merge, noted
 from ragauge.results.runs import Runs, Variant
 
 KEYS = ("model", "dataset", "setting", "variant")
@@ -56,7 +55,7 @@ READS = Reads((every("full_article", "naive", "free_extraction"), VARIED), datas
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
     free = {"setting": "without_sft_free"}
     printed = [
@@ -106,7 +105,7 @@ def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> dict[s
 
 def _measures(
     runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None
-) -> dict[str, Measure]:
+) -> Measures:
     measures = _shared.qualities(runs, variant)
     if full is not None and variant is not full:
         measures |= _shared.differences(runs, full, variant, "loss")

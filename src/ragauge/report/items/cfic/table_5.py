@@ -83,13 +83,13 @@ def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
         keys = {
             "dataset": dataset,
             "key": key,
-            "question": record["question"],
-            "reference": "; ".join(record["answers"]),
+            "question": record.question,
+            "reference": "; ".join(record.answers),
             "system": variant.method,
             "model": variant.model,
             "variant": variant.name,
-            "answer": _short(record["prediction"]),
-            "evidence": _short(" [...] ".join(piece["text"] for piece in record["evidence"] or ())),
+            "answer": _short(record.prediction),
+            "evidence": _short(" [...] ".join(piece.text for piece in record.evidence or ())),
         }
         says = [scores[key]] if key in scores else []
         yield Cell(keys, SAYS, mean(says, runs.seed, nothing="no reference answer has a word"))

@@ -18,7 +18,16 @@ from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
 from ragauge.report.items.cfic import _shared
 from ragauge.results import timing
-from ragauge.results.cells import OTHER_MODEL, Cell, Measure, Table, frame, noted
+from ragauge.results.cells import (
+    OTHER_MODEL,
+    Cell,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import quality
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant
@@ -40,7 +49,7 @@ READS = Reads(
 
 
 def table(runs: Runs) -> Table:
-    cells = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
+    cells = runs.by_group(_group, READS.datasets)
     note = Measure(note=OTHER_MODEL)
     for line in read_csv("cfic_table_8"):
         keys = {
@@ -92,17 +101,17 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     free = next((v for v in runs.of(dataset, model) if v.method == "free_extraction"), None)
     for variant in sorted(swept, key=lambda v: v.param("top_k")):
         keys = {
+            "model": model,
+            "dataset": dataset,
             "series": f"d={variant.param('d')}",
             "k": variant.param("top_k"),
             "variant": variant.name,
         }
-        measures = {"f1": quality(runs, variant, "f1")} | _times(runs, dataset, variant, free)
-        yield from (
-            Cell({"model": model, "dataset": dataset, **keys}, q, m) for q, m in measures.items()
-        )
+        times = _times(runs, dataset, variant, free)
+        yield from row_cells(keys, {"f1": quality(runs, variant, "f1"), **times})
 
 
-def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> dict[str, Measure]:
+def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> Measures:
     """Milliseconds to the evidence; those of the model that finds it, where another one answers."""
     entry = runs.config.models.get(variant.model)
     finder = entry.finder if entry else None

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragauge.report.figures import Axis, Figure, Lines, Point, Row, style
+from ragauge.report.figures import Axis, Figure, Lines, Point, TableRow, style
 from ragauge.results.cells import Table
 from ragauge.results.sequences import AGAINST_NONE
-from ragauge.results.systems import S3
 
 PAPER = "the paper's RETRO"  # the model of the paper's rows
 PERPLEXITY = Axis("perplexity")
@@ -43,24 +42,24 @@ class Frontiers(SystemLines):
     """
 
     def draw(self, points: Iterable[Point]) -> Figure:
-        shown = list(points)
-        plain = [p for p in shown if p.look == "no_retrieval"]
+        all_points = list(points)
+        plain = [p for p in all_points if p.look == "no_retrieval"]
         alone = {p.panel: f"\nno retrieval: {p.y:.3g} s, perplexity {p.x:.4g}" for p in plain}
-        others = [
+        drawn = [
             replace(p, panel=p.panel + alone.get(p.panel, ""))
-            for p in shown
+            for p in all_points
             if p.look != "no_retrieval"
         ]
-        return super().draw(others or shown)
+        return super().draw(drawn or all_points)
 
 
-def schedule(row: Row) -> str:
+def schedule(row: TableRow) -> str:
     """A row's line in a plane: its schedule, with its options."""
     label = style.method_label(str(row.keys["method"]))
     return f"{label}, {row.keys['options']}" if row.keys["options"] else label
 
 
-def with_interval(row: Row) -> str:
+def with_interval(row: TableRow) -> str:
     """A row's line over nprobe: its schedule and interval; of the paper's logs the database too."""
     keys = row.keys
     parts = [schedule(row)]
@@ -71,21 +70,21 @@ def with_interval(row: Row) -> str:
     return ", ".join(parts)
 
 
-def with_lists(label: str, row: Row) -> str:
+def with_lists(label: str, row: TableRow) -> str:
     """A row's line with the lists that searches scan, where they scan any."""
     nprobe = row.keys["nprobe"]
-    return f"{label}, {S3 if nprobe == S3 else f'nprobe {nprobe}'}" if nprobe else label
+    return f"{label}, nprobe {nprobe}" if nprobe else label
 
 
 def database(keys: Mapping[Any, Any], mark: str) -> str:
-    """The database of a row behind a mark; empty where a text has neighbours from one alone."""
+    """Return the database of a row behind a mark; empty where a text has neighbours from one alone."""
     return f"{mark}database {keys['database']}" if keys.get("database") else ""
 
 
 FRONTIERS = Frontiers("perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, join="best")
 
 
-def _interval(row: Row) -> tuple[float, float]:
+def _interval(row: TableRow) -> tuple[float, float]:
     """The interval of the paired difference from no retrieval, around a perplexity: all systems
     read the same texts.
     """
@@ -95,7 +94,7 @@ def _interval(row: Row) -> tuple[float, float]:
     return low, high
 
 
-def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
+def _panels(point: Point, measured: Iterable[TableRow]) -> list[str]:
     """The titles of a point's panels: its own, or those of all indexes of its database for a system
     without one.
     """
@@ -108,15 +107,15 @@ def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
             for row in measured
             if row.keys["index"] and all(row.keys[n] == keys[n] for n in same)
         ]
-    places = [(other, getattr(other["index"], "filled", None)) for other in alike or [keys]]
+    sources = [(other, getattr(other["index"], "filled", None)) for other in alike or [keys]]
     filled = [
         database(other, "\n") + (f"\nindex filled to {count:,}" if count else "")
-        for other, count in places
+        for other, count in sources
     ]
     return [point.panel + place for place in dict.fromkeys(filled)]
 
 
-def _label(row: Row) -> str:
+def _label(row: TableRow) -> str:
     """What distinguishes a point from others of its line: interval and nprobe."""
     keys = row.keys
     interval = (
@@ -124,5 +123,5 @@ def _label(row: Row) -> str:
         if keys["interval"] and keys["method"] in ("retro_plus", "piperag")
         else ""
     )
-    nprobe = S3 if keys["nprobe"] == S3 else f"n{keys['nprobe']}" if keys["nprobe"] else ""
-    return " ".join(filter(None, (interval, nprobe)))
+    nprobe = str(keys["nprobe"])
+    return f"{interval} {nprobe if nprobe in ('', 'hide') else f'n{nprobe}'}".strip()

@@ -1,7 +1,7 @@
 """PipeRAG, Figure 5: nprobe and retrieval interval against perplexity.
 
 What this shows: the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a
-search scans, a line an interval. S3 has no nprobe of its own and is not drawn.
+search scans, a line an interval. An nprobe that hides the search is no fixed one and not drawn.
 
 Limits: Figure 6 has latency. The paper prints no numbers for its curves; the shaded panels show the
 logs of its repository, at 512 tokens, where nprobe was varied.
@@ -10,7 +10,7 @@ logs of its repository, at 512 tokens, where nprobe was varied.
 from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Row
+from ragauge.report.figures import Axis, Figure, TableRow
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table
@@ -35,7 +35,7 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     several = table[table["measured"].notna()]["index"].map(str).nunique() > 1
 
-    def line(row: Row) -> str:
+    def line(row: TableRow) -> str:
         index = (
             f", index {row.keys['index']}" if several and row.keys["model"] != _lines.PAPER else ""
         )
@@ -46,8 +46,8 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on
-    none.
+    """Yield what was scored, or is to be, over the indexes on which nprobe was varied; over all if
+    on none.
     """
     searched = [
         s

@@ -4,17 +4,20 @@ they do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ragauge.config.reads import ANY, AnswersRead, defaults, every
+from ragauge.cost.trace import Trace, seconds
 from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measure, join
 from ragauge.results.measures import FLOOR, scored
 from ragauge.results.provenance import machine, provenance_of
-from ragauge.results.runs import Record, Runs, Variant
+from ragauge.results.runs import Runs, Variant
 from ragauge.results.runs import defaults as default_options
+from ragauge.results.times import LatencyTimes
 
 READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip", "prefix_scale_recompute")
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "parallel_experts")
@@ -65,7 +68,7 @@ class VariantSeconds:
     answering run's.
     """
 
-    timed: Mapping[str, Any] | None
+    timed: LatencyTimes | None
     stack: str = ""  # whose seconds a served model's are
 
     @classmethod
@@ -74,11 +77,7 @@ class VariantSeconds:
     ) -> VariantSeconds:
         timed = timing.find(runs, dataset, model)
         variants = list(variants)
-        if (
-            timed is None
-            or timed.get("refused")
-            or not all(timing.seconds(timed, v.name) for v in variants)
-        ):
+        if timed is None or timed.refused or not all(timed.seconds(v.name) for v in variants):
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
         return cls(timed)
 
@@ -93,17 +92,15 @@ class VariantSeconds:
     def first_tokens(self, variant: Variant) -> list[float]:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
-            return timing.seconds(self.timed, variant.name, "first_token_s")
-        return [
-            s
-            for record in variant.answered.values()
-            if (s := record.get("first_token_s")) and s == s
-        ]
+            return self.timed.seconds(variant.name, "first_token_s")
+        waits = (record.first_token_s for record in variant.answered.values())
+        return [wait for wait in waits if wait and math.isfinite(wait)]
 
     def tokens(self, variant: Variant) -> list[float]:
         if self.timed:
-            return timing.seconds(self.timed, variant.name, "per_token_s")
-        return [s for record in variant.answered.values() if (s := _token(record)) and s == s]
+            return self.timed.seconds(variant.name, "per_token_s")
+        waits = map(_decode_s, variant.traces.values())
+        return [wait for wait in waits if wait and math.isfinite(wait)]
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
         """How many times sooner than the plain prompt's the first token is known: the ratio of
@@ -125,15 +122,11 @@ class VariantSeconds:
         )
 
 
-def _token(record: Record) -> float | None:
+def _decode_s(trace: Trace) -> float | None:
     """Seconds of each generated token after the first, of the calls that generate."""
-    decoding = [
-        c
-        for c in record.get("trace") or ()
-        if c["stage"] == "decode" and c.get("seconds") is not None
-    ]
-    steps = sum(c.get("steps", 1) for c in decoding)
-    return sum(c["seconds"] for c in decoding) / steps if steps else None
+    decoding = [call for call in trace if call.stage == "decode" and call.seconds is not None]
+    steps = sum(call.steps for call in decoding)
+    return seconds(decoding) / steps if steps else None
 
 
 def knob(variant: Variant) -> Any:

@@ -1,5 +1,4 @@
-"""Methods that reuse keys and values: quality against time to first token, by the option that
-trades them.
+"""Methods that reuse keys and values: quality against time to first token, by the option that trades them.
 
 What this shows: for each variant on the data sets on which a method was run at several values of
 that option (`knob`), the primary metric with its interval, the median seconds to the first token,
@@ -43,7 +42,7 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
+    return frame(KEYS, runs.by_group(_group))
 
 
 def draw(table: Table) -> Figure:

@@ -125,7 +125,7 @@ def _size(variant: Variant) -> dict[str, float]:
     """Medians over the questions: documents, tokens of a document and of all of them; empty where
     no record counts.
     """
-    counts = [record["tokens"].get("documents") or [] for record in variant.answered.values()]
+    counts = [record.tokens.get("documents") or [] for record in variant.answered.values()]
     lengths = [n for documents in counts for n in documents]
     values = {
         "documents": [*map(len, counts)],

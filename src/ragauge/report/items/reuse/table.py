@@ -15,11 +15,23 @@ Seconds before the question are the answering run's; the others the latency prot
 timed all these variants on the data set.
 """
 
+import math
+
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, mean, merge, noted
+from ragauge.results.cells import (
+    Cell,
+    CellSource,
+    Measures,
+    Table,
+    frame,
+    mean,
+    merge,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import difference, naive, quality
 from ragauge.results.publications import published
 from ragauge.results.reuse import servable
@@ -32,7 +44,7 @@ READS = Reads(answers=answers(), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     claims = published(
         "reuse_table", ("model", "method"), {"first_token_speedup": "first_token_speedup"}, ""
     )
@@ -49,17 +61,16 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     base = naive(runs, dataset, model)
     shown = [v for v in runs.of(dataset, model) if belongs(v)]
     clock = VariantSeconds.of(runs, dataset, model, shown)
-    keys = {v.name: v.keys | {"stored": "yes" if servable(v) else "no"} for v in shown}
-    return [
-        Cell(keys[v.name], name, m)
-        for v in shown
-        for name, m in _measures(runs, v, base, clock).items()
-    ]
+    cells = list[Cell]()
+    for variant in shown:
+        keys = variant.keys | {"stored": "yes" if servable(variant) else "no"}
+        cells += row_cells(keys, _measures(runs, variant, base, clock))
+    return cells
 
 
 def _measures(
     runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds
-) -> dict[str, Measure]:
+) -> Measures:
     weak = floor(runs, base)
     measures = {
         "quality": noted(quality(runs, variant), weak),
@@ -71,12 +82,9 @@ def _measures(
         ),
     }
     for field in ("offline_s", "cache_bytes"):
-        values = [
-            v
-            for record in variant.answered.values()
-            if (v := record.get(field)) is not None and v == v
-        ]
-        measures[field] = timing.quartiles(values, OWN, CellSource.RECORDS, nothing=UNRECORDED)
+        values = (getattr(record, field) for record in variant.answered.values())
+        numbers = [value for value in values if value is not None and math.isfinite(value)]
+        measures[field] = timing.quartiles(numbers, OWN, CellSource.RECORDS, nothing=UNRECORDED)
     measures["read_again"] = mean(
         list(read_again(variant).values()), runs.seed, nothing="no traces"
     )
@@ -96,7 +104,7 @@ def read_again(variant: Variant) -> dict[str, float]:
     layers = variant.shape.layers if variant.shape else 1
     shares = {}
     for key, trace in variant.traces.items():
-        counts = variant.records[key].get("tokens") or {}
+        counts = variant.records[key].tokens
         tokens = sum(counts.get("documents") or [])
         question = counts.get("query", 0) + counts.get("task", 0)
         part = [

@@ -8,23 +8,29 @@ from itertools import product
 from typing import Any
 
 from ragauge.report.figures import Axis, Dots
-from ragauge.results.cells import Cell, Measure, Table, frame, merge
+from ragauge.results.cells import (
+    Cell,
+    Keys,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    merge,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, predicted, published
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Runs, Variant, defaults
 
 # columns of a published table that have another name here
 NAMES = {"cuda_speedup": "measured_speedup_cuda"}
 KEPT = "kept_gold_recall"  # whether the gold document is kept
 
 
-def cells(runs: Runs, variant: Variant, measures: Mapping[str, Measure], **keys: Any) -> list[Cell]:
+def cells(runs: Runs, variant: Variant, measures: Measures, **keys: Any) -> list[Cell]:
     """The cells of a variant's row, `keys` beside or in place of the variant's own."""
-    of_paper = paper_model(variant, runs)
-    row = variant.keys | keys
-    return [
-        Cell(row, quantity, measure, paper_model=of_paper) for quantity, measure in measures.items()
-    ]
+    return row_cells(variant.keys | keys, measures, paper_model(variant, runs))
 
 
 def not_run(
@@ -77,6 +83,7 @@ class Ablation:
     option: str
     # the last one is the paper's choice, which the others are compared with
     settings: Sequence[str]
+    free: Sequence[str] = ()  # options that may have any value, which the table's notes state
 
     def table(self, runs: Runs) -> Table:
         groups = [list(self._group(runs, *group)) for group in runs.groups("single_hop")]
@@ -120,7 +127,8 @@ class Ablation:
     def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         swept = find(runs, dataset, model, "superposition")
         by_setting = {
-            s: [v for v in swept if v.is_superposition(**{self.option: s})] for s in self.settings
+            s: [v for v in swept if v.is_superposition(*self.free, **{self.option: s})]
+            for s in self.settings
         }
         pruned = [
             v.param("top_k") for variants in by_setting.values() for v in variants if v.prunes
@@ -139,7 +147,7 @@ class Ablation:
             )
 
     def _cells(
-        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Mapping[str, Any]
+        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Keys
     ) -> Iterator[Cell]:
         of_paper = (
             next((paper_model(v, runs) for v in chosen.values() if v), None)
@@ -150,6 +158,13 @@ class Ablation:
             name = variant.name if variant else ""
             missing = f"not run: no variant with {self.option}={setting}"
             measure = quality(runs, variant) if variant else Measure(reason=missing)
+            if variant:
+                usual = defaults(variant.method)
+                stated = {name: variant.options.get(name, usual[name]) for name in self.free}
+                notes = [
+                    f"{name} {value}" for name, value in stated.items() if value != usual[name]
+                ]
+                measure = noted(measure, *notes)
             row = {**keys, self.option: setting, "variant": name}
             yield Cell(row, "accuracy", measure, paper_model=of_paper)
             if variant:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure, style
-from ragauge.results.cells import Cell, Measure, Table, frame, mean
+from ragauge.results.cells import Cell, Measure, Table, frame, mean, row_cells
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 
@@ -29,7 +29,7 @@ READS = Reads(answers=(every(),), datasets="short")
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     note = Measure(note="published; the paper does not name the tokenizer")
     printed = [
         Cell({"model": PAPER, "dataset": row["dataset"]}, q, note, float(row[q]))
@@ -55,16 +55,12 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     lengths: dict[str, list[int]] = {}
     for variant in runs.of(dataset, model):
         for key, record in variant.records.items():
-            lengths[key] = max(
-                lengths.get(key, []), record["tokens"].get("documents") or [], key=len
-            )
+            lengths[key] = max(lengths.get(key, []), record.tokens.get("documents") or [], key=len)
     known = [question for question in lengths.values() if question]
     means = [sum(question) / len(question) for question in known]
     longest = [float(max(question)) for question in known]
     gaps = [most - each for most, each in zip(longest, means, strict=True)]
-    values = zip(QUANTITIES, (means, longest, gaps), strict=True)
-    none = "no record holds document lengths"
-    return [
-        Cell({"model": model, "dataset": dataset}, q, mean(of, runs.seed, nothing=none))
-        for q, of in values
-    ]
+    nothing = "no record holds document lengths"
+    measures = [mean(values, runs.seed, nothing=nothing) for values in (means, longest, gaps)]
+    keys = {"model": model, "dataset": dataset}
+    return row_cells(keys, dict(zip(QUANTITIES, measures, strict=True)))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Lines, lines
 from ragauge.report.figures.style import Figure
-from ragauge.results.cells import Cell, Table, frame, noted
+from ragauge.results.cells import Cell, Table, frame, noted, row_cells
 from ragauge.results.measures import find, naive, quality, standard
 from ragauge.results.publications import predicted
 from ragauge.results.runs import Runs, Variant, defaults
@@ -26,7 +26,7 @@ READS = Reads(answers=(every("naive", "superposition"),), datasets="short", pred
 
 
 def table(runs: Runs) -> Table:
-    cells = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
+    cells = runs.by_group(_group, READS.datasets)
     guesses = predicted(runs, "superposition_figure_5", ("model", "series", "factor"), "nq_open")
     return frame(KEYS, [*cells, *(c for c in guesses if c.quantity == "theoretical_speedup")])
 
@@ -92,13 +92,15 @@ def _series(variant: Variant) -> str:
 
 def _paths(variant: Variant) -> float:
     """The number of paths: the factor, or the mean number of documents where each has its own."""
-    counts = [record["documents"] for record in variant.records.values()] or [1]
+    counts = [record.documents for record in variant.records.values()] or [1]
     mean = sum(counts) / len(counts)
     return min(variant.param("factor") or mean, mean)
 
 
 def _cells(runs: Runs, name: str, variant: Variant, factor: float, note: str = "") -> list[Cell]:
     keys = variant.keys | {"series": name, "factor": f"{factor:g}"}
-    accuracy = noted(quality(runs, variant), note)
-    name = "theoretical_speedup"
-    return [Cell(keys, "accuracy", accuracy), Cell(keys, name, standard(runs, variant)[name])]
+    measures = {
+        "accuracy": noted(quality(runs, variant), note),
+        "theoretical_speedup": standard(runs, variant)["theoretical_speedup"],
+    }
+    return row_cells(keys, measures)

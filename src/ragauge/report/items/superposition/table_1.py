@@ -1,5 +1,4 @@
-"""Superposition Prompting, Table 1: accuracy and compute of every method on single-hop questions
-(NQ-Open).
+"""Superposition Prompting, Table 1: accuracy and compute of every method on single-hop questions (NQ-Open).
 
 What this shows: the paper's seven methods and two references (no documents, gold documents alone):
 the primary metric, compute cycles under the paper's rules and the theoretical speedup over naive
@@ -38,7 +37,7 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     return frame(
         KEYS,
         _tables.with_published(runs, measured, "superposition_table_1", ("method",), QUANTITIES),

@@ -33,7 +33,7 @@ READS = Reads(ANSWERS, datasets="multi_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     on = ("method", "iterations", "top_k")
     return frame(
         KEYS,

@@ -1,5 +1,4 @@
-"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on
-and off.
+"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on and off.
 
 What this shows: accuracy, compute cycles and theoretical speedup of all eight combinations at the
 smallest top_k run. Caching and parallelization do not change answers (a test holds this), so a
@@ -18,7 +17,7 @@ from itertools import product
 from ragauge.config.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.superposition import _tables
-from ragauge.results.cells import Cell, Measure, Table, frame, noted
+from ragauge.results.cells import Cell, Measure, Measures, Table, frame, noted
 from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
 from ragauge.results.measures import find, naive, quality
 from ragauge.results.publications import CYCLES
@@ -40,7 +39,7 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    measured = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
+    measured = runs.by_group(_group, READS.datasets)
     return frame(
         KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES)
     )
@@ -99,7 +98,7 @@ def _cells(
     )
 
 
-def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dict[str, Measure]:
+def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> Measures:
     _, caching, parallel = wanted
     fold = partial(paper_cycles, caching=caching, parallel=parallel)
     critical_path = partial(critical_path_cycles, caching=caching, parallel=parallel)

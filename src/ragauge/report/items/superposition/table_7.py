@@ -1,5 +1,4 @@
-"""Superposition Prompting, Table 7: measured speedups of naive RAG, attention sort and prompt
-cache.
+"""Superposition Prompting, Table 7: measured speedups of naive RAG, attention sort and prompt cache.
 
 What this shows: the median time of naive RAG divided by that of the method in one interleaved run
 of the latency protocol, in a column named after the device, and the accuracy of the same methods.

@@ -1,13 +1,21 @@
-"""The state of reproduction: what became of every number that the three papers print."""
+"""The state of reproduction: what became of every number that the three papers print.
+
+    python reports/reproduction.py [FOLDER]   # writes reproduction.md and directions.csv, here or there
+
+It reads the committed tables, `configs/papers/paper.yaml` for what is planned, and
+`configs/papers/claims.yaml` for the orderings that the papers claim. Numbers that follow from sizes
+or from other published numbers are recomputed here: neither a model nor its data is run.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -15,44 +23,55 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
+from directions import NOT_ON_PAGE, directions
 from ragauge import registry
+from ragauge.config import loading
+from ragauge.cost import tokens
+from ragauge.cost.cycles import kv_bytes
+from ragauge.cost.overlap import OverlapWindow
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts
-from ragauge.results.cells import VALUES, CellSource, Status
-from ragauge.results.directions import ON_PAGE
+from ragauge.measure.predictions import predict
+from ragauge.measure.timing import shape_of
+from ragauge.pipelines.retrieval import sizes
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from ragauge.results.cells import VALUES, CellSource, CellStatus
 from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
 from ragauge.results.runs import Runs, Variant, known_names
+from ragauge.results.times import LatencyTimes, ProtocolFacts, Trial
 
 if TYPE_CHECKING:
     from ragauge.config.experiment import Config
+    from ragauge.io.records import Record
 
+ROOT = Path(__file__).resolve().parents[1]
+REPORTS = ROOT / "reports"
+PAPERS_CONFIG = Path("configs/papers/paper.yaml")
+CLAIMS = Path("configs/papers/claims.yaml")
 PAPERS = ("superposition", "cfic", "piperag")
 KEYS = (
-    *(
-        "model",
-        "generator",
-        "dataset",
-        "method",
-        "variant",
-        "setting",
-        "system",
-        "chunking",
-        "judge",
-        "item",
-        "unit",
-    ),
-    *(
-        "top_k",
-        "k",
-        "iterations",
-        "positions",
-        "saliency",
-        "pruning",
-        "caching",
-        "parallelism",
-        "stale_tokens",
-    ),
+    "model",
+    "generator",
+    "dataset",
+    "method",
+    "variant",
+    "setting",
+    "system",
+    "chunking",
+    "judge",
+    "item",
+    "unit",
+    "top_k",
+    "k",
+    "iterations",
+    "positions",
+    "saliency",
+    "pruning",
+    "caching",
+    "parallelism",
+    "stale_tokens",
 )  # columns of published tables that identify a row; the others hold numbers
 SCALES = (1, 0.01, 0.001)  # items have shares for per cent and seconds for milliseconds
 NOWHERE = "no item shows it"
@@ -97,14 +116,13 @@ def page(
     figure_5: Sequence[Row],
     figure_7: Iterable[Row],
 ) -> str:
-    """The state as a Markdown page, of cells and directions, and the rows of `measure.predictions`
-    and of `measure.recomputed`.
-    """
+    """The state as a Markdown page."""
     groups: dict[str, list[Shown]] = {}
     for cell in cells:
         groups.setdefault(cell.table, []).append(cell)
     kinds = dict.fromkeys(row["about"] for row in directions)
-    template = (files("ragauge.report.page") / "reproduction.txt").read_text(encoding="utf-8")
+    shown = [name for name in directions[0] if name not in NOT_ON_PAGE]
+    template = (REPORTS / "reproduction.txt").read_text(encoding="utf-8")
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
@@ -114,37 +132,63 @@ def page(
         groups=groups,
         count=lambda cells: Counter(cell.state for cell in cells),
         errors=errors,
-        directions=[[row[name] for name in ON_PAGE] for row in directions],
+        directions=[[row[name] for name in shown] for row in directions],
         claims=len({row["claim"] for row in directions}),
         verdicts={
             about: Counter(of["verdict"] for of in directions if of["about"] == about)
             for about in kinds
         },
         tests=sum(bool(row["p"]) for row in directions),
-        shown=ON_PAGE,
+        shown=shown,
         figure_5=figure_5,
         figure_7=figure_7,
     )
 
 
-def planned(config: Config, predictions: list[dict[str, Any]]) -> Runs:
-    """The runs of a configuration without records, as the items read them, with the rows of
-    `ragauge cost --published`.
-    """
-    made = Runs(Path("results") / config.run / "planned", config)
-    latencies = []
+@dataclass(frozen=True, eq=False)
+class PlannedVariant(Variant):
+    """A variant that has not run."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRuns(Runs):
+    """The runs of a configuration without records, as the items read them."""
+
+    variants: tuple[Variant, ...] = ()
+    latencies: tuple[LatencyTimes, ...] = ()
+    predictions: tuple[Mapping[str, Any], ...] = ()
+
+
+def planned(config: Config, predictions: Sequence[Mapping[str, Any]]) -> PlannedRuns:
+    """The runs of a configuration, with the rows of `ragauge cost --published`."""
+    folder = Path("results") / config.run / "planned"
+    variants = Runs(folder, config).variants
+    return PlannedRuns(
+        folder,
+        config,
+        tuple(_planned_variant(config, variant) for variant in variants),
+        tuple(_planned_times(config)),
+        tuple(predictions),
+    )
+
+
+def _planned_times(config: Config) -> Iterator[LatencyTimes]:
+    """The latency files of a configuration, without trials that have times."""
     for protocol in config.protocols:
-        rows = [{"variant": name} for name in protocol.methods]  # without trials
+        rows = [Trial(variant=name) for name in protocol.methods]
         for label, model in config.models.items():
             if model.datasets is None or protocol.dataset in model.datasets:
-                labels = {"model": label, "dataset": protocol.dataset}
-                latencies.append({**labels, "protocol": {"device": model.device}, "rows": rows})
-    variants = tuple(_planned_variant(config, variant) for variant in made.variants)
-    vars(made).update(variants=variants, latencies=tuple(latencies), predictions=tuple(predictions))
-    return made
+                yield LatencyTimes(
+                    model=label,
+                    dataset=protocol.dataset,
+                    protocol=ProtocolFacts(device=model.device),
+                    rows=rows,
+                )
 
 
-def _planned_variant(config: Config, variant: Variant) -> Variant:
+def _planned_variant(config: Config, variant: Variant) -> PlannedVariant:
     model = config.models[variant.model]
     specification = AnswerSpecification(
         method=variant.method,
@@ -154,9 +198,8 @@ def _planned_variant(config: Config, variant: Variant) -> Variant:
         finder=FinderFacts(model=config.models[model.finder].source) if model.finder else None,
         engine=EngineFacts(device=model.device),
     )
-    made = replace(variant, missing=None, specification=specification)
-    vars(made)["records"] = {}
-    return made
+    stated = {name.name: getattr(variant, name.name) for name in fields(variant)}
+    return PlannedVariant(**stated | {"missing": None, "specification": specification})
 
 
 def errors(cells: Iterable[Shown]) -> tuple[str, str]:
@@ -167,13 +210,13 @@ def errors(cells: Iterable[Shown]) -> tuple[str, str]:
     return (f"{median(known):.1%}", f"{max(known):.1%}") if known else ("", "")
 
 
-def states(
-    runs: Runs, reports: Path, recomputed: Mapping[tuple[str, str, str], tuple[float, str]]
-) -> list[Shown]:
+def states(runs: Runs, reports: Path) -> list[Shown]:
+    """What became of each published number."""
     tables = {
         item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS
     }
     committed = {item: _committed(reports, item) for item in tables}
+    known_values = recomputed()
     cells = []
     for cell in published():
         of_paper = [item for item in tables if item.startswith(cell.table.split("_")[0])]
@@ -192,7 +235,7 @@ def states(
             cells.append(
                 replace(cell, state=State.MEASURED, why=f"in {measured[0]['report']}", ratio=ratio)
             )
-        elif known := recomputed.get((cell.table, cell.row, cell.quantity)):
+        elif known := known_values.get((cell.table, cell.row, cell.quantity)):
             cells.append(
                 replace(cell, state=State.RECOMPUTED, why=known[1], ratio=known[0] / cell.published)
             )
@@ -216,7 +259,7 @@ def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row])
     why = rows[0]["note"]
     if guesses := [row for row in rows if row["source"] == CellSource.SHAPE]:
         return replace(cell, state=State.PREDICTED, why="", ratio=guesses[0]["ratio"])
-    is_filled = any(row["status"] != Status.PUBLISHED_ONLY for row in (*rows, *twins))
+    is_filled = any(row["status"] != CellStatus.PUBLISHED_ONLY for row in (*rows, *twins))
     if TIMES.search(quantity) and (is_filled or _is_measured_apart(runs, rows[0])):
         return replace(cell, state=State.NO_RATIO, why=OTHER_MACHINE if is_filled else why)
     if is_filled or (
@@ -317,7 +360,7 @@ def _is_run_on_its_model(runs: Runs, cell: Shown, item: str, quantity: str) -> b
     lines = (
         row
         for row in _rows(runs, item)
-        if row["quantity"] == quantity and row["status"] != Status.PUBLISHED_ONLY
+        if row["quantity"] == quantity and row["status"] != CellStatus.PUBLISHED_ONLY
     )
     at_k = (row for row in lines if "k" not in cell.keys or cell.keys["k"] == str(row.get("k")))
     return any(OWN_MODELS & {row["model"], *known_names(runs.source(row["model"]))} for row in at_k)
@@ -335,3 +378,159 @@ def _is_measured_apart(runs: Runs, row: Row) -> bool:
         or (reads.latency and dataset in {timed for timed, _ in config.measured("latency")})
         or (not reads.latency and not reads.judgements and dataset in config.datasets)
     )
+
+
+# --- numbers that follow from others ---
+
+Value = tuple[float, str]  # a number on the scale that it is printed on, and its calculation
+WINDOWS = 16  # of 64 tokens in PipeRAG's sequences of 1,024
+
+
+def recomputed() -> dict[tuple[str, str, str], Value]:
+    """By published table, row (its keys joined by commas) and column."""
+    made: dict[tuple[str, str, str], Value] = {}
+    for paper, by_item in {
+        "superposition": _superposition(),
+        "cfic": _cfic(),
+        "piperag": _piperag(),
+    }.items():
+        for row in (row for row in read_csv(f"{paper}_statements") if row["item"] in by_item):
+            keys = ", ".join(text for column, text in row.items() if column != "value" and text)
+            made[f"{paper}_statements", keys, "value"] = by_item[row["item"]]
+    for column, difference in (
+        ("latency_s", "latency_difference_s"),
+        ("perplexity", "perplexity_difference"),
+    ):
+        for dataset, of in _table_1(column).items():  # the numbers in brackets
+            for system in ("retro", "piperag_s3"):
+                value = (
+                    of[system] - of["no_retrieval"],
+                    f"{of[system]:g} - {of['no_retrieval']:g}",
+                )
+                made["piperag_table_1", f"{dataset}, {system}", difference] = value
+    same = (1.0, "the cosine of a chunk with itself")
+    sets = [row["dataset"] for row in read_csv("piperag_table_2") if row["stale_tokens"] == "0"]
+    return made | {
+        ("piperag_table_2", f"{dataset}, 0", "cosine_similarity"): same for dataset in sets
+    }
+
+
+def figure_7() -> Iterator[dict[str, Any]]:
+    """RETRO and PipeRAG with a faster part, by `cost.overlap`: {"dataset", "faster", "retro_s",
+    "piperag_s"}. S3's seconds are generation, as its searches are hidden; RETRO's beyond them are
+    searches, and PipeRAG's as long.
+    """
+    for dataset, seconds in _table_1("latency_s").items():
+        generation = seconds["piperag_s3"] / WINDOWS
+        retrieval = (seconds["retro"] - seconds["piperag_s3"]) / WINDOWS
+        for g, r in ((1, 1), (4, 1), (16, 1), (1, 4), (1, 16)):
+            window = OverlapWindow(retrieval / r, generation / g, hidden=False)
+            overlapped = window.seconds + (WINDOWS - 1) * replace(window, hidden=True).seconds
+            faster = (
+                "nothing"
+                if g == r
+                else f"generation {g} times"
+                if g > 1
+                else f"retrieval {r} times"
+            )
+            yield {
+                "dataset": dataset,
+                "faster": faster,
+                "retro_s": WINDOWS * window.seconds,
+                "piperag_s": overlapped,
+            }
+
+
+def _superposition() -> dict[str, Value]:
+    prompt = tokens.load("paper")
+    rest = prompt.total - sum(prompt.documents)
+    count = len(prompt.documents)
+    statistics = read_csv("superposition_dataset_statistics")
+    document = next(
+        float(row["average_document_tokens"]) for row in statistics if row["dataset"] == "nq_open"
+    )
+    around = (
+        f"mean document ({document:g}) and the latency protocol's preamble, query and task ({rest})"
+    )
+    gains = []
+    leads = []
+    rows = {(row["model"], row["method"]): row for row in read_csv("superposition_table_1")}
+    for model in dict.fromkeys(model for model, _ in rows):
+        accuracy = {
+            method: 100 * float(row["accuracy"])
+            for (of, method), row in rows.items()
+            if of == model
+        }
+        best = accuracy.pop("superposition")
+        gains.append(best - accuracy["naive"])
+        leads.append(best - max(accuracy.values()))
+    reduction = float(rows["mpt-7b-instruct", "superposition"]["theoretical_speedup"])
+    kilobytes = kv_bytes(shape_of("bloomz-7b1"), 1, "bfloat16") / 1000
+    points = "Table 1, points: superposition -"
+    return {
+        "naive_sequence_length": (rest + count * document, f"{count} times the {around}"),
+        "superposition_longest_path": (rest + document, f"the {around}"),
+        "kv_cache_per_token_bloom_7b1": (kilobytes, "from the model's shape, 2 bytes a value"),
+        "accuracy_gain_over_naive_min": (min(gains), f"{points} naive, the minimum"),
+        "accuracy_gain_over_naive_max": (max(gains), f"{points} naive, the maximum"),
+        "accuracy_gain_over_next_best_max": (max(leads), f"{points} the next best, the maximum"),
+        "compute_reduction_mpt_7b": (
+            reduction,
+            "Table 1: the theoretical speedup of mpt-7b-instruct",
+        ),
+    }
+
+
+def _cfic() -> dict[str, Value]:
+    seconds = {
+        (row["dataset"], row["system"]): float(row["decoding_latency_ms"])
+        for row in read_csv("cfic_table_6")
+    }
+    a, b = (
+        seconds[d, "without_decoding_strategies"] / seconds[d, "cfic"]
+        for d in ("musique", "qasper")
+    )
+    how = f"Table 6: {a:.2f} on MuSiQue, {b:.2f} on Qasper; their mean"
+    return {"decoding_strategies_speedup": ((a + b) / 2, how)}
+
+
+def _piperag() -> dict[str, Value]:
+    slower = [
+        100 * (row["piperag_s3"] / row["no_retrieval"] - 1)
+        for row in _table_1("latency_s").values()
+    ]
+    better = [row["no_retrieval"] - row["piperag_s3"] for row in _table_1("perplexity").values()]
+    made: dict[str, Value] = {}
+    for name, of in (("s3_latency_overhead", slower), ("s3_perplexity_reduction", better)):
+        for end, value in (("min", min(of)), ("max", max(of))):
+            made[f"{name}_{end}"] = (value, f"Table 1: S3 against no retrieval, the {end}imum")
+    settings = DatabaseSettings(corpus="c4-en")
+    chunks = size.chunks if (size := sizes.size(settings)) else float("nan")
+    made["database_chunks"] = (chunks, "C4's documents and their mean bytes (docs/capacity.md)")
+    made["database_tokens"] = (
+        chunks * settings.chunk_tokens,
+        f"these chunks of {settings.chunk_tokens} tokens",
+    )
+    return made
+
+
+def _table_1(column: str) -> dict[str, dict[str, float]]:
+    """PipeRAG's Table 1: by data set and system."""
+    made: dict[str, dict[str, float]] = {}
+    for row in read_csv("piperag_table_1"):
+        made.setdefault(row["dataset"], {})[row["system"]] = float(row[column])
+    return made
+
+
+def main() -> None:
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else REPORTS
+    runs = planned(loading.load(ROOT / PAPERS_CONFIG), predict()["rows"])
+    rows = directions(ROOT / CLAIMS, REPORTS)
+    figure_5 = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
+    text = page(states(runs, REPORTS), rows, figure_5, figure_7())
+    (out / "reproduction.md").write_text(text, encoding="utf-8")
+    pd.DataFrame(rows).to_csv(out / "directions.csv", index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""Files of times: what `ragauge time`, `load` and `stream` write and items read, one model each.
+
+A key that does not apply to a measurement is not set, and is left out of the file (`to_json`).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ragauge.errors import UserError, first_problem
+from ragauge.io.jsonl import read_object
+
+SERVER = "server"  # the device of times of a served model
+UNKNOWN = "?"
+
+
+class TimesModel(BaseModel):
+    """A part of a file of times; all of its numbers are finite."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys that are set."""
+        return self.model_dump(exclude_unset=True)
+
+
+# --- parts ---
+
+
+class TraceFacts(TimesModel):
+    """A trace whose requests were replayed."""
+
+    requests: int
+    seconds: float
+    text: str = Field(description="whose words the prompts are made of")
+
+
+class ProtocolFacts(TimesModel, extra="allow"):
+    """How times were measured: the settings of their section, model and machine, as readers use
+    them.
+    """
+
+    dataset: str = ""
+    device: str = "cpu"
+    dtype: str = ""
+    weights: str = "full"
+    kv: str = "full"
+    trials: int | str = UNKNOWN
+    new_tokens: int | str = UNKNOWN
+    documents: int | str = UNKNOWN  # of a stream: how many a request has; else their state
+    corpus_documents: int | str = UNKNOWN
+    growth: float = 0.0  # documents that enter the corpus with a request
+    store: str = ""
+    store_gb: float | Literal[""] = ""
+    exponent: float | Literal[""] = ""
+    cache: str = ""  # of a server
+    target_first_token_s: float | None = None
+    target_per_token_s: float | None = None
+    trace: TraceFacts | None = None
+
+    @property
+    def is_served(self) -> bool:
+        return self.device == SERVER
+
+
+class RequestTimes(TimesModel):
+    """A request and its seconds, counted from the first arrival (`_at_s`) or from its own."""
+
+    request: int = 0
+    prompt: int = 0
+    warmup: bool = False
+    arrival_at_s: float = 0.0
+    start_at_s: float = 0.0
+    first_token_at_s: float | None = None
+    end_at_s: float = 0.0
+    new_tokens: int = 0
+    queued_s: float = 0.0
+    first_token_s: float | None = None
+    per_token_s: float | None = None
+    total_s: float | None = None
+    failure: str | None = Field(None, description="why there is no answer, and so no times")
+    found: float | None = Field(None, description="share of the documents' tokens found stored")
+    prompt_tokens: int | None = Field(None, description="by the server's count")
+    cached_tokens: int | None = Field(None, description="of the prompt, in the server's cache")
+    model: str | None = Field(None, description="what the server calls its model")
+    server: dict[str, float] | None = Field(None, description="times by the server's clock")
+
+
+class Trial(RequestTimes):
+    """A timed answer of the latency protocol."""
+
+    variant: str
+    trial: int = 0
+    load_share: float = 0.0
+    disturbed: bool = False
+    stages: dict[str, float] = Field({}, description="seconds by stage that a user waits for")
+    flop: float | None = None
+    compute_cycles: float | None = None
+    roofline_s: float | None = None
+
+
+class DocumentTrial(TimesModel):
+    """One preparation of a variant's documents: computed, computed and stored, and loaded."""
+
+    variant: str
+    prompt: int = 0
+    trial: int = 0
+    computing_s: float
+    missed_s: float
+    loading_s: float
+    bytes: int = 0
+    load_share: float = 0.0
+    disturbed: bool = False
+
+
+class DocumentTrials(TimesModel):
+    state: str = ""
+    rows: list[DocumentTrial] = []
+
+
+class EvidenceTrial(TimesModel):
+    """The part of one question in the seconds in which evidence was found for several at a time."""
+
+    variant: str
+    trial: int = 0
+    evidence_s: float
+    load_share: float = 0.0
+    disturbed: bool = False
+
+
+class EvidenceTrials(TimesModel):
+    questions: int
+    rows: list[EvidenceTrial] = []
+
+
+class Spread(TimesModel):
+    median: float | None = None
+    q1: float | None = None
+    q3: float | None = None
+    n: int = 0
+
+
+class Percentile(TimesModel):
+    """A percentile of seconds with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Percentiles(TimesModel):
+    p50: Percentile
+    p95: Percentile
+    p99: Percentile
+
+
+class RequestSummary(TimesModel):
+    """Percentiles and rates of the requests after the warm-up; empty where times were refused."""
+
+    first_token_s: Percentiles | None = None
+    per_token_s: Percentiles | None = None
+    total_s: Percentiles | None = None
+    queued_s: Percentiles | None = None
+    requests: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    questions_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    goodput_per_s: float = 0.0
+    good_share: float = 0.0
+    in_service: float = 0.0
+
+
+class GpuState(TimesModel):
+    """What a GPU did between trials."""
+
+    looks: int
+    other_processes: int
+    sm_mhz: list[float] | None
+    max_sm_mhz: float | None
+    temperature_c: list[float] | None
+    slowed: dict[str, int]
+
+
+class ServerView(TimesModel):
+    """What a server says of the requests: of its cache, its own clock and its metrics."""
+
+    cached_share: float | None = None
+    first_token_s: float | None = None
+    per_token_s: float | None = None
+    metrics: dict[str, float] = {}
+
+
+class Watched(TimesModel):
+    """What was seen of other work while times were taken, and why they must not be reported."""
+
+    load_share: float = 0.0
+    gpu: GpuState | None = None
+    busy: str | None = None  # what disturbed them
+    refused: str | None = None
+    server: ServerView | None = None
+    client_late_p99_s: float | None = None
+
+
+class TrialLoad(TimesModel):
+    """CPU time that other processes took during the trials of the latency protocol."""
+
+    share: float = 0.0
+    others_cpu_s: float = 0.0
+    seconds: float = 0.0
+    disturbed: int = 0
+    retried: int = 0
+    allowed_share: float = 0.0
+    gpu: GpuState | None = None
+    busy: str | None = None
+
+
+class LoadLevel(Watched):
+    """One level of load on one variant: exactly one of rate, clients and speed is set."""
+
+    variant: str
+    batch: int | None = None
+    rate: float | None = None
+    clients: int | None = None
+    speed: float | None = None
+    summary: RequestSummary = RequestSummary()
+    requests: list[RequestTimes] = []
+
+
+class Stream(Watched):
+    """A variant's stream of requests."""
+
+    variant: str
+    hit_rate: float | None = None
+    found_parts: list[float | None] = []
+    probes: int = 2
+    missed_s: float | None = None  # first token with no document in the store, and with all
+    found_s: float | None = None
+    failed: int = 0
+    summary: RequestSummary = RequestSummary()
+    requests: list[RequestTimes] = []
+
+
+class SpeedupGap(TimesModel):
+    """Why a measured speedup is not the theoretical one (docs/protocols.md)."""
+
+    theoretical_speedup: float
+    roofline_speedup: float
+    measured_speedup: float
+    gap_s: float
+    stages: dict[str, dict[str, float]]
+    between_calls_s: float
+
+
+# --- files ---
+
+
+class TimesFile(TimesModel):
+    """What every file of times has; `model` and `dataset` are the labels of its path."""
+
+    model: str = ""
+    dataset: str = ""
+    provenance: dict[str, Any] = {}
+    protocol: ProtocolFacts = ProtocolFacts()
+    unsupported: dict[str, str] = {}  # variant -> why the engine does not run it
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file. Raises UserError: no JSON, or a key has no valid value."""
+        content = read_object(path)
+        try:
+            times = cls.model_validate(content, strict=True)
+        except ValidationError as error:
+            raise UserError(f"{path}: {first_problem(error)}") from error
+        return times.model_copy(update={"model": path.stem, "dataset": path.parent.name})
+
+
+AnyTrial = TypeVar("AnyTrial", Trial, DocumentTrial, EvidenceTrial)
+
+
+class LatencyTimes(TimesFile, Watched):
+    """The latency protocol with one response length, and with further ones (`other_lengths`)."""
+
+    machine: dict[str, Any] = {}
+    load: TrialLoad = TrialLoad()
+    stages: dict[str, dict[str, dict[str, float]]] = {}
+    gap: dict[str, SpeedupGap] = {}
+    summary: dict[str, dict[str, Spread]] = {}  # variant -> times -> spread
+    rows: list[Trial] = []
+    documents: DocumentTrials | None = None
+    evidence_batches: EvidenceTrials | None = None
+    other_lengths: list["LatencyTimes"] = []
+
+    @property
+    def device(self) -> str:
+        """The kind of device, without its number."""
+        return self.protocol.device.partition(":")[0]
+
+    @property
+    def variants(self) -> list[str]:
+        return list(dict.fromkeys(row.variant for row in self.rows))
+
+    def trials(self, name: str) -> list[Trial]:
+        """Return a variant's trials: undisturbed ones, or all where the machine was always busy."""
+        return self._counted(self.rows, name)
+
+    def document_trials(self, name: str) -> list[DocumentTrial]:
+        return self._counted(self.documents.rows if self.documents else (), name)
+
+    def evidence_trials(self, name: str) -> list[EvidenceTrial]:
+        return self._counted(self.evidence_batches.rows if self.evidence_batches else (), name)
+
+    def seconds(self, name: str, key: str = "total_s") -> list[float]:
+        """Return the times of the trials of a variant that count."""
+        values = (getattr(trial, key) for trial in self.trials(name))
+        return [seconds for seconds in values if seconds is not None]
+
+    def _counted(self, rows: Sequence[AnyTrial], name: str) -> list[AnyTrial]:
+        counts_all = bool(self.load.busy)
+        return [row for row in rows if row.variant == name and (counts_all or not row.disturbed)]
+
+
+class LoadTimes(TimesFile):
+    levels: list[LoadLevel] = []
+
+
+class StreamTimes(TimesFile):
+    streams: list[Stream] = []
