@@ -21,6 +21,7 @@ from ragauge.assets import resolver
 from ragauge.assets.catalog import entries
 from ragauge.config.dtypes import with_dtype
 from ragauge.config.experiment import Answers, Config
+from ragauge.config.model import ModelEntry
 from ragauge.config.plan.part import Paths
 from ragauge.config.plan.plan import Plan
 from ragauge.config.run_progress import duration, line_count
@@ -198,6 +199,7 @@ class _Bench:
         models = config.models.items()
         self.engines = {label: Engines(threads=1, served=entry.served) for label, entry in models}
         self.is_warm = set[str]()
+        self._models = dict[str, ModelEntry]()
 
     def time(self, job: Answers, new_tokens: int | None) -> Iterator[tuple[float, float]]:
         """Answer the first questions of a job as it does, or one as the latency protocol does.
@@ -216,7 +218,7 @@ class _Bench:
         specification = inputs.specification(
             method,
             self._questions(job.dataset),
-            with_dtype(config.models[job.model]),
+            self._model(job.model),
             new_tokens or config.max_new_tokens(job.dataset),
         )
         engine = self.engines[job.model].ready(specification, method)
@@ -235,6 +237,16 @@ class _Bench:
             spent_s += sum(_seconds(record))
             if spent_s > MAX_VARIANT_S:
                 return
+
+    def _model(self, label: str) -> ModelEntry:
+        """The model with its data type and its template, which are found out and said once."""
+        from ragauge.measure.inputs import facts
+
+        if label not in self._models:
+            model = with_dtype(self.config.models[label])
+            template = {"template": facts(model)["template"]}
+            self._models[label] = model.model_copy(update=template)
+        return self._models[label]
 
     def _questions(self, label: str) -> Questions:
         from ragauge.measure.inputs import Questions
