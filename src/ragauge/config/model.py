@@ -2,14 +2,14 @@
 
 import json
 from datetime import date
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
 from ragauge.assets import catalog
 from ragauge.assets.catalog import Template, Tokenization
-from ragauge.cost.hardware import AnyDtype, CacheType, Device, Precision, Weights
+from ragauge.cost.hardware import AnyDtype, CacheType, Device, Kernels, Precision, Weights
 from ragauge.engines import backend, protocol
 from ragauge.errors import SettingError, UserError
 from ragauge.io import safe_yaml
@@ -104,7 +104,7 @@ class ModelEntry(Section):
         "full", description="storage of keys and values: full, in the dtype; int8, on a CPU only"
     )
     device: Device = Field("cpu", description="where the decoder runs")
-    kernels: Literal["measured", "default"] | None = Field(
+    kernels: Kernels | None = Field(
         None,
         description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; default: "
         "measured",

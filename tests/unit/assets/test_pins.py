@@ -19,7 +19,6 @@ from ragauge.cli._main import main
 from ragauge.config import checks, loading, sources
 from ragauge.config.launch.settings import write_settings
 from ragauge.config.plan.plan import Plan
-from ragauge.datasets import nq_open
 from ragauge.datasets.base import loader
 from ragauge.errors import UserError
 from ragauge.pipelines.database import hub as corpora
@@ -262,29 +261,6 @@ def test_a_file_that_changed_at_its_address_is_refused(
         in printed
     )
     assert not list((tmp_path / "there").rglob("model.bin"))
-
-
-def test_a_data_sets_file_is_locked(
-    site: Site, tmp_path: Path, elsewhere: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.body = write_questions(tmp_path / "nq.jsonl").read_bytes()
-    monkeypatch.setattr(nq_open, "_SOURCE", site.url("nq.jsonl"))
-    path = locked(
-        tmp_path / "small.yaml", models={"m": {"source": "openai:m"}}, datasets={"nq_open": {}}
-    )
-    ask = [
-        "fetch",
-        "--config",
-        str(path),
-        "--dataset",
-        "nq_open",
-        "--out",
-        str(tmp_path / "out.jsonl"),
-    ]
-    assert main(ask) == 0
-    elsewhere()
-    site.body += b"\n"
-    assert main(ask) == 2
 
 
 def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
