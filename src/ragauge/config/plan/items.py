@@ -9,7 +9,7 @@ from typing import Any
 
 from ragauge import registry
 from ragauge.config.code import code_of
-from ragauge.config.experiment import Answers, Protocol
+from ragauge.config.experiment import AnswerJob, Protocol
 from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.part import PlanPart
 from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, is_of_kind, kind_of
@@ -130,10 +130,10 @@ class ItemPlan(PlanPart):
         package = Path(os.path.relpath(__file__)).parents[2]
         return sorted(str(path) for pattern in patterns for path in package.glob(pattern))
 
-    def _answer_jobs(self, reads: Reads) -> list[Answers]:
+    def _answer_jobs(self, reads: Reads) -> list[AnswerJob]:
         """The jobs whose answers an item reads."""
         variants = reads.select(self._variant_jobs)
-        return [Answers(one.dataset, one.model, one.variant) for one in variants]
+        return [AnswerJob(one.dataset, one.model, one.variant) for one in variants]
 
     def _timed_pairs(self, reads: Reads) -> dict[Protocol, list[tuple[str, str]]]:
         """The pairs of data set and model whose times an item reads, by protocol."""

@@ -22,7 +22,7 @@ import torch
 from ragauge.assets import pins, resolver
 from ragauge.assets.catalog import entries
 from ragauge.config.dtypes import planned, with_dtype
-from ragauge.config.experiment import Answers, Config
+from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.plan.plan import Plan
 from ragauge.config.plan.training import memory_mb, passes_of
 from ragauge.cost import shapes, tokens
@@ -38,7 +38,7 @@ from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
-from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.inputs import QuestionSource, specification
 from ragauge.measure.prompting import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
 from ragauge.methods.base import making
@@ -212,7 +212,7 @@ class Estimator:
             assert protocol is not None
             try:
                 for name, new_tokens in product(protocol.methods, protocol.all_new_tokens):
-                    offline, online = self._timed(Answers(dataset, model, name), new_tokens)
+                    offline, online = self._timed(AnswerJob(dataset, model, name), new_tokens)
                     prompts = min(PROTOCOL_PROMPTS, protocol.trials)
                     wall += offline * prompts + online * (
                         protocol.warmup * prompts + protocol.trials
@@ -301,7 +301,7 @@ class Estimator:
         """The seconds with bounds by these factors; a lower bound stays as it is."""
         return seconds.scaled(*factors) if self.machine.is_measured else seconds
 
-    def _answers(self, job: Answers) -> Work:
+    def _answers(self, job: AnswerJob) -> Work:
         seconds = Span()
         kv = 0
         written = WRITTEN if self.machine.is_measured else (1.0, 1.0, 1.0)
@@ -328,7 +328,7 @@ class Estimator:
             "/".join(job), job.model, count, seconds * (1 / len(self.prompts_of(job))) * count, kv
         )
 
-    def _timed(self, job: Answers, new_tokens: int) -> tuple[Span, Span]:
+    def _timed(self, job: AnswerJob, new_tokens: int) -> tuple[Span, Span]:
         """(seconds of what is prepared, of what is timed) of one answer."""
         offline = Span()
         online = Span()
@@ -341,7 +341,7 @@ class Estimator:
         count = len(self.prompts_of(job))
         return offline * (1 / count), online * (1 / count)
 
-    def _priced(self, trace: Trace, rates: Rates, job: Answers, share: float = 1.0) -> Span:
+    def _priced(self, trace: Trace, rates: Rates, job: AnswerJob, share: float = 1.0) -> Span:
         """The seconds of the decoder's calls, of which decoding takes a share of its steps."""
         shape = self._reader_shape(job)
         precision = self.precision(job.model)
@@ -350,7 +350,7 @@ class Estimator:
         )
         return sum((rates.seconds(call, shape, precision) * part for call, part in shares), Span())
 
-    def _traces(self, job: Answers, new_tokens: int) -> Iterator[tuple[Trace, Span, int]]:
+    def _traces(self, job: AnswerJob, new_tokens: int) -> Iterator[tuple[Trace, Span, int]]:
         """Of each sampled question the decoder's calls, the encoder's seconds and the cache's peak
         in bytes.
         """
@@ -414,23 +414,25 @@ class Estimator:
         return Work(label, model, entry.limit, seconds, kv)
 
     @cached_property
-    def _at_hand(self) -> dict[str, tuple[Questions, list[Example]]]:
+    def _at_hand(self) -> dict[str, tuple[QuestionSource, list[Example]]]:
         at_hand = {}
         for label, entry in self.config.datasets.items():
             if entry.data and Path(entry.data).is_file():
                 options = {"seed": self.config.dataset_seed(label), **entry.options}
-                questions = Questions(entry.dataset, options, Path(entry.data), skip=entry.skip)
+                questions = QuestionSource(
+                    entry.dataset, options, Path(entry.data), skip=entry.skip
+                )
                 at_hand[label] = (questions, questions.examples(entry.limit))
         return at_hand
 
-    def prompts_of(self, job: Answers) -> list[Prompt]:
+    def prompts_of(self, job: AnswerJob) -> list[Prompt]:
         """Prompts of the data set: some of its own, else one of its mean lengths."""
         place = (job.dataset, job.model, self._reader(job))
         if place not in self._prompts:
             self._prompts[place] = list(self._own_prompts(job)) or [self._mean_prompt(job)]
         return self._prompts[place]
 
-    def _own_prompts(self, job: Answers) -> Iterator[Prompt]:
+    def _own_prompts(self, job: AnswerJob) -> Iterator[Prompt]:
         from ragauge.assets.tokenizer import load_tokenizer
 
         model = self.config.models[job.model]
@@ -448,7 +450,7 @@ class Estimator:
         for place in range(min(SAMPLED, len(examples))):
             yield prompt_of(examples[place * len(examples) // SAMPLED], made, tokenizer)
 
-    def _mean_prompt(self, job: Answers) -> Prompt:
+    def _mean_prompt(self, job: AnswerJob) -> Prompt:
         """A prompt of random tokens of the data set's mean lengths, a single document cut to what
         fits.
         """
@@ -464,7 +466,7 @@ class Estimator:
             lengths = replace(lengths, documents=(lengths.documents[0] - excess,))
         return Prompt(**tokens.random_segments(lengths, shape.vocab))
 
-    def _reader(self, job: Answers) -> str:
+    def _reader(self, job: AnswerJob) -> str:
         """The label of the model that reads the documents: the finder, where the method looks for
         evidence by one.
         """
@@ -472,7 +474,7 @@ class Estimator:
         finder = self.config.models[job.model].finder
         return finder if finder and isinstance(method, Finding) else job.model
 
-    def _reader_shape(self, job: Answers) -> Shape:
+    def _reader_shape(self, job: AnswerJob) -> Shape:
         if (shape := self.shapes[self._reader(job)]) is None:
             raise UserError(NO_SHAPE)
         return shape
