@@ -168,7 +168,9 @@ class Adapters(TrainedWeights):
         super().__init__()
         self.rank = rank
         draw = torch.Generator().manual_seed(seed)
-        self.down, self.up, self.offset = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
+        self.down = nn.ParameterList()
+        self.up = nn.ParameterList()
+        self.offset = nn.ParameterList()
         for layer in weights.layers:
             rows, width = layer.qkv.weight.shape
             self.down.append(torch.randn(rank, width, generator=draw) * width**-0.5)
