@@ -1,4 +1,4 @@
-"""Which kernels and which data type are fastest on this machine: every kernel is timed once, and
+"""The fastest kernels and the fastest data type of this machine: every kernel is timed once, and
 the times stored.
 
 See docs/engine.md. Candidates take turns, and the least time of each counts: others' work on the
@@ -305,7 +305,7 @@ def load_share() -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What a file is valid for: a machine with other values has another file."""
+    """The facts that a file is valid for: a machine with other values has another file."""
     return {
         "cpu": cpu_model(),
         "capability": torch.backends.cpu.get_cpu_capability(),

@@ -57,6 +57,12 @@ WITHIN = {"float32": 1e-5, "bfloat16": 0.02}  # of the largest logit
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
 
 
+COMPILED_ROWS = Choice(
+    "test",
+    {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
+)
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     torch.manual_seed(0)
@@ -209,12 +215,7 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
     inner = torch.randn(19, 2 * 67, generator=torch.Generator().manual_seed(0)).mul_(20)
     inner[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])
     gates, values = inner.to(dtype).double().chunk(2, -1)
-    with using(
-        Choice(
-            "file",
-            {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
-        )
-    ):
+    with using(COMPILED_ROWS):
         found = gate(inner.to(dtype), "silu")
         assert torch.equal(gate(inner, "gelu"), F.gelu(inner[:, :67]) * inner[:, 67:])
     close = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 2e-3}[dtype]
@@ -230,12 +231,7 @@ def test_a_compiled_norm_is_that_of_the_operators(
     draw = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(some, generator=draw).to(dtype) for some in (size, size[-1:]))
     x[0] = 0
-    with using(
-        Choice(
-            "file",
-            {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
-        )
-    ):
+    with using(COMPILED_ROWS):
         found = Norm(weight)(x)
     assert found.dtype == dtype
     close = 1e-5 if dtype == torch.float32 else 1e-2

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Dots, Figure, Row, style
+from ragauge.report.figures import Axis, Dots, Figure, TableRow, style
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
@@ -78,7 +78,7 @@ def _row_name(line: Mapping[Any, Any]) -> str:
     interval = (
         f", m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
     )
-    return _lines.with_lists(style.method_label(line["method"]) + interval, Row(line, {}))
+    return _lines.with_lists(style.method_label(line["method"]) + interval, TableRow(line, {}))
 
 
 def _line(cell: Cell) -> PublishedKey:
