@@ -79,7 +79,8 @@ class JointStates(PreparingReader, Generic[NeighbourState]):
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
-        last = 0 if (reach := self.placement.reach) is None else max(0, length - reach)
+        reach = self.placement.reach
+        last = 0 if reach is None else max(0, length - reach)
         calls: list[Call] = []
         states = self._states.get(
             [(last, ids) for ids in texts],

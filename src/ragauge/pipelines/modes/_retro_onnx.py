@@ -90,7 +90,8 @@ class _Upper(_Part):
                 x = _after_attention(
                     layer, x, past[2 * index - 2 : 2 * index], positions, mask, new
                 )
-            if (cross := layer.cross) is not None and layer.cross_norm is not None:
+            cross = layer.cross
+            if cross is not None and layer.cross_norm is not None:
                 # `cross(...)` of one sequence, in operations that the exporter knows for three
                 # dimensions
                 k, v = memory[read : read + 2]
