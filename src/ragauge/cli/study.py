@@ -201,8 +201,8 @@ def _check_count(count: int) -> None:
     """Say before the run what so few questions cannot tell."""
     from ragauge.report.page import numbers
 
-    if count < numbers.FEWEST:
-        text = f"{count} questions: the report recommends nothing below {numbers.FEWEST}"
+    if count < numbers.MIN_QUESTIONS:
+        text = f"{count} questions: the report recommends nothing below {numbers.MIN_QUESTIONS}"
     elif provisional := numbers.provisional(count):
         text = f"the recommendation will be provisional: {provisional}"
     else:

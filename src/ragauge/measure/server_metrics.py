@@ -1,4 +1,4 @@
-"""What a server says of itself at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text
+"""Metrics of a server at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text
 format.
 """
 

@@ -221,11 +221,9 @@ class Sender:
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s
-        self._turn, self._done, self._open = (
-            threading.Lock(),
-            SimpleQueue[TimedRequest | BaseException](),
-            0,
-        )
+        self._turn = threading.Lock()
+        self._done = SimpleQueue[TimedRequest | BaseException]()
+        self._open = 0
         self._pool = ThreadPoolExecutor(MAX_OPEN)
         self._answered_at = math.inf  # since when nothing was answered
         self._problem = ""  # of the last request that failed

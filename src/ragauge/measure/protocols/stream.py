@@ -106,9 +106,9 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
         raise UserError(f"documents: {few}; ask more questions")
     rng = np.random.default_rng(seed)
     ranks = rng.permutation(first)  # from 0, the most popular
-    made = []
-    for place in range(settings.requests):
-        new = int(settings.growth * place)
+    requests_ = []
+    for number in range(settings.requests):
+        new = int(settings.growth * number)
         weights = np.arange(1, first + new + 1, dtype=float) ** -settings.exponent
         popularity = (weights / weights.sum())[np.concatenate([ranks + new, np.arange(new)[::-1]])]
         drawn = [
@@ -116,8 +116,8 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
             for i in rng.choice(first + new, settings.documents, replace=False, p=popularity)
         ]
         documents, texts = zip(*drawn, strict=True)
-        prompt = prompts[place % len(prompts)]
-        made.append(
+        prompt = prompts[number % len(prompts)]
+        requests_.append(
             replace(
                 prompt,
                 documents=list(documents),
@@ -127,7 +127,7 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
                 text=None,
             )
         )
-    return made
+    return requests_
 
 
 @dataclass

@@ -141,7 +141,7 @@ def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
 
 
 def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
-    """What stale queries found: encoders, queries, texts, intervals, machine."""
+    """Describe comparisons of stale queries: encoders, queries, texts, intervals, machine."""
     if measured.empty or "stale_tokens" not in measured.columns:
         return []
     reports = [(one, one.report) for one in comparisons(runs) if one.report]

@@ -1,5 +1,5 @@
-"""What items on a plane of cost and quality share: the frontier and its likelihood, what a user
-waits for and pays.
+"""Shared parts of items on a plane of cost and quality: the frontier and its likelihood, waiting
+times and prices.
 """
 
 import math

@@ -85,17 +85,17 @@ def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
             missed = statistics.median(trial.missed_s for trial in trials)
             loading = statistics.median(trial.loading_s for trial in trials)
             saving = max(0.0, missed - computing)  # what a miss takes beyond computing
-            of_one = Seconds(computing, saving, loading, statistics.median(online))
+            question_s = Seconds(computing, saving, loading, statistics.median(online))
             n = len(trials)
             note = timing.described(latency, f"{n} trials with cold documents")
             for quantity in ("computing_s", "saving_s", "loading_s"):
-                yield Cell(keys, quantity, Timed(getattr(of_one, quantity), n=n, note=note))
+                yield Cell(keys, quantity, Timed(getattr(question_s, quantity), n=n, note=note))
             yield Cell(
                 keys,
                 "online_s",
-                Timed(of_one.online_s, n=len(online), note=timing.described(latency)),
+                Timed(question_s.online_s, n=len(online), note=timing.described(latency)),
             )
-            yield from _variant(runs, keys, of_one, naive_s, n)
+            yield from _variant(runs, keys, question_s, naive_s, n)
 
 
 def _variant(

@@ -1,4 +1,4 @@
-"""What the items of this folder share: which methods they compare, and what differences mean where
+"""Shared parts of these items: which methods they compare, and what differences mean where
 they do.
 """
 
@@ -135,7 +135,7 @@ def knob(variant: Variant) -> Any:
 
 
 def curve(variant: Variant) -> str:
-    """What a variant has in common with those that differ in the knob alone: the method and its
+    """Name a variant together with those that differ in the knob alone: the method and its
     other options.
     """
     usual = default_options(variant.method)
