@@ -8,10 +8,10 @@ PYTHON ?= python3
 extras = $(addprefix --extra ,$(1))
 LOCKED := workflow retrieval training cluster service study punkt docs dev
 OLDEST := workflow retrieval service study dev
-OLDEST_TESTS ?= tests/unit/engines tests/unit/cost tests/unit/prompts tests/unit/metrics/test_metrics.py \
-  tests/unit/results/test_scoring.py tests/unit/results/test_stats.py tests/unit/rankers/test_rankers.py \
+OLDEST_TESTS ?= tests/unit/engines tests/unit/cost tests/unit/methods/prompts tests/unit/metrics/test_metrics.py \
+  tests/unit/results/test_scoring.py tests/unit/results/test_stats.py tests/unit/methods/rankers/test_rankers.py \
   tests/unit/methods/test_superposition.py tests/unit/measure/test_runner.py tests/unit/assets/test_gguf.py \
-  tests/unit/assets/test_tokenizer.py tests/unit/retrieval/test_encoder_graphs.py tests/unit/retrieval/test_index.py \
+  tests/unit/assets/test_tokenizer.py tests/unit/pipelines/retrieval/test_encoder_graphs.py tests/unit/pipelines/retrieval/test_index.py \
   tests/equivalence tests/workflow/test_plans.py tests/workflow/test_module.py
 CORES ?= all
 VENV := .venv

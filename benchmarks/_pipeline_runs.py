@@ -19,17 +19,17 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.engines.loading import load_lm
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.evaluation import EvaluationStretch, texts
-from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.performance import GenerationModel
 from ragauge.pipelines.pipeline import PROMPT, Pipeline
 from ragauge.pipelines.reader import NeighbourModel
 from ragauge.pipelines.service.client import Client
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import PipelineSpecification, specify
+from ragauge.pipelines.specification import PipelineSpecification, specify_pipeline
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
 TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runtime
@@ -123,7 +123,7 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
         "no_retrieval": {"schedule": "no_retrieval"},
         "retro": {"schedule": "retro", "nprobe": args.nprobe},
         "piperag": {**piperag, "nprobe": args.nprobe},
-        "piperag S3": {**piperag, "nprobe": "hide"},
+        "piperag hide": {**piperag, "nprobe": "hide"},
     }
     facts: dict[str, Any] = {
         "model": args.model,
@@ -132,7 +132,7 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
         "source": args.model,
     }
     specifications = {
-        name: specify(PipelineSettings(**read, **schedule), **facts)
+        name: specify_pipeline(PipelineSettings(**read, **schedule), **facts)
         for name, schedule in schedules.items()
     }
     variants: dict[str, Pipeline | Transformers] = {
@@ -177,7 +177,7 @@ def _predicted(variant: Pipeline | Transformers, first: Trace) -> float | None:
     if not searches:
         return None
     return overlap.ideal_s(
-        _predicted_trace(GenerationModel.of(first), variant.settings, statistics.median(searches))
+        _predicted_trace(GenerationModel.fit(first), variant.settings, statistics.median(searches))
     )
 
 
@@ -190,7 +190,7 @@ def _predicted_trace(
     k = settings.neighbours
     windows = settings.make_schedule().windows
     while length < settings.tokens:
-        end = min(settings.tokens, windows.first(windows.of(length - 1) + 1) + 1)
+        end = min(settings.tokens, windows.first(windows.window_at(length - 1) + 1) + 1)
         stage = overlap.PREFETCH if windows.stale and length > CHUNK else overlap.RETRIEVAL
         read = overlap.AHEAD if model.ahead and stage == overlap.PREFETCH else "neighbours"
         trace += [

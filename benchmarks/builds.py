@@ -34,7 +34,7 @@ from ragauge.config.loading import load
 from ragauge.config.reading import checked
 from ragauge.errors import SettingError, UserError
 from ragauge.io.jsonl import read_object
-from ragauge.pipelines.indexes import DEFAULT_TYPE
+from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.pipelines.retrieval.sizes import GB, size, vectors
 

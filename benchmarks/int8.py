@@ -22,8 +22,8 @@ from ragauge.config.model import ModelEntry
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row
+from ragauge.measure.answering import ask
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import ask
 from ragauge.methods.base.making import make
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
@@ -129,7 +129,7 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
     for method_name in args.methods:
         method = make(method_name)
         stated = specification(
-            method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens
+            method, questions, ModelEntry(source=args.model), args.max_new_tokens
         )
         for example in examples:
             for name, lm in lms.items():

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+AFFECTS_RESULTS = False
+
 
 class UserError(ValueError):
     """A user's mistake; the command line prints its text in one line and exits with 2."""

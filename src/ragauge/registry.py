@@ -23,6 +23,8 @@ from ragauge import plugins
 from ragauge.errors import UserError, unknown
 from ragauge.plugins import OWN, Component
 
+AFFECTS_RESULTS = False
+
 ALL_PAPERS = "All papers"
 PACKAGES = {
     "method": "ragauge.methods",

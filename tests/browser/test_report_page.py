@@ -191,6 +191,8 @@ def test_the_chooser_keeps_its_limits(page: Chrome) -> None:
     assert verdicts(page)["superposition_k2"] == "recommended"
     fill_in(page, "target", "")
     assert "over" not in " ".join(verdicts(page).values())
+    fill_in(page, "target", 0.001)
+    assert "recommended" not in verdicts(page).values()
 
 
 def test_the_first_screen_recommends_what_the_command_prints(page: Chrome, folder: Path) -> None:
@@ -214,6 +216,8 @@ def test_the_recommendation_is_on_the_first_screen(page: Chrome, width: int) -> 
         )
         assert place < (844 if width < 800 else 2 * 844)
         assert run(page, "document.documentElement.scrollWidth") <= width
+        open_records(page, "naive")
+        assert run(page, "document.documentElement.scrollWidth") <= width
 
 
 def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:
@@ -226,32 +230,6 @@ def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:
     assert "3.4 s = 0.9 s online + 25% × 10 s offline" in run(
         page, "document.getElementById('advice').innerText"
     )
-
-
-def test_nothing_may_qualify(page: Chrome) -> None:
-    fill_in(page, "target", 0.001)
-    assert "recommended" not in verdicts(page).values()
-    assert "No variant qualifies" in run(page, "document.getElementById('advice').innerText")
-    fill_in(page, "target", "")
-    fill_in(page, "memory", 1)
-    assert set(verdicts(page).values()) == {"memory was not measured", verdicts(page)["oracle"]}
-
-
-def test_standings_are_those_of_the_bootstrap(page: Chrome, folder: Path) -> None:
-    with open(folder / "out/frontier.csv", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    expected = {
-        r["variant"]: float(r["measured"])
-        for r in lines
-        if r["quantity"] == "frontier_probability_latency"
-    }
-    rows = "[...document.querySelectorAll('#variants tbody tr')]"
-    found = dict(
-        run(page, f"{rows}.map(row => [row.dataset.variant, row.children[4].textContent])")
-    )
-    assert found.pop("oracle") == "reference"
-    for name, text in found.items():
-        assert float(text.partition(" ")[0]) == pytest.approx(expected[name], abs=0.05)
 
 
 def test_the_chart_has_every_variant_and_keys_move_in_it(page: Chrome) -> None:
@@ -303,14 +281,6 @@ def test_filters_and_sorting_work(page: Chrome) -> None:
     )
     first = "document.querySelector('#records-table tbody tr td[data-column=Score]').textContent"
     assert run(page, first) == "0"
-    page.execute_script(
-        "[...document.querySelectorAll('.sort')].find(b => b.textContent.startsWith('Score')).click()"
-    )
-    assert run(page, first) == "1"
-    assert (
-        run(page, "document.querySelector('th[aria-sort]').getAttribute('aria-sort')")
-        == "descending"
-    )
 
 
 def test_texts_of_data_sets_do_nothing(page: Chrome) -> None:
@@ -338,13 +308,6 @@ def test_controls_have_names_and_tables_have_heads(page: Chrome) -> None:
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_no_width_scrolls_sideways(page: Chrome, width: int) -> None:
-    with screen(page, width, 900):
-        open_records(page, "naive")
-        assert run(page, "document.documentElement.scrollWidth") <= width
-
-
 @pytest.mark.parametrize("kind", ["nothing", "one point", "no cost"])
 def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -> None:
     if kind != "nothing":
@@ -358,29 +321,3 @@ def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -
     assert len(run(browser, "document.querySelectorAll('.point')")) == (
         1 if kind == "one point" else 0
     )
-
-
-@pytest.mark.parametrize(
-    ("right", "reason"),
-    [
-        ({"naive": 1, "closed_book": 1}, "The model smollm2-135m-instruct is too weak"),
-        (
-            {"naive": 14, "closed_book": 13},
-            "40 questions are too few: no variant differs from answers without",
-        ),
-    ],
-)
-def test_nothing_is_recommended_where_numbers_tell_nothing(
-    browser: Chrome, tmp_path: Path, right: dict[str, int], reason: str
-) -> None:
-    for name, count in right.items():
-        write_variant(tmp_path / "results", name, name, [i < count for i in range(40)])
-    report_page.write(
-        Runs(tmp_path / "results", settings({name: {} for name in right})), tmp_path / "out"
-    )
-    browser.get_log("browser")
-    opened(browser, tmp_path / "out")
-    assert run(browser, "document.getElementById('recommended')") is None
-    assert reason in run(browser, "document.getElementById('withheld').textContent")
-    assert "recommended" not in verdicts(browser).values()
-    assert browser.get_log("browser") == []

@@ -120,6 +120,12 @@ def test_the_oldest_versions_are_the_lower_bounds(root: Path, project: dict[str,
         )
 
 
+def test_the_tests_of_the_oldest_versions_exist(root: Path) -> None:
+    makefile = (root / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    [tests] = re.findall(r"^OLDEST_TESTS \?= (.+)$", makefile, re.MULTILINE)
+    assert [name for name in tests.split() if not (root / name).exists()] == []
+
+
 def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root: Path) -> None:
     text = (root / "requirements.lock").read_text(encoding="utf-8")
     pinned = re.findall(

@@ -45,20 +45,8 @@ def remount(disk: Path, how: str) -> None:
 
 
 def run_arguments(model: Path, questions: Path, out: Path) -> list[str]:
-    return [
-        *(
-            "run",
-            "--method",
-            "superposition",
-            "--dataset",
-            "nq_open",
-            "--data",
-            str(questions),
-            "--model",
-            str(model),
-        ),
-        *("--threads", "1", "--max-new-tokens", "5", "--out", str(out)),
-    ]
+    source = f"--method superposition --dataset nq_open --data {questions} --model {model}"
+    return f"run {source} --threads 1 --max-new-tokens 5 --out {out}".split()
 
 
 @pytest.fixture(scope="module")

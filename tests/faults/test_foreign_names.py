@@ -10,8 +10,6 @@ import pytest
 
 from ragauge.assets import store
 from ragauge.config import loading
-from ragauge.engines import tuning
-from ragauge.engines.kernels import Operation
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
@@ -95,14 +93,6 @@ def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
         "reply to Why?",
     ]
     assert chat.requests == ["Who?", "Why?"]
-
-
-@pytest.mark.parametrize("kernel", [[], {}, ["torch"], {"kernel": []}, {"kernel": {"a": 1}}])
-def test_a_table_of_kernels(kernel: Any, tmp_path: Path) -> None:
-    path = tmp_path / "kernels.json"
-    path.write_text(json.dumps({"kernels": {"float32": {Operation.ONE: kernel}}}))
-    with pytest.raises(UserError, match=r"unknown kernel|an object of operations is needed"):
-        tuning.read_choice(path)
 
 
 @pytest.mark.parametrize("template", [[], {}, 5, "unknown"])

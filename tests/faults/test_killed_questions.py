@@ -10,7 +10,7 @@ import pytest
 from killed_processes import in_child
 from ragauge.cli._main import main
 from ragauge.io import records
-from ragauge.measure import runner
+from ragauge.measure import concurrency
 from ragauge.testing import write_questions
 
 QUESTIONS = 4
@@ -20,33 +20,15 @@ FATAL = 1
 @pytest.fixture
 def arguments(model: Path, tmp_path: Path) -> list[str]:
     data = write_questions(tmp_path / "nq.jsonl", QUESTIONS)
-    question = [
-        "--method",
-        "naive",
-        "--dataset",
-        "nq_open",
-        "--data",
-        str(data),
-        "--model",
-        str(model),
-    ]
-    return [
-        "run",
-        *question,
-        "--threads",
-        "1",
-        "--max-new-tokens",
-        "2",
-        "--out",
-        str(tmp_path / "x.jsonl"),
-    ]
+    question = f"--method naive --dataset nq_open --data {data} --model {model}"
+    return f"run {question} --threads 1 --max-new-tokens 2 --out {tmp_path / 'x.jsonl'}".split()
 
 
 def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> int:
     """How a process ends that gets this signal at the fatal question: its exit code, or minus the
     signal.
     """
-    ask = runner.ask
+    ask = concurrency.ask
 
     def dying(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
         if example.key == fatal:
@@ -55,7 +37,7 @@ def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> in
 
     def work() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
-        runner.ask = dying
+        concurrency.ask = dying
         raise SystemExit(main(arguments))
 
     return in_child(work)
@@ -81,10 +63,7 @@ def test_the_third_time_it_is_recorded_as_failed_and_the_run_goes_on(
     answers = records.read(out)
     assert [record.key for record in answers] == all_keys
     assert [record.status for record in answers] == ["ok", "failed", "ok", "ok"]
-    assert (
-        answers[FATAL].reason
-        == "2 processes were killed while they answered it, most likely for want of memory"
-    )
+    assert "2 processes were killed" in str(answers[FATAL].reason)
     assert main([*command, "--retry-failed"]) == 0  # where there is more memory
     assert [record.status for record in records.read(out)] == ["ok"] * QUESTIONS
 

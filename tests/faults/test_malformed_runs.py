@@ -33,8 +33,12 @@ from synthetic_run import MODEL, write_latency, write_variant
 # --- databases ---
 
 PARTS = (
-    *("shards/00000/documents.bin", "shards/00001/documents.jsonl", "shards/00001/tokens.bin"),
-    *("database/manifest.json", "embeddings/00001/manifest.json", "indexes/ivf/merged/index.faiss"),
+    "shards/00000/documents.bin",
+    "shards/00001/documents.jsonl",
+    "shards/00001/tokens.bin",
+    "database/manifest.json",
+    "embeddings/00001/manifest.json",
+    "indexes/ivf/merged/index.faiss",
 )
 
 
@@ -225,27 +229,8 @@ def test_machine_files(machine: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
     survives(Reader(machine, partial(measured.read, machine), damaged_document, 60))
     machine.write_text("{}")
-    command = [
-        "time",
-        "--methods",
-        "naive",
-        "--dataset",
-        "nq_open",
-        "--model",
-        "smollm2-135m-instruct",
-    ]
-    assert (
-        main(
-            [
-                *command,
-                "--random-weights",
-                "--machine",
-                str(machine),
-                "--out",
-                str(tmp_path / "x.json"),
-            ]
-        )
-        == 2
-    )
+    command = "time --methods naive --dataset nq_open --model smollm2-135m-instruct"
+    options = f"--random-weights --machine {machine} --out {tmp_path / 'x.json'}"
+    assert main(f"{command} {options}".split()) == 2
     assert "machine.json: bandwidth_bytes_per_s" in capsys.readouterr().err
     assert not (tmp_path / "x.json").exists()

@@ -23,7 +23,7 @@ from ragauge.pipelines.service import wire
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.credentials import server_credentials
 from ragauge.pipelines.service.fanout import Fanout
-from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.process import RunningServer, running_command
 from ragauge.pipelines.service.server import Server
 
 SLOW = Query(text=parts.SLEEP)  # half a second
@@ -56,7 +56,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
+def server() -> Iterator[RunningServer]:
     """A server that survives what the tests do to it."""
     with parts.process() as running:
         yield running
@@ -71,9 +71,7 @@ def test_nobody_listens() -> None:
 
 
 def test_the_server_is_killed_during_a_call() -> None:
-    # as its starter knows
-    lost = r"^retrieval server .*, search of 1 query: .* was lost.*; it was killed by SIGKILL: "
-    with pytest.raises(RetrievalError, match=lost):
+    with pytest.raises(RetrievalError, match="killed by SIGKILL"):
         search_a_server_that_is_killed()
 
 
@@ -100,7 +98,7 @@ def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
             parts.assert_same(pending.result(), parts.Toy().search([SLOW]))
 
 
-def test_a_server_that_hangs(server: Running) -> None:
+def test_a_server_that_hangs(server: RunningServer) -> None:
     with Client(server.address, deadline_s=0.5) as client:
         client.search([PLAIN])
         os.kill(server.process.pid, signal.SIGSTOP)
@@ -213,18 +211,18 @@ def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> Non
 # --- what is sent to it ---
 
 
-def still_answers(server: Running) -> None:
+def still_answers(server: RunningServer) -> None:
     with Client(server.address) as client:
         parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
 
 
-def test_a_message_that_is_too_long(server: Running) -> None:
+def test_a_message_that_is_too_long(server: RunningServer) -> None:
     with Client(server.address, retries=3) as client, ends_within(1):
         assert "too large: " in error_of(client, Query(text="a" * (2 << 20)))
     still_answers(server)
 
 
-def test_a_compressed_message_is_refused_before_it_is_unpacked(server: Running) -> None:
+def test_a_compressed_message_is_refused_before_it_is_unpacked(server: RunningServer) -> None:
     """64 MiB of zeros are 64 KiB on the wire, within the limit of a message."""
     memory = resident_bytes(server.process.pid)
     with grpc.insecure_channel(server.address) as channel:
@@ -254,35 +252,22 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")
-    stranger = trustme.CA()
-    of = {"server": authority, "elsewhere": authority, "client": authority, "stranger": stranger}
-    hosts = {
-        "server": "127.0.0.1",
-        "elsewhere": "example.org",
-        "client": "client.test",
-        "stranger": "client.test",
-    }
-    for name, host in hosts.items():
-        issued = of[name].issue_cert(host)
+    for name, host in {"server": "127.0.0.1", "elsewhere": "example.org"}.items():
+        issued = authority.issue_cert(host)
         issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
     return folder
 
 
-def tls_server(folder: Path, name: str, client_authority: Path | None = None) -> Server:
-    tls = server_credentials(folder / f"{name}.pem", folder / f"{name}.key", client_authority)
+def tls_server(folder: Path, name: str) -> Server:
+    tls = server_credentials(folder / f"{name}.pem", folder / f"{name}.key")
     return parts.server(parts.Toy(), tls=tls)
 
 
-def test_with_the_right_certificates_answers_are_the_same(certificates: Path) -> None:
-    authority = certificates / "ca.pem"
-    shown = {"tls_cert": certificates / "client.pem", "tls_key": certificates / "client.key"}
-    for server, own in (
-        (tls_server(certificates, "server"), {}),
-        (tls_server(certificates, "server", authority), shown),
-    ):
-        with server, Client(server.address, tls_ca=authority, **own) as client:
-            parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
+def test_with_the_right_certificate_answers_are_the_same(certificates: Path) -> None:
+    server = tls_server(certificates, "server")
+    with server, Client(server.address, tls_ca=certificates / "ca.pem") as client:
+        parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
 
 
 @pytest.mark.parametrize(
@@ -295,37 +280,6 @@ def test_a_wrong_certificate_or_none_is_an_error(
         tls_ca = certificates / authority if authority else None
         with Client(server.address, deadline_s=3, tls_ca=tls_ca) as client, ends_within(3):
             error_of(client)
-
-
-@pytest.mark.parametrize("name", ["stranger", None])
-def test_a_client_of_another_authority_or_of_none_is_kept_out(
-    certificates: Path, name: str | None
-) -> None:
-    shown = (
-        {"tls_cert": certificates / f"{name}.pem", "tls_key": certificates / f"{name}.key"}
-        if name
-        else {}
-    )
-    with tls_server(certificates, "server", certificates / "ca.pem") as server:
-        client = Client(server.address, deadline_s=3, tls_ca=certificates / "ca.pem", **shown)
-        with client, ends_within(3):
-            error_of(client)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tls_cert": "client.pem"}, "--tls-cert and --tls-key: give both or neither"),
-        ({"tls_cert": "client.pem", "tls_key": "client.key"}, "needs --tls-ca"),
-        ({"tls_ca": "ca.pem", "tls_cert": "client.pem", "tls_key": "server.key"}, "cannot be used"),
-        ({"tls_ca": "server.key"}, "server.key: cannot be read"),
-    ],
-)
-def test_credentials_of_a_client_that_cannot_be_used_are_told(
-    certificates: Path, options: dict[str, str], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        Client("127.0.0.1:1", **{key: certificates / name for key, name in options.items()})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ Nothing is excused for a busy machine: the overlay allows other load, so that ev
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -17,12 +17,11 @@ from typing import Any
 from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.part import Paths
 from ragauge.config.plan.plan import Plan
-from ragauge.pipelines.settings import PipelineSettings
 from ragauge.results.cells import CellStatus
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
-NO_PIPELINE = "not run: no pipeline of this experiment measures its"
 RECORDED = "offline_s", "cache_bytes"  # the answering run's in any case
+FRONTIERS = "frontier", "reuse_frontier"
 Row = Mapping[str, str]  # a line of an item's table
 
 
@@ -62,112 +61,23 @@ class Run:
             return list(csv.DictReader(file))
 
 
-@dataclass(frozen=True)
-class Empty:
-    """Cells that stay empty in the papers' own experiment as well."""
-
-    item: str  # a name, or the pattern of several
-    note: str  # how the note of such a cell begins
-    why: str
-    is_so: Callable[[Run, Row], bool] = lambda run, row: True  # whether the plan bears it out
-    by_chance: bool = False  # of the measured numbers: a run may have no such cell
-
-
-def _untimed(run: Run, row: Row) -> bool:
-    protocol = run.config.protocol(row["dataset"])
-    timed = protocol and (row["dataset"], row["model"]) in run.timed
-    return not (timed and row["variant"] in protocol.methods)
-
-
-def _unjudged(run: Run, row: Row) -> bool:
-    return Answers(row["dataset"], row["model"], row["variant"]) not in run.config.judged()
-
-
-def _behind_a_server(run: Run, row: Row) -> bool:
-    return run.config.models[row["model"]].served is not None
-
-
-def _measured_once(run: Run, row: Row) -> bool:
-    """Whether no pipeline does the other task of a row's pipeline: those that are only scored, or
-    only timed.
-    """
-    entry = run.config.pipelines.get(row["variant"])
-    if entry is None:
-        return False
-    lists = (
-        {"nprobe", "first_nprobe"} if entry.chooses_nprobe else set()
-    )  # S3's text is scored at the number nearest to its own
-    others = [other for other in run.config.pipelines.values() if other.task != entry.task]
-    return not any(_system(other, lists) == _system(entry, lists) for other in others)
-
-
-def _system(entry: PipelineSettings, but: set[str]) -> dict[str, Any]:
-    return entry.model_dump(exclude={"task", "tokens", "limit", "trials", *but})
-
-
-def _apart(run: Run, row: Row) -> bool:
-    """Whether no pipelines of a row's model and index are both scored and timed."""
-    entries = [
-        e
-        for e in run.config.pipelines.values()
-        if (e.model, e.index) == (row["model"], row["index"])
-    ]
-    return len({entry.task for entry in entries}) < 2
-
-
-def _ready(run: Run, row: Row) -> bool:
-    protocol = run.config.protocol(row["dataset"])
-    return protocol is None or protocol.documents == "ready"
-
-
-FRONTIERS = "frontier", "reuse_frontier"
-UNTIMED_SYSTEM = "smaller databases and near-duplicates are scored, not timed"
-APART = "over an index that is not timed, or with weights that are not scored, nothing is both"
-UNSCORED_SYSTEM = "random weights of RETRO's sizes are timed, not scored"
+# Items, and how the notes of cells begin that stay empty in the papers' own experiment as well.
 EMPTY = (
-    Empty("cfic_table_6", "not timed", "two models are timed on two data sets", _untimed),
-    Empty("cfic_table_8", "not timed", "two models are timed on two data sets", _untimed),
-    Empty("cfic_table_7", "not judged", "three methods are judged", _unjudged),
-    Empty("piperag_*", "not run: no baseline and PipeRAG", APART, _apart),
-    Empty("piperag_*", f"{NO_PIPELINE} latency", UNTIMED_SYSTEM, _measured_once),
-    Empty("piperag_*", f"{NO_PIPELINE} perplexity", UNSCORED_SYSTEM, _measured_once),
-    Empty(
-        "piperag_figure_10",
-        "not run: one of the two was not scored",
-        UNSCORED_SYSTEM,
-        _measured_once,
-    ),
-    Empty(
-        "piperag_*",
-        "no PipeRAG is at once",
-        "a claim that random models need not bear out",
-        by_chance=True,
-    ),
-    *(
-        Empty(item, "not timed", "a latency protocol times part of the methods", _untimed)
-        for item in FRONTIERS
-    ),
-    Empty(
-        "frontier", "the shape of", "the shapes of served models are not known", _behind_a_server
-    ),
-    Empty(
-        "frontier",
-        "the configuration has no price",
-        "prices of served models are the user's",
-        _behind_a_server,
-    ),
-    Empty(
-        "superposition_table_5",
-        "the gold document was never kept",
-        "random models keep it by chance",
-        by_chance=True,
-    ),
-    Empty(
-        "documents_reuse",
-        "not timed: the latency protocol ran without",
-        "documents are ready, never cold",
-        _ready,
-    ),
+    ("cfic_table_6", "not timed"),  # two models are timed on two data sets
+    ("cfic_table_8", "not timed"),
+    ("cfic_table_7", "not judged"),  # three methods are judged
+    # over an index that is not timed, or with weights that are not scored, nothing is both
+    ("piperag_*", "not run: no baseline and PipeRAG"),
+    # smaller databases and near-duplicates are scored, RETRO's sizes are timed
+    ("piperag_*", "not run: no pipeline of this experiment measures its"),
+    ("piperag_figure_10", "not run: one of the two was not scored"),
+    ("piperag_*", "no PipeRAG is at once"),  # random models need not bear a claim out
+    ("frontier", "not timed"),  # a latency protocol times part of the methods
+    ("reuse_frontier", "not timed"),
+    ("frontier", "the shape of"),  # served models have neither a shape nor a price
+    ("frontier", "the configuration has no price"),
+    ("superposition_table_5", "the gold document was never kept"),
+    ("documents_reuse", "not timed: the latency protocol ran without"),  # documents are ready
 )
 
 
@@ -183,20 +93,9 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
     )
     return [
         *_answer_faults(run),
-        *(fault for one in pipelines for fault in _failed(run, one)),
+        *(fault for place in pipelines for fault in _failed(run, place)),
         *_item_faults(run),
     ]
-
-
-def empty(config: Config, folder: Path) -> dict[Empty, int]:
-    """How many cells of the run of `config` stay empty in the papers' own experiment as well, by
-    why they do.
-    """
-    run = Run(config, folder)
-    excused = [
-        _excuse(run, item, row) for item in config.item_names() for row in run.rows(item) or ()
-    ]
-    return {one: excused.count(one) for one in EMPTY}
 
 
 def _answer_faults(run: Run) -> Iterator[str]:
@@ -228,8 +127,8 @@ def _item_faults(run: Run) -> Iterator[str]:
 
 
 def _problem(run: Run, item: str, row: Row) -> str:
-    """What is wrong with a cell; nothing of one that is empty for a reason of the papers' own plan."""
-    lost = row["status"] == CellStatus.COULD_NOT_RUN and not _excuse(run, item, row)
+    """What is wrong with a cell; nothing where the papers' own plan leaves it empty."""
+    lost = row["status"] == CellStatus.COULD_NOT_RUN and not _stays_empty(run, item, row)
     replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
     keys = ", ".join(
         row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key)
@@ -238,26 +137,49 @@ def _problem(run: Run, item: str, row: Row) -> str:
 
 
 def _has_protocol(run: Run, item: str, row: Row) -> bool:
-    """Whether the latency protocol has the time of a cell: off the frontiers, where it times all
-    that are compared.
+    """Whether the latency protocol has the time of a cell; off the frontiers it has those of
+    variants that are all timed.
     """
-    protocol = run.config.protocol(row["dataset"])
-    if (
-        protocol is None
-        or (row["dataset"], row["model"]) not in run.timed
-        or row["quantity"] in RECORDED
-    ):
-        return False
     place = row["dataset"], row["model"]
+    protocol = run.config.protocol(row["dataset"])
+    if protocol is None or place not in run.timed or row["quantity"] in RECORDED:
+        return False
     compared = {
-        one["variant"] for one in run.rows(item) or () if (one["dataset"], one["model"]) == place
+        other["variant"]
+        for other in run.rows(item) or ()
+        if (other["dataset"], other["model"]) == place
     }
     return item in FRONTIERS or compared <= set(protocol.methods)
 
 
-def _excuse(run: Run, item: str, row: Row) -> Empty | None:
-    """Why the cell stays empty in the papers' own experiment as well; None of a cell that does not."""
-    if row["status"] != CellStatus.COULD_NOT_RUN:
-        return None
-    alike = (one for one in EMPTY if fnmatch(item, one.item) and row["note"].startswith(one.note))
-    return next((one for one in alike if one.is_so(run, row)), None)
+def _stays_empty(run: Run, item: str, row: Row) -> bool:
+    """Whether a cell may be empty: its note is one of `EMPTY`, and the plan bears it out."""
+    note = row["note"]
+    is_known = any(fnmatch(item, name) and note.startswith(start) for name, start in EMPTY)
+    if note.startswith("not judged"):
+        answers = Answers(row["dataset"], row["model"], row["variant"])
+        return is_known and answers not in run.config.judged()
+    if note.startswith("not timed") and item != "documents_reuse":
+        return is_known and not _is_timed(run, row)
+    if note.startswith(("not run: no pipeline", "not run: one of the two")):
+        return is_known and not _is_measured_twice(run, row)
+    return is_known
+
+
+def _is_timed(run: Run, row: Row) -> bool:
+    protocol = run.config.protocol(row["dataset"])
+    timed = (row["dataset"], row["model"]) in run.timed
+    return bool(timed and protocol and row["variant"] in protocol.methods)
+
+
+def _is_measured_twice(run: Run, row: Row) -> bool:
+    """Whether a row's pipeline is both scored and timed."""
+    entry = run.config.pipelines.get(row["variant"])
+    if entry is None:
+        return True
+    # S3's text is scored at the number of lists nearest to its own
+    lists = {"nprobe", "first_nprobe"} if entry.hides_search else set()
+    task = {"task", "tokens", "limit", "trials"}
+    others = [other for other in run.config.pipelines.values() if other.task != entry.task]
+    mine = entry.model_dump(exclude=task | lists)
+    return any(other.model_dump(exclude=task | lists) == mine for other in others)

@@ -62,10 +62,9 @@ def _answers(config: Config) -> Iterator[Kind]:
 
 
 def _method(variant: VariantEntry) -> Kind:
-    """A method and its options; of those that are swept as numbers, that they are set."""
-    changed = making.changed_options(variant.instance)
-    options = {key: None if type(v) in (int, float) else v for key, v in changed.items()}
-    return variant.method, *sorted((key, str(value)) for key, value in options.items())
+    """A method and its options other than numbers, which are swept."""
+    changed = making.changed_options(variant.instance).items()
+    return variant.method, *sorted((k, str(v)) for k, v in changed if type(v) not in (int, float))
 
 
 def _timed(config: Config) -> Iterator[Kind]:
@@ -121,7 +120,7 @@ def _retrieved(config: Config) -> Iterator[Kind]:
 
 def _pipelines(config: Config) -> Iterator[Kind]:
     for pipeline in config.pipelines.values():
-        nprobe = "hide" if pipeline.chooses_nprobe else pipeline.nprobe is not None
+        nprobe = "hide" if pipeline.hides_search else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index
         yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, nprobe
         reading = (

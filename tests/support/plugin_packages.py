@@ -91,7 +91,14 @@ def write(
 def forget() -> None:
     """Look for packages and read their code anew, as a new process would."""
     for cached in (
-        *(plugins.installed, plugins.path_of, plugins.of_module, registry._components),
-        *(digest.imports, digest._digest, digest._path, digest._parsed, digest._package),
+        plugins.installed,
+        plugins.path_of,
+        plugins.of_module,
+        registry._components,
+        digest.imports,
+        digest._digest,
+        digest._path,
+        digest._parsed,
+        digest._package,
     ):
         cached.cache_clear()

@@ -7,7 +7,14 @@ from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
-from synthetic_run import MODEL, PROVENANCE, specification, write_meta
+from synthetic_run import (
+    MODEL,
+    specification,
+    write_meta,
+    write_protocol,
+    write_records,
+    write_text,
+)
 
 DOCUMENT = "Ida Ember kept the light. The tower was built in 1821. Nobody knows why it leans. It was sold twice."
 SECTION = {"document": 0, "start": 26, "stop": 54}  # the second sentence
@@ -39,9 +46,8 @@ def write(
     options = made.options
     looks = [bool(ok) for ok in right] if found is None else list(found)
     lines = [_record(i, ok, looks[i], method, options, dataset) for i, ok in enumerate(right)]
-    path = folder / "answers" / dataset / model / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
+    place = made.model_copy(update={"dataset": dataset})
+    path = write_records(folder, name, lines, place)
     write_meta(path, made)
     return path
 
@@ -54,9 +60,8 @@ def write_documents(folder: Path, dataset: str, count: int) -> None:
         "answers": ["1821"],
         "gold": [0],
     }
-    path = folder / "data" / f"{dataset}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"key": f"q{i}", **example}) + "\n" for i in range(count)))
+    lines = "".join(json.dumps({"key": f"q{i}", **example}) + "\n" for i in range(count))
+    write_text(folder / "data" / f"{dataset}.jsonl", lines)
 
 
 def write_latency(
@@ -70,31 +75,21 @@ def write_latency(
 ) -> None:
     """Write a latency file: seconds of each stage of each variant, a little more in every trial."""
     rows = [_timed(name, trial, of) for trial in range(trials) for name, of in stages.items()]
-    protocol = {
-        "dataset": dataset,
-        "new_tokens": 5,
-        "trials": trials,
-        "dtype": "bfloat16",
-        "device": "cpu",
-    }
-    path = folder / "latency" / dataset / f"{model}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more})
-    )
+    protocol = {"dataset": dataset, "new_tokens": 5, "trials": trials}
+    protocol |= {"dtype": "bfloat16", "device": "cpu"}
+    write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 
 def write_judgements(
     folder: Path, name: str, labels: Sequence[str | None], dataset: str = "wiki_long"
 ) -> None:
     """Write an invented judge's file."""
-    path = folder / "judgements" / dataset / MODEL / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
         {"key": f"q{i}", "label": label, "judge": "invented-judge"}
         for i, label in enumerate(labels)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = folder / "judgements" / dataset / MODEL / f"{name}.jsonl"
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _timed(name: str, trial: int, stages: Mapping[str, float]) -> dict[str, Any]:

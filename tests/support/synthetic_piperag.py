@@ -1,6 +1,5 @@
 """A small invented results folder of PipeRAG's kind. Test-only: no number in it was measured."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Any
 from ragauge.cost.trace import Call
 from ragauge.io.records import SequenceRecord
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import facts_of, specify
+from ragauge.pipelines.specification import describe_index, specify_pipeline
 from ragauge.pipelines.windows import CHUNK
-from synthetic_run import MODEL, PROVENANCE
+from synthetic_run import MODEL, PROVENANCE, write_json, write_text
 
 DATABASE = "wikipedia"
 INDEX = "ivf"
@@ -52,24 +51,17 @@ def write(
         schedule=schedule, **{"tokens": TOKENS, "trials": 3, "cores": "0"} | options
     )  # type: ignore[arg-type]
     path = folder / "pipelines" / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     calls = trace(settings, search_s)
     lines = [
         _record(place, value, settings, calls, lists, load_share)
         for place, value in enumerate(values)
     ]
-    path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
+    write_text(path, "".join(line.model_dump_json() + "\n" for line in lines))
     recipe_settings = RECIPE | (recipe or {})
-    index = facts_of(settings.index, recipe_settings, vectors)
-    facts = {
-        "dtype": "float32",
-        "device": "cpu",
-        "adapters_sha256": adapters_sha256,
-        "source": source,
-    }
-    specification = specify(
-        settings, model=MODEL, database=settings.database or DATABASE, index=index, **facts
-    )
+    index = describe_index(settings.index, recipe_settings, vectors)
+    place = {"model": MODEL, "database": settings.database or DATABASE, "index": index}
+    weights = {"adapters_sha256": adapters_sha256, "source": source}
+    specification = specify_pipeline(settings, dtype="float32", device="cpu", **place, **weights)
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None
     about = {
@@ -77,25 +69,19 @@ def write(
         "performance_model": model,
         "specification": specification.model_dump(),
     }
-    path.with_suffix(".meta.json").write_text(json.dumps(about))
+    write_json(path.with_suffix(".meta.json"), about)
     return path
 
 
 def write_recall(folder: Path, index: str = INDEX, vectors: int = 1000, **settings: Any) -> None:
     path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     recipe = RECIPE | settings
-    path.write_text(
-        json.dumps(
-            {"settings": recipe, "vectors": vectors, "filled": recipe["filled"], "recall": []}
-        )
-    )
+    found = {"settings": recipe, "vectors": vectors, "filled": recipe["filled"], "recall": []}
+    write_json(path, found)
 
 
 def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **more: Any) -> Path:
     """Write a comparison of stale queries: a row of cosines a query, at 1 and 64 stale tokens."""
-    path = folder / "staleness" / f"{DATABASE}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     queries = [
         {
             "key": f"t{i}",
@@ -113,12 +99,8 @@ def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **m
         "texts": 2,
         "tokens": 1024,
     }
-    path.write_text(
-        json.dumps(
-            {**about, "stale_tokens": [1, 64], "provenance": PROVENANCE, "queries": queries, **more}
-        )
-    )
-    return path
+    about |= {"stale_tokens": [1, 64], "provenance": PROVENANCE, "queries": queries}
+    return write_json(folder / "staleness" / f"{DATABASE}.json", about | more)
 
 
 def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
@@ -127,7 +109,7 @@ def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
     """
     calls = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)]
     for number, length in enumerate(range(CHUNK, settings.tokens, settings.interval)):
-        if settings.asks_index and (settings.schedule != "retrieve_once" or not number):
+        if settings.queries_index and (settings.schedule != "retrieve_once" or not number):
             calls += _retrieval(search_s, hidden=settings.schedule == "piperag" and number > 0)
         steps = min(settings.interval, settings.tokens - length)
         calls.append(

@@ -3,7 +3,7 @@ tests reads it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,27 @@ PROVENANCE = {
 }
 
 
+def write_json(path: Path, content: Any) -> Path:
+    """Write a file of results, and the folders that it lies in."""
+    return write_text(path, json.dumps(content))
+
+
+def write_text(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def write_records(
+    folder: Path, name: str, records: Iterable[Record], made: AnswerSpecification
+) -> Path:
+    """Write the records of a variant of this name, and their metadata."""
+    path = folder / "answers" / made.dataset / made.model / f"{name}.jsonl"
+    write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
+    write_meta(path, made)
+    return path
+
+
 def write_variant(
     folder: Path,
     name: str,
@@ -50,13 +71,8 @@ def write_variant(
     params = dict(params or {})
     kept = _kept(method, params, documents)
     lines = [_record(i, ok, method, params, kept, documents) for i, ok in enumerate(correct)]
-    path = folder / "answers" / dataset / model / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "".join(record.model_copy(update=fields).model_dump_json() + "\n" for record in lines)
-    )
-    write_meta(path, specification(method, params, dataset, model))
-    return path
+    made = specification(method, params, dataset, model)
+    return write_records(folder, name, [line.model_copy(update=fields) for line in lines], made)
 
 
 def specification(
@@ -96,18 +112,17 @@ def write_latency(
         for v, seconds in totals.items()
         for i, s in enumerate(seconds)
     ]
-    protocol = {
-        "dataset": "nq_open",
-        "new_tokens": 5,
-        "trials": 3,
-        "dtype": "bfloat16",
-        "device": device,
-    }
-    path = folder / "latency" / protocol["dataset"] / f"{model}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more})
-    )
+    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3}
+    protocol |= {"dtype": "bfloat16", "device": device}
+    write_protocol(folder / "latency", protocol, model, rows=rows, **more)
+
+
+def write_protocol(
+    folder: Path, protocol: Mapping[str, Any], model: str = MODEL, **measured: Any
+) -> None:
+    """Write a file of a protocol's measurements."""
+    content = {"provenance": PROVENANCE, "protocol": protocol, **measured}
+    write_json(folder / str(protocol["dataset"]) / f"{model}.json", content)
 
 
 def write_load(
@@ -134,19 +149,9 @@ def write_load(
         summary = summarise(found, {"first_token_s": 1.0})
         level = LoadLevel(variant=variant, rate=1.0, summary=summary, requests=found)
         levels.append(level.to_json())
-    protocol = {
-        "dataset": dataset,
-        "new_tokens": 10,
-        "dtype": "bfloat16",
-        "device": "cpu",
-        "documents": "ready",
-    }
-    protocol["target_first_token_s"] = 1.0
-    path = folder / "load" / dataset / f"{model}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "levels": levels, **more})
-    )
+    protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu"}
+    protocol |= {"documents": "ready", "target_first_token_s": 1.0}
+    write_protocol(folder / "load", protocol, model, **{"levels": levels, **more})
 
 
 def write_stream(
@@ -189,11 +194,8 @@ def write_stream(
         "exponent": 1.0,
         "documents": 5,
     }
-    path = folder / "stream" / dataset / f"{model}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps({"provenance": PROVENANCE, "protocol": protocol, "streams": streams, **more})
-    )
+    content = {"provenance": PROVENANCE, "protocol": protocol, "streams": streams, **more}
+    write_json(folder / "stream" / dataset / f"{model}.json", content)
 
 
 def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:

@@ -79,6 +79,13 @@ def snakemake(
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
+def run(folder: Path, *arguments: str, commands: Preloaded | None = None) -> str:
+    """Run the workflow, which must succeed, and return what it printed."""
+    done = snakemake(folder, *arguments, commands=commands)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 def start(
     folder: Path,
     *arguments: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from preloaded import Preloaded
-from workflow_folder import Planned, copy_workflow, snakemake
+from workflow_folder import Planned, copy_workflow, run
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +22,6 @@ def plan(checkout: Path, preloaded: Preloaded) -> Callable[..., Planned]:
 
     @cache
     def planned(*arguments: str) -> Planned:
-        done = snakemake(checkout, "-n", "-p", *arguments, commands=preloaded)
-        assert done.returncode == 0, done.stderr
-        return Planned(done.stdout + done.stderr)
+        return Planned(run(checkout, "-n", "-p", *arguments, commands=preloaded))
 
     return planned

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import workflow_folder
 from preloaded import Preloaded
 from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint, write_questions
@@ -45,18 +46,9 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(folder: Path) -> list[dict[str, object]]:
     out = folder / "undisturbed.jsonl"
-    model = [
-        "--model",
-        str(folder / "model"),
-        "--template",
-        "chat",
-        "--threads",
-        "1",
-        "--max-new-tokens",
-        "16",
-    ]
-    data = ["--dataset", "nq_open", "--data", str(folder / "many.jsonl")]
-    assert main(["run", "--method", "superposition", *data, *model, "--out", str(out)]) == 0
+    source = f"--dataset nq_open --data {folder / 'many.jsonl'} --model {folder / 'model'}"
+    options = f"--template chat --threads 1 --max-new-tokens 16 --out {out}"
+    assert main(f"run --method superposition {source} {options}".split()) == 0
     return records(out)
 
 
@@ -88,8 +80,7 @@ class Run:
             kill(process)
 
     def again(self) -> None:
-        done = snakemake(self.folder, *self.arguments, commands=self.commands)
-        assert done.returncode == 0, done.stdout + done.stderr
+        workflow_folder.run(self.folder, *self.arguments, commands=self.commands)
 
     def refused(self, reason: str) -> None:
         """A run beside another one ends, and says why."""

@@ -12,7 +12,7 @@ import yaml
 
 from preloaded import Preloaded
 from ragauge.testing import write_checkpoint, write_questions
-from workflow_folder import Planned, needs_snakemake, snakemake
+from workflow_folder import Planned, needs_snakemake, run, snakemake
 
 pytestmark = needs_snakemake
 
@@ -58,24 +58,13 @@ def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
     return deployed
 
 
-def planned(folder: Path, commands: Preloaded, *arguments: str) -> Planned:
-    done = snakemake(folder, "-n", *arguments, commands=commands)
-    assert done.returncode == 0, done.stderr
-    return Planned(done.stdout + done.stderr)
-
-
 def test_the_declaration_plans_what_the_clone_plans(
     deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
 ) -> None:
-    folder = deploy()
-    assert not (folder / "config/config.yaml").is_symlink()
     counts = plan().counts
     assert counts["all"] == 1
-    assert (
-        planned(folder, preloaded).counts
-        == counts
-        == plan("--snakefile", "workflow/Snakefile").counts
-    )
+    assert plan("--snakefile", "workflow/Snakefile").counts == counts
+    assert Planned(run(deploy(), "-n", commands=preloaded)).counts == counts
 
 
 @pytest.mark.parametrize(
@@ -97,9 +86,7 @@ def test_a_mistake_is_one_line(
     changed: dict[str, Any],
     message: str,
 ) -> None:
-    experiment = (
-        yaml.safe_load((root / "configs/ci/smoke.yaml").read_text(encoding="utf-8")) | changed
-    )
+    experiment = yaml.safe_load((root / "configs/ci/smoke.yaml").read_text()) | changed
     done = snakemake(deploy(experiment=experiment, **parts), "-n", commands=preloaded)
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if message in line]
@@ -128,14 +115,9 @@ def test_it_runs_with_the_settings_of_the_other_workflow(
         named=" as rag_*",
         after="\nuse rule answers from ragauge as rag_answers with:\n    priority: 7\n",
     )
-    done = snakemake(folder, "--cores", "2", commands=preloaded)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(folder, "--cores", "2", commands=preloaded)
     assert (folder / "begun").exists()
-    assert (
-        yaml.safe_load((folder / "results/within/config.yaml").read_text(encoding="utf-8"))["run"]
-        == "within"
-    )
-    answers = folder / "results/within/answers/nq_open/tiny"
-    assert [path.name for path in sorted(answers.glob("*.jsonl"))] == ["naive.jsonl"]
+    assert (folder / "results/within/config.yaml").is_file()
+    assert (folder / "results/within/answers/nq_open/tiny/naive.jsonl").is_file()
     assert (folder / "reports/within/index.html").is_file()
-    assert "Nothing to be done" in planned(folder, preloaded).output
+    assert "Nothing to be done" in run(folder, "-n", commands=preloaded)

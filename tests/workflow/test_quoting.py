@@ -78,21 +78,14 @@ def test_a_label_cannot_become_an_option(section: str) -> None:
     from ragauge.config import loading
     from ragauge.errors import UserError
 
-    data: dict[str, Any] = {
-        "run": "small",
-        "models": {"smollm2-135m-instruct": {}},
-        "methods": {"naive": {}},
-    }
-    data["datasets"] = {"nq_open": {}}
+    data: dict[str, Any] = {"run": "small", "models": {"smollm2-135m-instruct": {}}}
+    data |= {"methods": {"naive": {}}, "datasets": {"nq_open": {}}}
     hostile = "--out" if section == "run" else {**data.get(section, {}), "--out": {}}
     with pytest.raises(UserError, match=r"small\.yaml: .*--out|small\.yaml: run: "):
         loading.parse({**data, section: hostile}, "small.yaml")
 
 
 def test_a_source_is_no_option_of_fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one value of a rule that is neither a label nor the value of an option, and no file that
-    a rule made.
-    """
     from ragauge.cli._main import main
 
     [line] = [line for line in LINES.values() if "ragauge fetch" in line and "source" in line]

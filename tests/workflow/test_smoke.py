@@ -13,7 +13,7 @@ from ragauge.config.loading import load
 from ragauge.report.page.problems import problems
 from ragauge.results.runs import Runs
 from ragauge.testing import write_checkpoint, write_questions
-from workflow_folder import METHODS, configure, copy_workflow, needs_snakemake, records, snakemake
+from workflow_folder import METHODS, configure, copy_workflow, needs_snakemake, records, run
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 
@@ -32,11 +32,11 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(folder: Path, preloaded: Preloaded) -> Path:
     """The results folder after a run."""
-    run(folder, METHODS, preloaded)
+    answer(folder, METHODS, preloaded)
     return folder / "results" / "tiny"
 
 
-def run(
+def answer(
     folder: Path,
     methods: Mapping[str, Any],
     commands: Preloaded | None,
@@ -44,23 +44,15 @@ def run(
     name: str = "tiny",
     **dataset: object,
 ) -> None:
-    """A run of some method variants; where no target is named it makes everything, and has a
-    latency protocol.
-    """
+    """Run method variants; where no target is named, everything with a latency protocol."""
     path = configure(folder, methods, name=name)
     experiment = yaml.safe_load(path.read_text())
     experiment["datasets"]["nq_open"] |= dataset
     if not targets:
-        experiment["latency"] = {
-            "methods": ["naive"],
-            "dataset": "nq_open",
-            "trials": 1,
-            "warmup": 1,
-            "new_tokens": 2,
-        }
+        once = {"trials": 1, "warmup": 1, "new_tokens": 2}
+        experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", **once}
     path.write_text(yaml.safe_dump(experiment))
-    done = snakemake(folder, *targets, "--cores", "2", "--configfile", path.name, commands=commands)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(folder, *targets, "--cores", "2", "--configfile", path.name, commands=commands)
 
 
 def changes(folder: Path) -> dict[str, int]:
@@ -94,12 +86,15 @@ def test_a_run_answers_every_question_and_renders_the_item(folder: Path, finishe
 def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
     before = changes(folder)
     started = cpu_s()
-    run(folder, METHODS, commands=None)  # the installed one, whose start-up counts
+    answer(folder, METHODS, commands=None)  # the installed one, whose start-up counts
     assert cpu_s() - started < REPEAT_S
     assert changes(folder) == before
 
 
-def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(finished: Path) -> None:
+def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
+    folder: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)  # where the configuration's paths begin
     runs = Runs(finished, load(finished / "config.yaml"))
     assert [timed["model"] for timed in runs.latencies] == ["tiny"]
     # on a busy machine
@@ -113,7 +108,7 @@ def test_forks_of_one_process_that_questions_are_dealt_to_make_the_same(
     """The answers of two jobs are gathered in order."""
     monkeypatch.setenv("RAGAUGE_FORKS", "1")
     table = "reports/dealt/frontier.csv"
-    run(folder, METHODS, preloaded, table, name="dealt", jobs=2)
+    answer(folder, METHODS, preloaded, table, name="dealt", jobs=2)
     assert (folder / ".snakemake" / "forks" / "ragauge").is_file()
     for variant in METHODS:
         answers = Path("answers", "nq_open", "tiny", f"{variant}.jsonl")
@@ -129,7 +124,7 @@ def test_an_edited_and_an_added_variant_are_asked_alone(
     folder: Path, finished: Path, preloaded: Preloaded
 ) -> None:
     before = changes(folder)
-    run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}, "oracle": {}}, preloaded)
+    answer(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}, "oracle": {}}, preloaded)
     after = changes(folder)
     written = {path for path in after if after[path] != before.get(path)}
     answers = "results/tiny/answers/nq_open/tiny"

@@ -58,7 +58,7 @@ rule export:
 rule pipeline:
     """Score or continue held-out text under one schedule of retrieval."""
     input:
-        database=PLAN.of_index(PATHS.gathered),
+        database=PLAN.index_path(PATHS.gathered),
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
         weights=PLAN.pipelines.weights,
@@ -70,7 +70,7 @@ rule pipeline:
     log:
         f"{PATHS.logs}/pipelines/{{pipeline}}.log",
     wildcard_constraints:
-        pipeline=PLAN.pipelines.labels(job=False),
+        pipeline=PLAN.pipelines.label_pattern(job=False),
     conda:
         ENVIRONMENT
     threads: PLAN.pipelines.threads
@@ -83,7 +83,7 @@ rule pipeline:
         config=PATHS.settings,
         specification=PLAN.pipelines.specification,
         options=PLAN.pipelines.options,
-        folder=PLAN.of_index(PATHS.database),
+        folder=PLAN.index_path(PATHS.database),
         code=PLAN.pipelines.code,
     shell:
         "ragauge piperag run --config {params.config:q} --entry {wildcards.pipeline:q} --database {params.folder:q}"
@@ -93,7 +93,7 @@ rule pipeline:
 rule staleness:
     """Compare the nearest chunks of stale and of fresh queries over held-out text."""
     input:
-        index=PLAN.of_index(PATHS.merged),
+        index=PLAN.index_path(PATHS.merged),
         encoder=PLAN.asset("staleness/{staleness}/encoder"),
     output:
         PATHS.staleness,
@@ -107,7 +107,7 @@ rule staleness:
     params:
         config=PATHS.settings,
         settings=PLAN.entry("staleness/{staleness}"),
-        folder=PLAN.of_index(PATHS.database),
+        folder=PLAN.index_path(PATHS.database),
         code=code_of("pipelines.retrieval.staleness"),
     shell:
         "ragauge piperag staleness --config {params.config:q} --entry {wildcards.staleness:q} --database {params.folder:q}"

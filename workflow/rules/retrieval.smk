@@ -37,7 +37,7 @@ rule chunks:
 rule shards_cut:
     """Wait until all shards are cut: one file to depend on, where shards times shards would take minutes to plan."""
     input:
-        PLAN.retrieval.of_shards(PATHS.shard),
+        PLAN.retrieval.shard_files(PATHS.shard),
     output:
         touch(PATHS.cut),
     localrule: True
@@ -78,9 +78,9 @@ use rule chunks as near_duplicates with:
 use rule chunks as database with:
     """Name the shards and their near-duplicates in order."""
     input:
-        shards=PLAN.retrieval.of_shards(PATHS.shard),
+        shards=PLAN.retrieval.shard_files(PATHS.shard),
         sets=PLAN.retrieval.evaluation_sets,
-        marked=PLAN.retrieval.of_shards(PATHS.marked),
+        marked=PLAN.retrieval.shard_files(PATHS.marked),
     output:
         PATHS.gathered,
     log:
@@ -115,7 +115,7 @@ use rule chunks as index_training with:
     """Train an index's centroids and quantisers on a sample of the vectors."""
     input:
         database=PATHS.gathered,
-        embeddings=PLAN.retrieval.of_shards(PATHS.embeddings),
+        embeddings=PLAN.retrieval.shard_files(PATHS.embeddings),
     output:
         f"{PATHS.index}/trained/manifest.json",
     log:
@@ -151,7 +151,7 @@ use rule index_training as index_codes with:
 use rule chunks as index with:
     """Merge the shards' codes on disk into the index that is searched, and into the parts of several servers."""
     input:
-        PLAN.retrieval.of_shards(PATHS.codes),
+        PLAN.retrieval.shard_files(PATHS.codes),
     output:
         PATHS.merged,
     log:
@@ -177,4 +177,4 @@ use rule index_codes as index_recall with:
         runtime=720,
     params:
         step=["recall", "--minutes=360"],
-        code=code_of("cli.index"),
+        code=code_of("pipelines.retrieval.recall"),

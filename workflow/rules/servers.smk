@@ -61,8 +61,8 @@ rule retrieval_server:
 rule served_pipeline:
     """As `pipeline`, with the server of a job."""
     input:
-        needs=ancient(PLAN.of_index(PATHS.server_needs)),
-        database=PLAN.of_index(PATHS.gathered),
+        needs=ancient(PLAN.index_path(PATHS.server_needs)),
+        database=PLAN.index_path(PATHS.gathered),
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
         weights=PLAN.pipelines.weights,
@@ -74,7 +74,7 @@ rule served_pipeline:
     log:
         f"{PATHS.logs}/pipelines/{{pipeline}}.log",
     wildcard_constraints:
-        pipeline=PLAN.pipelines.labels(job=True),
+        pipeline=PLAN.pipelines.label_pattern(job=True),
     priority: 50  # as long as they wait, their server does nothing
     conda:
         ENVIRONMENT
@@ -88,7 +88,7 @@ rule served_pipeline:
         config=PATHS.settings,
         specification=PLAN.pipelines.specification,
         options=PLAN.servers.pipeline_options,
-        folder=PLAN.of_index(PATHS.database),
+        folder=PLAN.index_path(PATHS.database),
         failed=f"{PATHS.served}.jsonl.failed",
         code=PLAN.pipelines.code,
     shell:
@@ -102,14 +102,14 @@ rule gathered_pipeline:
     input:
         records=f"{PATHS.served}.jsonl",
         meta=f"{PATHS.served}.meta.json",
-        ended=PLAN.of_index(PATHS.server_ended),
+        ended=PLAN.index_path(PATHS.server_ended),
     output:
         records=f"{PATHS.pipeline}.jsonl",
         meta=f"{PATHS.pipeline}.meta.json",
     log:
         f"{PATHS.logs}/pipelines/{{pipeline}}-gathered.log",
     wildcard_constraints:
-        pipeline=PLAN.pipelines.labels(job=True),
+        pipeline=PLAN.pipelines.label_pattern(job=True),
     localrule: True
     conda:
         ENVIRONMENT

@@ -16,6 +16,8 @@ from typing import Any
 
 from ragauge.errors import UserError
 
+AFFECTS_RESULTS = False
+
 SUFFIXES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 # ragauge runs no code that it fetches
 CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")

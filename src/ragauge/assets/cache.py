@@ -13,6 +13,8 @@ from ragauge.assets import store
 from ragauge.errors import UserError
 from ragauge.io.files import UNFINISHED, locked
 
+AFFECTS_RESULTS = False
+
 FILES = {  # names that ragauge gives to files, by subfolder of the cache
     "kernels": re.compile(r"compiled-[0-9a-f]{16}\.so|.+-[0-9a-f]{10}(\.dtypes)?\.json"),
     "datasets": re.compile(r"\w+-[0-9a-f]{12}\.jsonl"),

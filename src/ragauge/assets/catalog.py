@@ -11,6 +11,8 @@ from pydantic import BaseModel, Field
 from ragauge.assets.pins import Pin, Sha256
 from ragauge.errors import in_any_case
 
+AFFECTS_RESULTS = False
+
 Template = Literal["alpaca", "chat", "llama2", "plain", "vicuna"]  # how a prompt is wrapped
 Tokenization = Literal["whole", "segments"]
 

@@ -10,6 +10,8 @@ from ragauge.errors import UserError, error_line
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
 
+AFFECTS_RESULTS = False
+
 TOKENIZER = [
     "tokenizer*",
     "special_tokens_map.json",

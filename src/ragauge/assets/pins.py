@@ -14,6 +14,8 @@ from ragauge.io.files import write_file
 from ragauge.io.jsonl import read_object
 from ragauge.io.redaction import redacted
 
+AFFECTS_RESULTS = False
+
 VARIABLE = "RAGAUGE_LOCK"  # the active lock file, for this process and those that it starts
 REMOTE = ("hf:", "pypi:", "http://", "https://")  # prefixes of sources that are fetched
 MARK = "#sha256="
@@ -26,7 +28,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=f"^{HASH.pattern}$")]
 
 
 class Pin(BaseModel, extra="forbid", frozen=True):
-    """What a source must give; None: anything."""
+    """The content that a source must give; None: anything."""
 
     revision: str | None = None  # of a hub repository
     # of the file that is downloaded; of a hub repository, of all its files together

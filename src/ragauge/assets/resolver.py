@@ -25,6 +25,8 @@ from ragauge.io.files import text_sha256
 from ragauge.io.jsonl import field, read_object
 from ragauge.io.redaction import holds_secret, redacted
 
+AFFECTS_RESULTS = False
+
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # suffixes of files of weights
 SOURCE = re.compile(r"(hf|https?|path|pypi):.", re.DOTALL)
 FORMS = (

@@ -17,6 +17,8 @@ from ragauge.io.files import home as home
 from ragauge.io.folders import file_facts, is_file_facts, replace
 from ragauge.io.redaction import redacted_values
 
+AFFECTS_RESULTS = False
+
 # in every folder that a Store made; its modification time is the asset's last use
 MANIFEST = "ragauge-asset.json"
 FileFacts = dict[str, dict[str, Any]]  # relative path -> bytes, sha256

@@ -17,6 +17,8 @@ from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.redaction import holds_secret, redacted
 
+AFFECTS_RESULTS = False
+
 ATTEMPTS = 5  # in a row without a byte of progress
 PAUSE_S = 1.0  # before the second attempt; doubled before each further one
 TIMEOUT_S = 60.0  # of silence

@@ -15,6 +15,8 @@ from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
 
+AFFECTS_RESULTS = False
+
 # One platform and Python version for everybody, so that a platform wheel has the same hash on each
 # machine.
 TARGET = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge import registry
 from ragauge.cost.hardware import AUTO, DEVICES, device_here
 from ragauge.errors import UserError, unknown
+from ragauge.io.sections import NO_OPTION
 from ragauge.measure.servers import SERVERS
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ragauge.measure.inputs import Questions
     from ragauge.methods.base.method import Method
     from ragauge.methods.evidence.chat import Chat
+
+AFFECTS_RESULTS = False
 
 # keys of a model
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}
@@ -115,7 +118,7 @@ def add_settings(
     say them.
     """
     for key, field in model.model_json_schema()["properties"].items():
-        if key in exclude:
+        if key in exclude or NO_OPTION in model.model_fields[key].metadata:
             continue
         [kind, *more] = [kind for kind in field.get("anyOf", [field]) if kind != {"type": "null"}]
         text = field["description"].removesuffix("; default: the key")
@@ -142,7 +145,9 @@ def given(
     return {
         key: value
         for key, value in vars(args).items()
-        if key in model.model_fields and key not in exclude
+        if key in model.model_fields
+        and key not in exclude
+        and NO_OPTION not in model.model_fields[key].metadata
     }
 
 
@@ -183,7 +188,7 @@ def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
-    """Add the certificates and the token that a server may require."""
+    """Add the certificate authority and the token of a server that other machines can reach."""
     add = parser.add_argument
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add(
@@ -191,8 +196,6 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name that its certificate is issued for; default: that of its address",
     )
-    add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
-    add("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
     add(
         "--token-file", type=Path, metavar="FILE", help="file of the token that the server requires"
     )
@@ -200,10 +203,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def access(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_access` as a client of the service takes them."""
-    certificates = {
-        key: getattr(args, key) for key in ("tls_ca", "tls_name", "tls_cert", "tls_key")
-    }
-    return {"token": args.token_file, **certificates}
+    return {key: getattr(args, key) for key in ("tls_ca", "tls_name", "token_file")}
 
 
 def add_questions(parser: argparse.ArgumentParser, required: bool = True) -> None:

@@ -76,7 +76,7 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
             return made
         from ragauge.pipelines.indexes.ivf_pq import IvfPq
 
-        if not entry.asks_index:
+        if not entry.queries_index:
             raise UserError(f"--search-machine: schedule {entry.schedule!r} asks no index")
         # and the width of its vectors (Appendix B)
         index = IvfPq(nlist=16384, pq_bytes=64), 3 * 10**9, 384

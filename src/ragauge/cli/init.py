@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.config.launch import workflow_files
+    from ragauge.config.launch.files import workflow_files
     from ragauge.study.settings import EXAMPLE
 
     folder: Path = args.folder
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         for name in written:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if (source / name).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "*.def")
+                ignored = shutil.ignore_patterns("__pycache__", "*.def", "requirements-*.txt")
                 shutil.copytree(source / name, folder / name, ignore=ignored)
             else:
                 shutil.copy(source / name, folder / name)

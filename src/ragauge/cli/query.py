@@ -22,12 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_server(parser, "a server; one for each part", action="append", required=True)
     add("--text", required=True, help="the query")
     add("--k", type=int, default=2, help="neighbours (2)")
-    nprobe = parser.add_mutually_exclusive_group()
-    text = "inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
-    nprobe.add_argument("--nprobe", type=int, metavar="N", help=text)
-    nprobe.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit"
-    )
+    text = "inverted lists searched (IVF), or candidates (HNSW); default: the index's own"
+    add("--nprobe", type=int, metavar="N", help=text)
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
     add(
         "--partial",
@@ -42,12 +38,12 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.pipelines.service.client import Client
     from ragauge.pipelines.service.fanout import Fanout
 
-    query = Query(text=args.text, k=args.k, nprobe=args.nprobe, budget_s=args.budget)
+    query = Query(text=args.text, k=args.k, nprobe=args.nprobe)
     with ExitStack() as stack:
         access = options.access(args)
         clients = [
-            stack.enter_context(Client(one, deadline_s=args.deadline, **access))
-            for one in args.server
+            stack.enter_context(Client(address, deadline_s=args.deadline, **access))
+            for address in args.server
         ]
         searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=args.partial)
         [neighbours] = searcher.search([query])
@@ -79,11 +75,11 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
 
 def _readable(result: dict[str, Any]) -> str:
     lines = []
-    for place, one in enumerate(result["neighbours"], start=1):
+    for rank, chunk in enumerate(result["neighbours"], start=1):
         lines.append(
-            f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}"
+            f"{rank}. chunk {chunk['id']} of document {chunk['document']}, distance {chunk['distance']:.4f}"
         )
-        texts = [" ".join(one[key].split()) for key in ("text", "continuation") if one[key]]
+        texts = [" ".join(chunk[key].split()) for key in ("text", "continuation") if chunk[key]]
         lines += [f"   {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}" for text in texts]
     stages = ", ".join(
         f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items()

@@ -78,12 +78,13 @@ def run(args: argparse.Namespace) -> int:
         args, config, generation.max_new_tokens if "max_new_tokens" in stated else None
     )
     from ragauge.measure import runner
+    from ragauge.measure.engines import DocumentFolder, Engines
 
     gigabytes = options.first(args.document_store_gb, generation.documents_gb)
     store = args.document_store
-    folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
+    folder = DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
     with options.ended_in_order():
-        engines = runner.Engines(args.threads, folder, generation.batch, served)
+        engines = Engines(args.threads, folder, generation.batch, served)
         runner.run(job, engines, overwrite=args.overwrite, retry_failed=args.retry_failed)
     answered, reasons = records.outcome(args.out)
     failed = sum(map(len, reasons.values()))

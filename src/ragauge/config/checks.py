@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     )
     from ragauge.training.settings import TrainingSettings
 
+AFFECTS_RESULTS = False
+
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
 
 
@@ -90,7 +92,7 @@ def _references(config: Config) -> Iterator[Reference]:
             raise UserError(f"{where}: needs a chunk database; name one under databases")
         database = config.pipeline_database(pipeline)
         yield from _database_references(
-            config, database, pipeline, where, indexed=pipeline.asks_index
+            config, database, pipeline, where, indexed=pipeline.queries_index
         )
     for label, compared in config.staleness.items():
         yield from _database_references(

@@ -7,6 +7,8 @@ from ragauge.io import digest
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Method
 
+AFFECTS_RESULTS = False
+
 
 def code_of(*modules: str, components: Iterable[str] = ()) -> str:
     """Return the digest of the code behind a rule's command.
@@ -21,7 +23,7 @@ def code_of(*modules: str, components: Iterable[str] = ()) -> str:
 def answer_code(method: Method, engine: str) -> str:
     """Return the digest of the code behind the answers of a method on an engine of that name."""
     components = [*making.modules(method), registry.module_name("engine", engine)]
-    return code_of("measure.runner", components=components)
+    return code_of("measure.concurrency", "measure.engines", components=components)
 
 
 def engine_code(engine: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 from ragauge.errors import UserError, unknown
 
+AFFECTS_RESULTS = False
+
 SWEPT = ("methods", "pipelines")  # sections where an entry may stand for several
 NAMED_BY_KEY = {  # section -> the field of an entry that defaults to its key
     "models": "source",

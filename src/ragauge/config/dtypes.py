@@ -11,6 +11,8 @@ from ragauge.config.experiment import Config
 from ragauge.config.model import ModelEntry
 from ragauge.cost.hardware import AUTO, DTYPES
 
+AFFECTS_RESULTS = False
+
 
 def resolved(config: Config, former: Path) -> Config:
     """The experiment with a data type in the place of every `auto`. A model has the one of the

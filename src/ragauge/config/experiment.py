@@ -16,6 +16,13 @@ from ragauge.datasets.study import RETRIEVAL
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods.base.method import Method
 from ragauge.pipelines.settings import PipelineSettings
+from ragauge.pipelines.specification import (
+    PipelineSpecification,
+    describe_index,
+    specify_pipeline,
+)
+
+AFFECTS_RESULTS = False
 
 Protocol = Literal["latency", "load", "stream"]  # of times: a section of the configuration
 
@@ -55,6 +62,19 @@ class Config(Sections):
 
     def pipeline_database(self, pipeline: PipelineSettings) -> str:
         return pipeline.database or next(iter(self.databases))
+
+    def pipeline_specification(self, pipeline: PipelineSettings) -> PipelineSpecification:
+        """Return what the records of a pipeline depend on, as far as the configuration says."""
+        model = self.pipeline_model(pipeline)
+        database = self.pipeline_database(pipeline)
+        index = None
+        if pipeline.queries_index:
+            recipe = self.databases[database].indexes[pipeline.index]
+            index = describe_index(pipeline.index, recipe.model_dump())
+        decoder = self.models[model].model_dump(include={"source", "dtype", "device"})
+        return specify_pipeline(
+            pipeline, model=model, database=database, index=index, seed=self.seed, **decoder
+        )
 
     def servers(self) -> dict[tuple[str, str], list[str]]:
         """The servers that are jobs of their own, by database and index, with the labels of the
@@ -197,7 +217,8 @@ class Config(Sections):
         studies = any(entry.dataset == "study" for entry in self.datasets.values())
         return [name for name in registry.names("item") if studies or not name.startswith("study_")]
 
-    def plan(self) -> str:
+    def overview(self) -> str:
+        """Describe what is run, one subject a line."""
         jobs = list(self.answers())
         counted = sum(self.limit(job) or 0 for job in jobs)
         whole = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)

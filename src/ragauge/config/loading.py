@@ -15,6 +15,8 @@ from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.training.settings import TrainingSettings
 
+AFFECTS_RESULTS = False
+
 
 def load(path: Path) -> Config:
     """Load and check the configuration of a file, and put its lock in use (`assets.pins`).

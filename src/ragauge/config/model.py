@@ -2,21 +2,23 @@
 
 import json
 from datetime import date
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
 from ragauge.assets import catalog
 from ragauge.assets.catalog import Template, Tokenization
-from ragauge.cost.hardware import AnyDtype, CacheType, Device, Precision, Weights
+from ragauge.cost.hardware import AnyDtype, CacheType, Device, Kernels, Precision, Weights
 from ragauge.engines import backend, protocol
 from ragauge.errors import SettingError, UserError
 from ragauge.io import safe_yaml
-from ragauge.io.sections import Section
+from ragauge.io.sections import Recorded, Section
 from ragauge.io.specifications import EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods.base.method import Method
 from ragauge.methods.prompts.templates import TEMPLATE_DATE
+
+AFFECTS_RESULTS = False
 
 SERVED = "openai:"  # begins the source of a model behind a server
 
@@ -59,17 +61,17 @@ class Served(Section):
     concurrency: int | None = Field(
         None, ge=1, description="requests at a time; default: generation.batch; auto: 1"
     )
-    timeout_s: float = Field(
+    timeout_s: Annotated[float, Recorded.NEVER] = Field(
         600.0, gt=0, description="seconds until the first token, and between two tokens"
     )
-    attempts: int = Field(
+    attempts: Annotated[int, Recorded.NEVER] = Field(
         5, ge=1, description="requests for one answer, with growing pauses between them"
     )
     own_cache: bool = Field(
         False,
         description="a line of each variant in front of its prompts: the server's cache has none of another's",
     )
-    price: Price | None = Field(
+    price: Annotated[Price | None, Recorded.NEVER] = Field(
         None, description="price of the tokens; default: tables show no costs"
     )
 
@@ -102,15 +104,17 @@ class ModelEntry(Section):
         "full", description="storage of keys and values: full, in the dtype; int8, on a CPU only"
     )
     device: Device = Field("cpu", description="where the decoder runs")
-    kernels: str | None = Field(
+    kernels: Kernels | None = Field(
         None,
-        description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; or the file "
-        "of a table that `doctor` wrote; default: measured",
+        description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; default: "
+        "measured",
     )
     max_context: int | None = Field(
         None, ge=1, description="maximum context in tokens; default: the trained one"
     )
-    resources: Resources = Field(Resources(), description="resources of a job with this model")
+    resources: Annotated[Resources, Recorded.NEVER] = Field(
+        Resources(), description="resources of a job with this model"
+    )
     template: Template | None = Field(
         None, description="prompt template; default: the catalog's, else the tokenizer's"
     )
@@ -125,17 +129,17 @@ class ModelEntry(Section):
         TEMPLATE_DATE,
         description="date of the run for chat templates that write one, as '2025-01-31'",
     )
-    training: str | None = Field(
+    training: Annotated[str | None, Recorded.NEVER] = Field(
         None, description="label of the training that makes it, in place of a source"
     )
-    finder: str | None = Field(
+    finder: Annotated[str | None, Recorded.NEVER] = Field(
         None, description="model (label) that finds evidence or chooses tokens; default: itself"
     )
     served: Served | None = Field(None, description="requests to a model with source openai:NAME")
-    methods: list[str] | None = Field(
+    methods: Annotated[list[str] | None, Recorded.NEVER] = Field(
         None, description="names of the variants that run on it; default: all"
     )
-    datasets: list[str] | None = Field(
+    datasets: Annotated[list[str] | None, Recorded.NEVER] = Field(
         None, description="labels of the data sets that it answers; default: all"
     )
 

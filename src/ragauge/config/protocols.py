@@ -1,20 +1,23 @@
 """What is timed: the sections `latency`, `load` and `stream` of a configuration."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ragauge.cost.tokens import load
 from ragauge.errors import SettingError
-from ragauge.io.sections import Section
+from ragauge.io.sections import Recorded, Section
 
 TRIALS = 30
 WARMUP = 2  # as Superposition Prompting, appendix C, has it: the median of 30
-LOADED: Any = Field(
-    None,
-    min_length=1,
-    description="labels of the models measured, served ones too; default: those timed by latency",
-)
+MeasuredModels = Annotated[
+    list[str] | None,
+    Recorded.NEVER,  # each of them has a file of its own
+    Field(
+        min_length=1,
+        description="labels of the models measured, served ones too; default: those timed by latency",
+    ),
+]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -37,7 +40,7 @@ class LatencySettings(TimedSettings):
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
     dataset: str = Field(description="label of the data set whose token counts the prompts have")
-    models: list[str] | None = Field(
+    models: Annotated[list[str] | None, Recorded.NEVER] = Field(
         None,
         min_length=1,
         description="labels of the models that are timed; default: those that are asked this data set, without models "
@@ -87,7 +90,7 @@ class LoadSettings(TimedSettings):
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set whose questions are asked")
-    models: list[str] | None = LOADED
+    models: MeasuredModels = None
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
     clients: list[Count] = Field(
         [], description="numbers of clients, which ask again when they were answered"
@@ -150,7 +153,7 @@ class StreamSettings(TimedSettings):
     dataset: str = Field(
         description="label of the data set whose questions and documents are taken"
     )
-    models: list[str] | None = LOADED
+    models: MeasuredModels = None
     questions: int = Field(
         10, ge=1, description="different questions; the corpus is all of their documents"
     )

@@ -10,10 +10,13 @@ from pydantic import BaseModel, ValidationError
 from ragauge.errors import SettingError, UserError, in_one_line
 from ragauge.io import safe_yaml
 
+AFFECTS_RESULTS = False
+
 Settings = TypeVar("Settings", bound=BaseModel)
 # What pydantic puts into the path of a mistake besides the keys of the file.
 _NOT_KEYS = {
-    *("[key]", "list[str]", "literal['all']", "literal['auto']", "constrained-int"),
+    *("[key]", "list[str]", "constrained-int"),
+    *("literal['all']", "literal['auto']", "literal['hide']"),
     *("one protocol", "several protocols"),
 }
 

@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,6 @@ from pydantic import (
     Field,
     InstanceOf,
     SerializationInfo,
-    StringConstraints,
     Tag,
     field_validator,
     model_serializer,
@@ -28,7 +28,7 @@ from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import Count, LatencySettings, LoadSettings, StreamSettings
 from ragauge.cost.hardware import Device, Dtype
 from ragauge.errors import SettingError, UserError
-from ragauge.io.sections import Section
+from ragauge.io.sections import LABEL, Label, Section
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Method
 from ragauge.pipelines.retrieval.settings import (
@@ -39,10 +39,9 @@ from ragauge.pipelines.retrieval.settings import (
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
-VERSION = 1  # of the form of configurations; one that states none is of this version
+AFFECTS_RESULTS = False
 
-# A label becomes the name of a file or folder.
-Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+VERSION = 1  # of the form of configurations; one that states none is of this version
 
 
 class DatasetEntry(Section):
@@ -120,7 +119,8 @@ def with_instances(variants: Any) -> Any:
     made = {}
     for label, entry in variants.items():
         made[label] = entry
-        if isinstance(entry, dict) and isinstance(name := entry.get("method"), str):
+        is_variant = re.fullmatch(LABEL, str(label)) and isinstance(entry, dict)
+        if is_variant and isinstance(name := entry.get("method"), str):
             registry.module_name("method", name, f"methods.{label}.method")
             parameters = {key: value for key, value in entry.items() if key not in own}
             made[label] = {key: entry[key] for key in own & entry.keys()}

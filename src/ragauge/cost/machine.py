@@ -29,6 +29,7 @@ from ragauge.io.jsonl import JsonObject, read_object
 if TYPE_CHECKING:
     import torch
 
+AFFECTS_RESULTS = False
 PACKAGES = (
     "ragauge", "torch", "transformers", "tokenizers", "numpy", "bm25s", "scikit-learn", "faiss-cpu", "onnxruntime",
     "snakemake",

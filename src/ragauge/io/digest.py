@@ -1,9 +1,12 @@
 """A digest of the code behind a result: of a module and of every module of ragauge that it imports.
 
-Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result
-(`EXCLUDED`): a fix to the downloader must not discard hours of answers. C files of their packages
-count, YAML files with a module's name, and modules of installed plugin packages with the package's
-name, version and data files.
+Comments, docstrings, help texts and layout do not count, nor do modules that say
+`AFFECTS_RESULTS = False` after their imports: messages, progress, paths, how assets are named and
+fetched (hashes identify them, the prefixes of encoders included), how a configuration is read and a
+data type chosen (the resolved settings are recorded with the result), what a machine is and does. A
+fix to the downloader must not discard hours of answers. C files of their packages count, YAML files
+with a module's name, and modules of installed plugin packages with the package's name, version and
+data files.
 """
 
 import ast
@@ -13,65 +16,22 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ragauge import plugins
 from ragauge.io.files import file_sha256
 
+AFFECTS_RESULTS = False
+
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
 
-# Modules that no result depends on: messages, progress, paths, how assets are named and fetched
-# (hashes identify them, the prefixes of encoders included), how a configuration is read and a data
-# type chosen (the resolved settings are recorded with the result).
-EXCLUDED = frozenset(
-    f"{PACKAGE}.{name}"
-    for name in (
-        *(
-            "cli",
-            "cli._options",
-            "measure.gpu_load",
-            "engines.tuning",
-            "errors",
-            "plugins",
-            "registry",
-        ),
-        *(
-            "io.digest",
-            "io.files",
-            "io.folders",
-            "io.progress",
-            "io.record_writer",
-            "io.redaction",
-            "io.sections",
-        ),
-        *(
-            "assets.archive",
-            "assets.cache",
-            "assets.catalog",
-            "assets.hub",
-            "assets.pins",
-            "assets.resolver",
-            "assets.store",
-        ),
-        *("assets.url", "assets.wheel"),
-        *(
-            "config",
-            "config.checks",
-            "config.defaults",
-            "config.dtypes",
-            "config.loading",
-            "config.reading",
-        ),
-        "config.schema",
-    )
-)
-
+WITHOUT_RESULTS = "AFFECTS_RESULTS = False"  # a line of modules that no result depends on
 MAX_CACHED = 3000  # sources whose parsed text is cached between processes
 # part of the cache's keys
 _PARSER = f"{sys.version_info} {Path(__file__).read_text(encoding='utf-8')}".encode()
@@ -81,17 +41,15 @@ _DOCSTRING = re.compile(rf"body=\[Expr\(value={_STRING}\)(?:, )?")
 _HELP = re.compile(rf"keyword\(arg='(?:help|description)', value={_STRING}\)(?:, )?")
 
 
-def digest(*modules: str, without: Collection[str] = ()) -> str:
-    """Return twelve hexadecimal digits of the code of modules (full names) and all their imports
-    but `without`.
-    """
-    return _digest(frozenset(modules), EXCLUDED | frozenset(without))
+def digest(*modules: str) -> str:
+    """Return twelve hexadecimal digits of the code of modules (full names) and all their imports."""
+    return _digest(frozenset(modules))
 
 
 @cache
-def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
-    names = sorted(reachable(*modules, without=without))
-    lines = [f"{name} {_parsed(name)[0]}\n" for name in names]
+def _digest(modules: frozenset[str]) -> str:
+    names = sorted(reachable(*modules))
+    lines = [f"{name} {_parsed(name).code}\n" for name in names]
     paths = [path for name in names if (path := _path(name))]
     packages = [path.parent for path in paths if path.name == "__init__.py"]
     files = [c for folder in packages for c in sorted(folder.glob("*.[ch]"))]
@@ -103,9 +61,9 @@ def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
     ]
 
 
-def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
-    """Return `modules` and all that they import, directly or not, packages included, but no further
-    than `without`.
+def reachable(*modules: str) -> set[str]:
+    """Return `modules` and all that they import, directly or not, packages included, except modules
+    that affect no results, and what is reached through these alone.
     """
     reached: set[str] = set()
     pending = list(modules)
@@ -113,7 +71,7 @@ def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
         name = pending.pop()
         if name not in reached:
             reached.add(name)
-            pending.extend(imports(name) - set(without))
+            pending.extend(each for each in imports(name) if _parsed(each).affects_results)
     return reached
 
 
@@ -125,12 +83,12 @@ def imports(module: str) -> frozenset[str]:
     path = _path(module)
     package = module if path and path.name == "__init__.py" else module.rpartition(".")[0]
     imported_modules = set()
-    lists_its_own = any(stated == "pkgutil" for stated, _ in _parsed(module)[1])
+    lists_its_own = any(stated == "pkgutil" for stated, _ in _parsed(module).imports)
     if package == module and lists_its_own:  # and loads them
         imported_modules |= {
             f"{module}.{file.stem}" for file in cast(Path, path).parent.glob("[!_]*.py")
         }
-    for stated, names in _parsed(module)[1]:
+    for stated, names in _parsed(module).imports:
         imported = resolve_name(stated, package)
         submodules = {f"{imported}.{name}" for name in names if _path(f"{imported}.{name}")}
         # `from ragauge.engines import cache` means a module or a name in one
@@ -152,11 +110,15 @@ def _path(module: str) -> Path | None:
     return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
 
 
+class _Parsed(NamedTuple):
+    code: str  # the digest of a module's syntax tree without docstrings
+    imports: list[tuple[str, list[str]]]  # (module, names from it)
+    affects_results: bool
+
+
 @cache
-def _parsed(module: str) -> tuple[str, list[tuple[str, list[str]]]]:
-    """Return the digest of a module's syntax tree without docstrings, and its imports as (module,
-    names from it).
-    """
+def _parsed(module: str) -> _Parsed:
+    """Parse a module, unless its source was parsed before."""
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
@@ -166,9 +128,9 @@ def _parsed(module: str) -> tuple[str, list[tuple[str, list[str]]]]:
     if key not in known:
         tree = ast.parse(source, filename=str(path))
         code = _HELP.sub("", _DOCSTRING.sub("body=[", ast.dump(tree)))
-        known[key] = hashlib.sha256(code.encode()).hexdigest(), list(_imported(tree))
-    code, stated = known[key]
-    return code, stated
+        affects = all(ast.unparse(line) != WITHOUT_RESULTS for line in tree.body)
+        known[key] = hashlib.sha256(code.encode()).hexdigest(), list(_imported(tree)), affects
+    return _Parsed(*known[key])
 
 
 @cache

@@ -13,6 +13,8 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.io import progress
 
+AFFECTS_RESULTS = False
+
 # ends the names of files and folders that a killed process left incomplete
 UNFINISHED = ".unfinished"
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from ragauge.io.redaction import redacted
 
+AFFECTS_RESULTS = False
+
 TERMINAL_S = 0.2
 LOG_S = 2.0  # between two updates of a bar: on a terminal, and in a file, where each is a line
 

@@ -17,6 +17,8 @@ from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomicall
 from ragauge.io.jsonl import strings
 from ragauge.io.records import AnyRecord, Record, meta_path, partial_path
 
+AFFECTS_RESULTS = False
+
 logger = logging.getLogger(__name__)
 
 MAX_CRASHES = 2  # of processes at one question, after which it is recorded as failed

@@ -6,6 +6,8 @@ import os
 import re
 from typing import Any
 
+AFFECTS_RESULTS = False
+
 HIDDEN = "***"
 SHORTEST = 8  # characters of a secret of the environment; shorter ones would blot out words
 SECRET_NAMES = (

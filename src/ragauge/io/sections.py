@@ -3,11 +3,17 @@ verb.
 """
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, StringConstraints, model_validator
 
 from ragauge.errors import SettingError, unknown
+
+AFFECTS_RESULTS = False
+
+# of a label, which becomes the name of a file or folder
+LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Label = Annotated[str, StringConstraints(pattern=LABEL)]
 
 
 class Recorded(Enum):
@@ -15,6 +21,10 @@ class Recorded(Enum):
 
     NEVER = "never"  # it changes no result, or results record what it names
     WITH_TIMES = "with times"  # it changes how long an answer takes, but not the answer
+
+
+# In a key's `Annotated`: the command line has no option of this name and meaning.
+NO_OPTION = object()
 
 
 class Section(BaseModel, extra="forbid", strict=True, frozen=True):

@@ -13,7 +13,7 @@ from ragauge.library.models import Model, load_model
 from ragauge.library.questions import Dataset, load_dataset
 from ragauge.library.results import Results
 from ragauge.measure import inputs, runner
-from ragauge.measure.runner import Batch
+from ragauge.measure.concurrency import BatchSize
 
 Methods = Mapping[str, "str | Method"] | Iterable["str | Method"] | str | Method
 
@@ -27,7 +27,7 @@ def evaluate(
     limit: int | None = None,
     out: str | Path | None = None,
     max_new_tokens: int | None = None,
-    batch: Batch = 1,
+    batch: BatchSize = 1,
     overwrite: bool = False,
     retry_failed: bool = False,
 ) -> Results:

@@ -10,7 +10,7 @@ from ragauge.datasets.base.dataset import SEARCH_RESULTS, Document, Example, che
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
-from ragauge.measure import runner
+from ragauge.measure.answering import ask
 from ragauge.methods.base import making
 from ragauge.methods.base import method as methods
 
@@ -103,9 +103,7 @@ class Method:
                 or NEW_TOKENS,
             }
         )
-        record = runner.ask(
-            model.engines.ready(specification, adapted), adapted, example, specification
-        )
+        record = ask(model.engines.ready(specification, adapted), adapted, example, specification)
         if record.status == "failed":
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
         trace = tuple(Call.from_json(call) for call in record.trace)

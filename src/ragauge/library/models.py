@@ -17,7 +17,8 @@ from ragauge.cost.shape import Shape
 from ragauge.engines.protocol import Engine
 from ragauge.errors import explain_missing_extra
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.measure import inputs, runner
+from ragauge.measure import inputs
+from ragauge.measure.engines import Engines, shape_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,7 @@ class Model:
 
     name: str  # in tables and names of files
     settings: ModelEntry  # as a configuration has them, `auto` settled
-    engines: runner.Engines
+    engines: Engines
 
     @cached_property
     def specification(self) -> AnswerSpecification:
@@ -44,7 +45,7 @@ class Model:
         """The decoder's shape, from which costs are counted; None where it is not known (a served
         model).
         """
-        return runner.shape_of(self.specification)
+        return shape_of(self.specification)
 
     def __repr__(self) -> str:
         where = (
@@ -84,7 +85,7 @@ def load_model(
         template: how prompts are wrapped; None: as the catalog or the tokenizer says.
         template_arguments: of the tokenizer's chat template, such as {"enable_thinking": False}.
         max_context: longest context in tokens; None: the trained one.
-        kernels: of a CPU: measured, default, or the file of a table; None: measured.
+        kernels: of a CPU: measured or default, torch's own; None: measured.
         threads: of a CPU; None: all cores.
 
     Raises UserError: no such model, or a value that it does not support.
@@ -106,7 +107,7 @@ def load_model(
     model = Model(
         label,
         with_dtype(settings, threads=threads),
-        runner.Engines(threads, served=settings.served),
+        Engines(threads, served=settings.served),
     )
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model

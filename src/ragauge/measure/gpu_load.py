@@ -12,6 +12,8 @@ import psutil
 from ragauge.cost.machine import command_output
 from ragauge.results.times import GpuState
 
+AFFECTS_RESULTS = False
+
 QUERY = "clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active"
 # Bits of the reasons by which a GPU runs slower than its load would have it. A power cap is not
 # among them: at full load it is the rule.

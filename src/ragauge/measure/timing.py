@@ -24,9 +24,10 @@ from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
+from ragauge.measure.engines import Engines
 from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import Engines, prompt_of
+from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Answer, Method
 from ragauge.methods.prompts import Prompt

@@ -19,7 +19,7 @@ from ragauge.pipelines.windows import CHUNK, NEIGHBOUR, Windows
 
 
 def calls(entry: PipelineSettings) -> Iterator[Call]:
-    """The decoder's calls on one sequence, those of joint attention's neighbours before what
+    """Yield the decoder's calls on one sequence, those of joint attention's neighbours before what
     attends to them.
     """
     window = -1
@@ -36,17 +36,17 @@ def calls(entry: PipelineSettings) -> Iterator[Call]:
             )
         window = now
         # after the prompt a generation writes
-        given = stop if entry.task == "perplexity" else min(stop, CHUNK)
-        if start < given:
-            yield Call("read", (given - start,), (start + attended,), logits=(given - start,))
-        written = max(start, given)
+        read_end = stop if entry.task == "perplexity" else min(stop, CHUNK)
+        if start < read_end:
+            yield Call("read", (read_end - start,), (start + attended,), logits=(read_end - start,))
+        written = max(start, read_end)
         if written < stop:
             yield Call("decode", (1,), (written + attended,), logits=(1,), steps=stop - written)
 
 
 def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
-    """The same calls of RETRO, with MACs; the query's last token is read alone, as the encoder sees
-    none after it.
+    """Yield the same calls of RETRO, with MACs; the query's last token is read alone, as the
+    encoder sees none after it.
     """
     attended = 0
     alone = False
@@ -87,12 +87,14 @@ def neighbour_macs(sizes: Sizes, lengths: tuple[int, ...]) -> int:
     cross = len(sizes.encoder_cross)
     tokens = sum(lengths)
     layer = 4 * width**2 + 3 * width * sizes.encoder_ffn
-    own = sizes.encoder_layers * (tokens * layer + 2 * width * sum(length**2 for length in lengths))
+    self_macs = sizes.encoder_layers * (
+        tokens * layer + 2 * width * sum(length**2 for length in lengths)
+    )
     batches = len(set(lengths))  # neighbours of one length share the keys of the query's states
     states = cross * (
         batches * 2 * CHUNK * sizes.width * width + tokens * (2 * width**2 + 2 * CHUNK * width)
     )
-    return own + states + len(sizes.cross) * 2 * tokens * width * sizes.width
+    return self_macs + states + len(sizes.cross) * 2 * tokens * width * sizes.width
 
 
 def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
@@ -115,7 +117,10 @@ def search_floor(
     entry: PipelineSettings, recipe: IvfPq, vectors: int, width: int, server: MachineRates
 ) -> dict[str, Any]:
     """Least seconds of a pipeline's searches on a server: the centroids and nprobe lists once, at
-    its read rate. Compute is not counted. Raises UserError: nprobe is no number.
+    its read rate. Compute is not counted.
+
+    Raises:
+        UserError: nprobe is no number.
     """
     nprobe = recipe.default_nprobe if entry.nprobe is None else entry.nprobe
     if not isinstance(nprobe, int):

@@ -5,18 +5,20 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ragauge.engines import kernels
-from ragauge.pipelines.reader import Prepared, Reader, Tokens
+from ragauge.engines.kernels import operations
+from ragauge.pipelines.reader import Prepared, SequenceReader, Tokens
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.windows import Windows
 
 
-def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Windows) -> Tensor:
+def token_nll(
+    reader: SequenceReader, ids: Tokens, source: NeighbourSource, windows: Windows
+) -> Tensor:
     """Negative log-likelihood, in nats, of every token but the first: (token - 1,), fp32 on the
     CPU.
     """
     parts = [
-        -kernels.log_probabilities(
+        -operations.log_probabilities(
             logits, torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device)
         )
         for start, stop, logits in read_through(reader, ids, len(ids) - 1, source, windows)
@@ -25,23 +27,25 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
 
 
 def generate(
-    reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows
+    reader: SequenceReader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows
 ) -> list[int]:
-    """Continue a prompt greedily to `tokens` tokens; returns the new ones. Raises UserError: the
-    retriever failed.
+    """Continue a prompt greedily to `tokens` tokens; returns the new ones.
+
+    Raises:
+        UserError: the retriever failed.
     """
     ids = list(prompt)
     for _ in read_through(reader, ids, len(ids) - 1, source, windows, end=tokens - 1):
         pass
     while len(ids) < tokens:  # the last token is not read yet
         [(_, _, logits)] = read_through(reader, ids, len(ids), source, windows, end=tokens - 1)
-        following = windows.first(windows.of(len(ids) - 1) + 1)
+        following = windows.first(windows.window_at(len(ids) - 1) + 1)
         ids += reader.decode(logits[-1], min(tokens, following + 1) - len(ids))
     return ids[len(prompt) :]
 
 
 def read_through(
-    reader: Reader,
+    reader: SequenceReader,
     ids: Tokens,
     stop: int,
     source: NeighbourSource,

@@ -38,8 +38,8 @@ def texts(
         [ids] = encode(database.tokenizer, [held_out.text], special=published)
         for part in range(len(ids) > 1 if published else len(ids) // tokens):
             key = f"{number}:{held_out.title or held_out.place}#{part}"
-            own = ids[part * tokens : (part + 1) * tokens]
-            cut.append((part, EvaluationStretch(key, held_out.document, tuple(own))))
+            tokens_of_part = ids[part * tokens : (part + 1) * tokens]
+            cut.append((part, EvaluationStretch(key, held_out.document, tuple(tokens_of_part))))
     if not cut:
         whose = f"texts of {evaluation}" if evaluation else "its held-out texts"
         longest = f"{database.folder}: none of {whose} has {2 if published else tokens} tokens"

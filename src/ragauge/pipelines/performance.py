@@ -29,9 +29,11 @@ class GenerationModel:
     in_cache: bool = True
 
     @classmethod
-    def of(cls, trace: Iterable[Call], in_cache: bool = True) -> Self:
-        """The model fitted to the calls of traced generations. Raises UserError: they decoded or
-        read nothing.
+    def fit(cls, trace: Iterable[Call], in_cache: bool = True) -> Self:
+        """Return the model fitted to the calls of traced generations.
+
+        Raises:
+            UserError: they decoded or read nothing.
         """
         calls = list(trace)
         decoded = (c for c in calls if c.stage == "decode" and c.seconds)
@@ -66,8 +68,8 @@ class GenerationModel:
 
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take while the window after `length` tokens is generated
-        (S3); at least 1 ms. With reading ahead they include reading what was found; `network_s` of
-        the message there and back is taken off.
+        (nprobe `hide`); at least 1 ms. With reading ahead they include reading what was found;
+        `network_s` of the message there and back is taken off.
         """
         read = -self.read_s(k) if self.ahead else self.read_s(k)
         return max(1e-3, self.decode_s(length, windows.interval, k * NEIGHBOUR) + read - network_s)

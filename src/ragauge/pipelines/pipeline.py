@@ -20,7 +20,7 @@ from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.decoding import generate, token_nll
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.performance import GenerationModel
-from ragauge.pipelines.reader import NeighbourModel, PreparingReader, Reader
+from ragauge.pipelines.reader import NeighbourModel, PreparingReader, SequenceReader
 from ragauge.pipelines.schedules.base import SequenceInputs
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.specification import PipelineSpecification
@@ -45,7 +45,9 @@ class Pipeline:
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
         """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails.
-        Raises UserError: the retriever failed.
+
+        Raises:
+            UserError: the retriever failed.
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
@@ -67,8 +69,12 @@ class Pipeline:
         )
         # what is predicted before the first retrieval is the same for all schedules
         scored = nll if self.settings.scoring == "published" else nll[CHUNK - 1 :]
-        made = {"nll": float(scored.double().mean()), "scored": len(scored), "trials_s": [seconds]}
-        return made | _retrieved(source, trace)
+        scores = {
+            "nll": float(scored.double().mean()),
+            "scored": len(scored),
+            "trials_s": [seconds],
+        }
+        return scores | _retrieved(source, trace)
 
     def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
         self.warm_up(text)
@@ -80,7 +86,7 @@ class Pipeline:
             "generated": ids,
             "trials_s": [seconds for *_, seconds in trials],
             "load_share": load.share,
-            "network_s": self.network_s if self.settings.asks_index else None,
+            "network_s": self.network_s if self.settings.queries_index else None,
             **_retrieved(source, trace),
         }
 
@@ -99,15 +105,15 @@ class Pipeline:
         """Generate once untimed; the performance model is fitted to the first such trace, searches
         at nprobe 1.
         """
-        if self.settings.chooses_nprobe and self.performance is None:
-            self.performance = GenerationModel.of(
+        if self.settings.hides_search and self.performance is None:
+            self.performance = GenerationModel.fit(
                 self.generate(text)[2], self.specification.mode.in_cache
             )
         elif self.settings.trials > 1:
             self.generate(text)
 
     def _run(
-        self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
+        self, text: EvaluationStretch, use: Callable[[SequenceReader, NeighbourSource], Any]
     ) -> tuple[Any, NeighbourSource, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new
         cache.
@@ -156,7 +162,10 @@ def run(
 ) -> Path:
     """Write a record of every sequence that `out` does not have yet, with metadata `about`; a
     killed run resumes. `make` loads the decoder and connects the retriever; it is called only if a
-    sequence is missing. Raises UserError as `make` and `RecordWriter` do.
+    sequence is missing.
+
+    Raises:
+        UserError: as `make` and `RecordWriter` do.
     """
     keys = [text.key for text in texts]
     machine = processor(specification.device)
@@ -181,14 +190,16 @@ def run(
             writer.start(text.key)
             writer.append(pipeline.record(text))
         model = pipeline.performance if pipeline else None
-        network_s = pipeline.network_s if pipeline and specification.pipeline.asks_index else None
+        network_s = (
+            pipeline.network_s if pipeline and specification.pipeline.queries_index else None
+        )
         measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
         writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
     return out
 
 
 def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:
-    """A sequence's calls, the chunks that each search found, and the lists that it scanned."""
+    """Return a sequence's calls, the chunks that each search found, and the lists that it scanned."""
     return {
         "trace": [call.to_json() for call in trace],
         "neighbours": [[int(i) for i in neighbours.ids] for neighbours in source.results],

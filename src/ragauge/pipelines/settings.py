@@ -1,21 +1,18 @@
-"""One way of generating with retrieval: an entry of the section `pipelines` of an experiment's
-configuration.
-"""
+"""One way of generating with retrieval: an entry of the section `pipelines` of a configuration."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from ragauge import registry
 from ragauge.assets import resolver
 from ragauge.cost.hardware import AUTO, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
-from ragauge.io.sections import Section
-from ragauge.pipelines import modes
-from ragauge.pipelines.modes.base import Mode
+from ragauge.io.sections import NO_OPTION, Recorded, Section
+from ragauge.pipelines.modes.base import Mode, mode_class, mode_classes, modes_with_option
 from ragauge.pipelines.service.settings import check_address
 from ragauge.pipelines.windows import CHUNK
 
@@ -23,20 +20,19 @@ if TYPE_CHECKING:
     from ragauge.pipelines.schedules.base import Schedule
 
 
-def _count_or_hide(value: object) -> object:
-    """A number of inverted lists as the command line has it is text."""
-    made = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if not (made is None or made == "hide" or (isinstance(made, int) and made >= 1)):
-        raise UserError(f"must be a whole number from 1, or 'hide', not {value!r}")
-    return made
+def _for_modes(option: str, text: str) -> str:
+    """Return the description of an option that only some modes have."""
+    return f"mode {', '.join(modes_with_option(option))}: {text}"
 
 
-def _of_modes(option: str, text: str) -> str:
-    """The description of an option that only some modes have."""
-    return f"mode {', '.join(modes.with_option(option))}: {text}"
-
-
-_BY_ONNX = ", ".join(name for name, mode in modes.kinds().items() if "onnx" in mode.engines)
+_MODES = "; ".join(
+    f"{name}: {mode.label}{', must be trained first' if mode.needs_training else ''}"
+    for name, mode in mode_classes().items()
+)
+_ONNX_MODES = ", ".join(name for name, mode in mode_classes().items() if "onnx" in mode.engines)
+# Labels, ways of access, and files whose hashes are recorded instead. Options of these names state
+# a source or a file, so none is made from the key.
+_Unrecorded = Annotated[str | None, Recorded.NEVER, NO_OPTION]
 
 
 class PipelineSettings(Section):
@@ -53,21 +49,24 @@ class PipelineSettings(Section):
         description="published: every label of the first `limit` texts, cut at `tokens`; after_first_query: of "
         "sequences of `tokens`, what follows the first 64",
     )
-    model: str | None = Field(
+    model: _Unrecorded = Field(
         None, description="label of the decoder; default: the first of the configuration"
     )
-    database: str | None = Field(
+    database: _Unrecorded = Field(
         None, description="label of the database; default: the first of the configuration"
     )
-    index: str = Field("ivf", description="label of the database's index that is searched")
-    evaluation: str | None = Field(
+    index: Annotated[str, Recorded.NEVER, NO_OPTION] = Field(
+        "ivf", description="label of the database's index that is searched"
+    )
+    evaluation: Annotated[str | None, Recorded.NEVER] = Field(
         None, description="label of an evaluation set; default: the held-out text"
     )
     interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
-    nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
+    nprobe: Annotated[int, Field(ge=1)] | Literal["hide"] | None = Field(
         None,
-        description="inverted lists to scan; hide (piperag): as many as decoding hides; default: the index's own",
+        description="inverted lists to scan, or HNSW's candidates (efSearch); hide (piperag): as many as "
+        "decoding hides; default: the index's own",
     )
     first_nprobe: int | None = Field(
         None, ge=1, description="nprobe hide: of the first search; default: the index's"
@@ -80,71 +79,77 @@ class PipelineSettings(Section):
     )
     mode: str = Field(
         "joint",
-        description=f"how neighbours are read; {modes.describe()}",
+        description=f"how neighbours are read; {_MODES}",
         json_schema_extra={"enum": list(registry.names("mode"))},
     )
-    weights: str | None = Field(
+    weights: _Unrecorded = Field(
         None,
-        description=_of_modes(
+        description=_for_modes(
             "weights", "a safetensors or torch file; default: the model's own, or random"
         ),
     )
-    engine: Literal["torch", "onnx"] = Field(
-        "torch", description=f"of the decoder; onnx ({_BY_ONNX}) exports it first"
+    engine: Annotated[Literal["torch", "onnx"], NO_OPTION] = Field(
+        "torch", description=f"of the decoder; onnx ({_ONNX_MODES}) exports it first"
     )
     reach: int | None = Field(
         None,
         ge=0,
-        description=_of_modes("reach", "most tokens from neighbours to window; default: unlimited"),
+        description=_for_modes(
+            "reach", "most tokens from neighbours to window; default: unlimited"
+        ),
     )
     read_ahead: bool = Field(
         True, description="schedule piperag: the thread that searches reads neighbours as well"
     )
     bias: float = Field(
-        0.0, description=_of_modes("bias", "added to the attention scores of neighbours' keys")
+        0.0, description=_for_modes("bias", "added to the attention scores of neighbours' keys")
     )
-    retrofit_minutes: float | None = Field(
+    retrofit_minutes: Annotated[float | None, Recorded.NEVER, NO_OPTION] = Field(
         None, gt=0, description="minutes of RETRO-fit training; default: untrained"
     )
-    adapters: str | None = Field(
+    adapters: _Unrecorded = Field(
         None, description="weights of RETRO-fit, in safetensors, instead of retrofit_minutes"
     )
     tokens: int = Field(
         1024, ge=CHUNK + 2, description="tokens per sequence, or most tokens of a text"
     )
-    limit: int | None = Field(
+    limit: Annotated[int | None, Recorded.NEVER] = Field(
         None, ge=1, description="number of sequences; default: all held-out text"
     )
     trials: int = Field(
         1, ge=1, description="timed generations per sequence, after an untimed one if several"
     )
-    retrieval_cores: str | None = Field(
+    retrieval_cores: Annotated[str | None, Recorded.WITH_TIMES, NO_OPTION] = Field(
         None, description="cores of the retrieval server, such as 1-3; default: all"
     )
-    server: Annotated[list[str], Field(min_length=1)] | Literal["job"] | None = Field(
+    server: Annotated[
+        Annotated[list[str], Field(min_length=1)] | Literal["job"] | None,
+        Recorded.WITH_TIMES,
+        NO_OPTION,
+    ] = Field(
         None,
         description="addresses of running servers, host:port, one for each part of the index; job: one job of the "
         "workflow serves all pipelines that say so; default: a server is started for the run",
     )
-    server_threads: int = Field(
+    server_threads: Annotated[int, Recorded.WITH_TIMES, NO_OPTION] = Field(
         1, ge=1, le=1024, description="threads of the server that is a job of its own"
     )
-    tls_ca: str | None = Field(
+    tls_ca: _Unrecorded = Field(
         None, description="CA certificates of the servers', a PEM file; default: no TLS"
     )
-    tls_name: str | None = Field(
+    tls_name: _Unrecorded = Field(
         None, description="name on the servers' certificate; default: that of their address"
     )
-    token_file: str | None = Field(
+    token_file: _Unrecorded = Field(
         None, description="file of the token that the servers require; default: none"
     )
-    server_cert: str | None = Field(
+    server_cert: _Unrecorded = Field(
         None, description="certificate chain, PEM, of a job's server for other machines"
     )
-    server_key: str | None = Field(
+    server_key: _Unrecorded = Field(
         None, description="private key of that certificate, a PEM file; default: none"
     )
-    cores: str | None = Field(
+    cores: Annotated[str | None, Recorded.WITH_TIMES] = Field(
         None, description="processor cores of the decoder, such as 0 or 0-3; default: all"
     )
     threads: int | None = Field(
@@ -156,20 +161,20 @@ class PipelineSettings(Section):
         """Raise SettingError at the first key whose value does not go with the others."""
         self.make_schedule()
         # nothing is decoded that could hide a search
-        if self.chooses_nprobe and self.task == "perplexity":
+        if self.hides_search and self.task == "perplexity":
             raise SettingError(
                 "nprobe", "'hide' requires task 'generate'; to score text, give a fixed nprobe"
             )
+        self._check_mode()
+        self._check_server()
+        return self
+
+    def _check_mode(self) -> None:
         mode = self.mode_class
         if self.retrofit_minutes is not None and self.adapters is not None:
             raise SettingError("adapters", "give these or retrofit_minutes, not both")
-        stated = {
-            key
-            for key, field in type(self).model_fields.items()
-            if getattr(self, key) != field.default
-        }
-        for key in sorted(stated - mode.option_names()):
-            if names := modes.with_option(key):
+        for key in sorted(self._changed_keys() - mode.option_names()):
+            if names := modes_with_option(key):
                 raise SettingError(
                     key, f"only valid with mode {' or '.join(map(repr, names))}, not {self.mode!r}"
                 )
@@ -178,12 +183,10 @@ class PipelineSettings(Section):
                 "mode", f"{self.mode!r} must be trained first; give retrofit_minutes or adapters"
             )
         if self.engine not in mode.engines:
-            known = ", ".join(mode.engines)
+            choices = ", ".join(mode.engines)
             raise SettingError(
-                "engine", f"{self.engine!r} does not run mode {self.mode!r}; known: {known}"
+                "engine", f"{self.engine!r} does not run mode {self.mode!r}; known: {choices}"
             )
-        self._check_server()
-        return self
 
     def _check_server(self) -> None:
         for address in self.addresses:
@@ -191,30 +194,34 @@ class PipelineSettings(Section):
                 check_address(address)
             except UserError as error:
                 raise SettingError("server", str(error)) from None
-        if self.server and not self.asks_index:
+        if self.server and not self.queries_index:
             raise SettingError("server", f"schedule {self.schedule!r} asks no index")
-        of_jobs = ("server_cert", "server_key", "server_threads")
-        of_servers = ("tls_ca", "tls_name", "token_file")
-        for keys, there, needed in (
-            (of_jobs, self.has_server_job, "server: job"),
-            (of_servers, self.server, "server"),
-        ):
-            for key in keys:
-                if not there and getattr(self, key) != type(self).model_fields[key].default:
-                    raise SettingError(key, f"only valid with {needed}")
-        access = {
-            key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")
-        }
-        missing = ", ".join(key for key, value in access.items() if value is None)
-        if self.has_server_job and any(access.values()) and missing:
+        changed = self._changed_keys()
+        needed_by = dict.fromkeys(("server_cert", "server_key", "server_threads"), "server: job")
+        if self.has_server_job:
+            needed_by = {}
+        elif not self.server:
+            needed_by |= dict.fromkeys(("tls_ca", "tls_name", "token_file"), "server")
+        for key, need in needed_by.items():
+            if key in changed:
+                raise SettingError(key, f"only valid with {need}")
+        credentials = ("server_cert", "server_key", "tls_ca", "token_file")
+        missing = [key for key in credentials if key not in changed]
+        if self.has_server_job and 0 < len(missing) < len(credentials):
             raise SettingError(
-                "server", f"job: a server that other machines may ask requires {missing} as well"
+                "server",
+                f"job: a server that other machines may ask requires {', '.join(missing)} as well",
             )
+
+    def _changed_keys(self) -> set[str]:
+        """Return the keys that are not at their defaults."""
+        keys = type(self).model_fields.items()
+        return {key for key, field in keys if getattr(self, key) != field.default}
 
     @property
     def mode_class(self) -> type[Mode]:
         try:
-            return modes.kind(self.mode)
+            return mode_class(self.mode)
         except UserError as error:
             raise SettingError("mode", str(error)) from None
 
@@ -228,27 +235,29 @@ class PipelineSettings(Section):
             raise SettingError("schedule", str(error)) from None
 
     def make_schedule(self, seed: int = 0) -> Schedule:
-        kind = self.schedule_class
-        return kind(**self.model_dump(include={field.name for field in fields(kind)}), seed=seed)
+        """Return the schedule with its options. Raises SettingError if these do not fit it."""
+        schedule = self.schedule_class
+        options: dict[str, Any] = self.model_dump(include={key.name for key in fields(schedule)})
+        return schedule(**options, seed=seed)
 
     @property
-    def asks_index(self) -> bool:
-        return self.schedule_class.asks_index
+    def queries_index(self) -> bool:
+        return self.schedule_class.queries_index
+
+    @property
+    def hides_search(self) -> bool:
+        """Whether nprobe is chosen so that decoding hides the search: PipeRAG's S3."""
+        return self.nprobe == "hide"
 
     @property
     def addresses(self) -> list[str]:
-        """Of servers that run already."""
+        """Return the addresses of servers that run already."""
         return self.server if isinstance(self.server, list) else []
 
     @property
     def has_server_job(self) -> bool:
         """Whether the workflow serves its index in a job of its own."""
         return self.server == "job"
-
-    @property
-    def chooses_nprobe(self) -> bool:
-        """Whether nprobe is chosen so that decoding hides the search (PipeRAG's S3)."""
-        return self.nprobe == "hide"
 
 
 def check_model(settings: PipelineSettings, model: str, dtype: str, device: str) -> None:
@@ -257,13 +266,11 @@ def check_model(settings: PipelineSettings, model: str, dtype: str, device: str)
     own.
     """
     if settings.engine == "onnx" and dtype not in (AUTO, *ONNX_DTYPES[device]):
-        known = " or ".join(ONNX_DTYPES[device])
+        choices = " or ".join(ONNX_DTYPES[device])
         raise SettingError(
-            "engine", f"'onnx' requires a decoder in {known} on device {device!r}, not {dtype}"
+            "engine", f"'onnx' requires a decoder in {choices} on device {device!r}, not {dtype}"
         )
-    own = (
-        settings.mode_class.own_model and settings.weights is None and settings.task == "perplexity"
-    )
-    if own and not resolver.is_retro(model):
-        known = "give a model that is a checkpoint of RETRO, or weights"
-        raise SettingError("task", f"'perplexity' is meaningless with random weights; {known}")
+    needs_weights = settings.mode_class.own_model and settings.task == "perplexity"
+    if needs_weights and settings.weights is None and not resolver.is_retro(model):
+        remedy = "give a model that is a checkpoint of RETRO, or weights"
+        raise SettingError("task", f"'perplexity' is meaningless with random weights; {remedy}")

@@ -36,10 +36,12 @@ class NeighbourSource(ABC):
     def neighbours(
         self, window: int, ids: Tokens, more: bool
     ) -> Sequence[Tokens] | Prepared | None:
-        """The neighbours of the next window, which may be `Prepared`; None: those of the window
-        before stay. `ids`: all tokens known at the window's start; `more`: whether a window
-        follows, for which a query may be sent early. Raises UserError: the retriever failed; the
-        sequence must not go on without its neighbours.
+        """Return the neighbours of the next window, which may be `Prepared`; None: those of the
+        window before stay. `ids`: all tokens known at the window's start; `more`: whether a window
+        follows, for which a query may be sent early.
+
+        Raises:
+            UserError: the retriever failed; the sequence must not go on without its neighbours.
         """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to cancel)
@@ -201,5 +203,5 @@ class RandomNeighbours(NeighbourSource):
 
 
 def _call(stage: str, seconds: float) -> Call:
-    """A retrieval in the trace: the query's tokens; no multiply-accumulate of the decoder."""
+    """Return a retrieval in the trace: the query's tokens; no multiply-accumulate of the decoder."""
     return Call(stage, (CHUNK,), (0,), macs=0, seconds=seconds)

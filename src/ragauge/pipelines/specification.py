@@ -2,38 +2,29 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from ragauge import registry
 from ragauge.io.files import text_sha256
 from ragauge.io.jsonl import read_object
-from ragauge.io.specifications import VERSION, IndexFacts
-from ragauge.pipelines.indexes import DEFAULT_TYPE, recipe_class, recipe_of
-from ragauge.pipelines.modes import Mode
-from ragauge.pipelines.modes import make as make_mode
+from ragauge.io.specifications import IndexFacts
+from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
+from ragauge.pipelines.indexes.base.types import read_recipe, recipe_class
+from ragauge.pipelines.modes.base import Mode, make_mode
 from ragauge.pipelines.settings import PipelineSettings
-
-# Keys that no record depends on: labels, access, and files that hashes stand for.
-UNRECORDED = {
-    *("model", "database", "index", "evaluation", "limit"),
-    *("server_cert", "server_key", "tls_ca", "tls_name", "token_file"),
-    *("retrofit_minutes", "weights", "adapters"),
-}
-TIMED = {"server", "server_threads", "cores", "retrieval_cores"}  # keys that change times alone
 
 
 class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     """Everything that the records of one pipeline depend on besides their sequences."""
 
-    version: Literal[3] = VERSION
     pipeline: PipelineSettings = Field(
         description="every key of the section `pipelines`, defaults resolved"
     )
     model: str = Field(description="label of the decoder")
     database: str = Field(description="label of the chunk database")
-    index: IndexFacts | None = Field(None, description="null: the schedule asks no index")
+    index: IndexFacts | None = Field(None, description="null: the schedule queries no index")
     source: str = Field("", description="name or source of the decoder")
     dtype: str | None = Field(None, description="of the decoder; null: it has not run")
     device: str | None = Field(None, description="of the decoder; null: it has not run")
@@ -52,12 +43,9 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     @property
     def fingerprint(self) -> dict[str, Any]:
         """The settings without labels and access, with files by their hashes."""
-        scores = self.pipeline.task == "perplexity"
-        settings = self.pipeline.model_dump(exclude=UNRECORDED | (TIMED if scores else set()))
-        others = self.model_dump(
-            exclude={"version", "pipeline", "model", "database", "index", "source"}
-        )
-        return settings | others | {"model": self.source}
+        settings = self.pipeline.recorded(timed=self.pipeline.task == "generate")
+        facts = self.model_dump(exclude={"pipeline", "model", "database", "index", "source"})
+        return settings | facts | {"model": self.source}
 
     @property
     def digest(self) -> str:
@@ -68,37 +56,51 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
         """The attention mode with its options."""
         return make_mode(self.pipeline.mode, self.pipeline.model_dump())
 
+    @property
+    def evaluation(self) -> str | None:
+        """Label of the evaluation set that is read; None: the database's held-out text."""
+        label = self.pipeline.evaluation
+        return None if label == self.database else label
 
-def modules_of(settings: PipelineSettings, index_type: str | None) -> list[str]:
-    """The modules that records depend on and no import shows: schedule, mode and index type by
-    name, as far as the last is known; of timed ones the service.
-    """
-    service = ("client", "fanout", "server") if settings.task == "generate" else ()
-    named = [("schedule", settings.schedule), ("mode", settings.mode)]
-    named += [("index", index_type)] if index_type in registry.names("index") else []
-    return [registry.module_name(*one) for one in named] + [
-        f"ragauge.pipelines.service.{name}" for name in service
-    ]
+    @property
+    def component_modules(self) -> list[str]:
+        """The modules that records depend on and no import shows.
+
+        They are those of schedule, mode and index type, found by name, and of timed records those
+        of the service.
+        """
+        components = [("schedule", self.pipeline.schedule), ("mode", self.pipeline.mode)]
+        if self.index and self.index.type in registry.names("index"):
+            components.append(("index", self.index.type))
+        service = ("client", "fanout", "server") if self.pipeline.task == "generate" else ()
+        return [
+            *(registry.module_name(kind, name) for kind, name in components),
+            *(f"ragauge.pipelines.service.{name}" for name in service),
+        ]
 
 
-def specify(
+def specify_pipeline(
     settings: PipelineSettings, *, model: str, database: str, index: IndexFacts | None, **facts: Any
 ) -> PipelineSpecification:
-    """The specification of a pipeline; `index`, of whose nprobe it may make use, and further fields
-    as far as known.
+    """Return the specification of a pipeline.
+
+    Args:
+        settings: as configured; a missing nprobe becomes the index's own.
+        model: label of the decoder.
+        database: label of the chunk database.
+        index: what is searched, if the schedule queries an index.
+        facts: further fields, as far as they are known.
     """
     labels: dict[str, Any] = {"model": model, "database": database}
-    index = index if settings.asks_index else None
+    index = index if settings.queries_index else None
     nprobe = {"nprobe": index.nprobe} if index and settings.nprobe is None else {}
     return PipelineSpecification(
         pipeline=settings.model_copy(update=labels | nprobe), **labels, index=index, **facts
     )
 
 
-def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> IndexFacts:
-    """The facts of an index by its recipe, as far as that is known; a recipe without a type is of
-    IVF-PQ.
-    """
+def describe_index(label: str, recipe: Mapping[str, Any], vectors: int | None = None) -> IndexFacts:
+    """Return the facts of an index by the keys of its recipe, as far as these are known."""
     kind = recipe.get("type", DEFAULT_TYPE)
     key = recipe_class(kind).NPROBE_KEY
     return IndexFacts(
@@ -111,12 +113,22 @@ def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> Inde
     )
 
 
-def index_facts(folder: Path) -> IndexFacts:
-    """The facts of an index on disk: `<database>/indexes/<label>`. Raises UserError: there is no
-    merged index.
+def read_index_facts(folder: Path, configured: IndexFacts | None = None) -> IndexFacts:
+    """Return the facts of an index on disk.
+
+    Args:
+        folder: `<database>/indexes/<label>`.
+        configured: the same index as the configuration has it; its nprobe, which does not rebuild
+            the index, counts.
+
+    Raises:
+        UserError: there is no merged index.
     """
     manifest = read_object(folder / "merged" / "manifest.json")
-    settings = recipe_of(manifest).model_dump(exclude={"parts"})
+    settings = read_recipe(manifest).model_dump(exclude={"parts"})
     shards = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # of the database
     settings["shards"] = None if settings["shards"] == shards else settings["shards"]
-    return facts_of(folder.name, settings, manifest["vectors"])
+    facts = describe_index(folder.name, settings, manifest["vectors"])
+    if configured and configured.nprobe:
+        return facts.model_copy(update={"nprobe": configured.nprobe})
+    return facts

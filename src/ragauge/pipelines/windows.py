@@ -29,31 +29,35 @@ class Windows:
             )
             raise SettingError("interval", message)
 
-    def of(self, place: int) -> int:
-        """The window whose neighbours the token at `place` attends to; -1 if it attends to none."""
-        return max(-1, (place + 1 - CHUNK) // self.interval)
+    def window_at(self, position: int) -> int:
+        """Return the window whose neighbours the token at `place` attends to; -1 if it attends to
+        none.
+        """
+        return max(-1, (position + 1 - CHUNK) // self.interval)
 
     def first(self, window: int) -> int:
-        """The first place that attends to a window's neighbours: the last token of its fresh query."""
+        """Return the first place that attends to a window's neighbours: the last token of its fresh
+        query.
+        """
         return CHUNK - 1 + window * self.interval
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """The tokens [start, stop) cut where the window changes: (start, stop, window); -1 before
-        the first one.
+        """Yield the tokens [start, stop) cut where the window changes: (start, stop, window); -1
+        before the first one.
         """
         while start < stop:
-            window = self.of(start)
+            window = self.window_at(start)
             end = min(stop, self.first(window + 1))
             yield start, end, window
             start = end
 
     def query(self, window: int) -> slice:
-        """The places of the tokens of a window's query."""
+        """Return the places of the tokens of a window's query."""
         first = max(0, window - 1) if self.stale else window
         return slice(first * self.interval, first * self.interval + CHUNK)
 
     def part(self, window: int) -> slice:
-        """The tokens of each neighbour fetched for a window that are attended to."""
+        """Return the tokens of each neighbour fetched for a window that are attended to."""
         shift = self.interval if self.stale and window > 0 else 0
         return slice(shift, shift + NEIGHBOUR)
 

@@ -19,23 +19,24 @@ from ragauge.errors import UserError, first_problem
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.records import SequenceRecord
-from ragauge.io.specifications import IndexFacts
-from ragauge.pipelines import modes
+from ragauge.pipelines.modes.base import mode_class
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import PipelineSpecification, facts_of, specify
+from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.results.runs import Runs
 
-# hide: as many lists as decoding hides; None: nothing is searched, or not known
+# hide: as many as decoding hides; None: nothing is searched, or not known
 Nprobe = int | Literal["hide"] | None
 Task = Literal["perplexity", "generate"]
-Text = tuple[str, int, int]  # a sequence: its key, its tokens, and how many of them are scored
+SequenceKey = tuple[
+    str, int, int
+]  # a sequence: its key, its tokens, and how many of them are scored
 
 # labels in tables of options that are not at their defaults
 LABELS: dict[str, Callable[[Any], str]] = {
     "neighbours": "{} neighbours".format,
     "exclude": lambda _: "own article passed over",
     "characters": "last {} characters".format,
-    "mode": lambda mode: modes.kind(mode).label,
+    "mode": lambda mode: mode_class(mode).label,
     "retrofit_minutes": "trained {:g} minutes".format,
     "adapters": lambda _: "trained",
     "reach": "reach {}".format,
@@ -57,14 +58,12 @@ class Options:
     changed: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, settings: PipelineSettings) -> Options:
-        """The options of a pipeline; without neighbours there is no way of reading them."""
-        names = LABELS if settings.schedule_class.reads_neighbours else ("engine",)
-        default = {
-            name: key.default for name, key in type(settings).model_fields.items() if name in names
-        }
-        given = {name: getattr(settings, name) for name in LABELS if name in default}
-        return cls(tuple((name, value) for name, value in given.items() if value != default[name]))
+    def from_settings(cls, settings: PipelineSettings) -> Options:
+        """Return the options of a pipeline; without neighbours there is no way of reading them."""
+        keys = LABELS if settings.schedule_class.reads_neighbours else ("engine",)
+        fields = type(settings).model_fields
+        values = ((key, getattr(settings, key)) for key in keys if key in fields)
+        return cls(tuple((key, value) for key, value in values if value != fields[key].default))
 
     def without(self, name: str) -> Options:
         return Options(tuple(option for option in self.changed if option[0] != name))
@@ -122,7 +121,7 @@ class PipelineRun:
 
     @cached_property
     def options(self) -> Options:
-        return Options.of(self.settings)
+        return Options.from_settings(self.settings)
 
     @cached_property
     def all_records(self) -> list[SequenceRecord]:
@@ -137,7 +136,7 @@ class PipelineRun:
         return [record for record in self.all_records if record.status == "failed"]
 
     @cached_property
-    def nll(self) -> dict[Text, float]:
+    def nll(self) -> dict[SequenceKey, float]:
         """Mean negative log-likelihood of a token, by sequence."""
         scored = (r for r in self.records if r.nll is not None and math.isfinite(r.nll))
         return {(r.key, r.tokens, r.scored): r.nll for r in scored if r.nll is not None}
@@ -160,54 +159,42 @@ class PipelineRun:
 
 
 def pipelines(runs: Runs) -> list[PipelineRun]:
-    """The pipelines with records, in the configuration's order, then those of it that have none.
-    Raises UserError if metadata are missing or of another version.
+    """Return the pipelines with records, in the configuration's order, then those without.
+
+    Raises:
+        UserError: metadata are missing or of another version.
     """
     entries = runs.config.pipelines
     paths = {path.stem: path for path in sorted((runs.folder / "pipelines").glob("*.jsonl"))}
-    names = [
-        *(name for name in entries if name in paths),
-        *(name for name in paths if name not in entries),
-    ]
-    return [
-        *(_with_records(paths[name]) for name in names),
-        *(_planned(runs, n) for n in entries if n not in paths),
-    ]
+    names = sorted(
+        paths, key=lambda name: list(entries).index(name) if name in entries else 1 << 30
+    )
+    recorded = [_recorded(paths[name]) for name in names]
+    return recorded + [_planned(runs, name) for name in entries if name not in paths]
 
 
-def _with_records(path: Path) -> PipelineRun:
+def _recorded(path: Path) -> PipelineRun:
     meta = records.read_meta(path) or {}
+    where = records.meta_path(path)
     if "specification" not in meta:
-        raise UserError(
-            f"{path}: cannot tell what made it: no specification in {records.meta_path(path).name}"
-        )
+        raise UserError(f"{path}: cannot tell what made it: no specification in {where.name}")
     try:
         specification = PipelineSpecification.model_validate(meta["specification"])
     except ValidationError as error:
-        message = f"not the specification of a pipeline of this version: {first_problem(error)}"
-        raise UserError(f"{records.meta_path(path)}: {message}") from error
+        problem = f"not the specification of a pipeline of this version: {first_problem(error)}"
+        raise UserError(f"{where}: {problem}") from error
     return PipelineRun(path.stem, specification, path, meta)
 
 
 def _planned(runs: Runs, name: str) -> PipelineRun:
-    settings = runs.config.pipelines[name]
-    model = runs.config.pipeline_model(settings)
-    database = runs.config.pipeline_database(settings)
-    index = _index_facts(runs, database, settings.index) if settings.asks_index else None
+    specification = runs.config.pipeline_specification(runs.config.pipelines[name])
+    if index := specification.index:
+        folder = runs.folder / "databases" / specification.database / "indexes" / index.label
+        report = folder / "recall.json"
+        vectors = read_object(report).get("vectors") if report.exists() else None
+        index = index.model_copy(update={"vectors": vectors})
     path = runs.folder / "pipelines" / f"{name}.jsonl"
     missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
-    specification = specify(settings, model=model, database=database, index=index)
-    return PipelineRun(name, specification, path, missing=missing)
-
-
-def _index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
-    """The facts of an index by the report of `ragauge index recall`, or by the configuration where
-    there is none.
-    """
-    path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
-    report = read_object(path) if path.exists() else {}
-    recipe = report.get("settings")
-    if not isinstance(recipe, dict):
-        entry = runs.config.databases.get(database)
-        recipe = entry.indexes[label].model_dump() if entry and label in entry.indexes else {}
-    return facts_of(label, recipe, report.get("vectors"))
+    return PipelineRun(
+        name, specification.model_copy(update={"index": index}), path, missing=missing
+    )

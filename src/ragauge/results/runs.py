@@ -110,16 +110,18 @@ class Variant:
 
     def is_default(self, method: str, free: Collection[str] = (), **others: Any) -> bool:
         """Whether this is a method with every option at its default, or as given in `others`;
-        `free` may be any.
+        `free` may be any. An option that did not exist when the records were made has its default.
         """
-        wanted = {k: v for k, v in defaults(method).items() if k not in free} | others
-        return self.method == method and all(self.param(k) == v for k, v in wanted.items())
+        known = defaults(method)
+        wanted = {k: v for k, v in known.items() if k not in free} | others
+        options = {**known, **self.options}
+        return self.method == method and all(options.get(k) == v for k, v in wanted.items())
 
-    def is_superposition(self, **others: Any) -> bool:
-        """Whether this is superposition with every option but top_k at its default, or as given in
-        `others`.
+    def is_superposition(self, *free: str, **others: Any) -> bool:
+        """Whether this is superposition with every option but top_k and the `free` ones at its
+        default, or as given in `others`.
         """
-        return self.is_default("superposition", ("top_k",), **others)
+        return self.is_default("superposition", ("top_k", *free), **others)
 
     @property
     def prunes(self) -> bool:

@@ -10,7 +10,7 @@ from ragauge.assets import resolver
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted, paired
-from ragauge.results.pipelines import PipelineRun, Task, Text
+from ragauge.results.pipelines import PipelineRun, SequenceKey, Task
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
 from ragauge.results.stats import bootstrap_interval, median_ratio_interval, pooled
@@ -21,26 +21,26 @@ AGAINST_NONE = "minus_no_retrieval_nats"
 AGAINST_RANDOM = "retrieved_minus_random_nats"
 
 
-def shared_keys(systems: Iterable[System]) -> set[Text]:
-    """The sequences that all of the scored systems have in common: what their perplexities can be
-    compared on.
+def shared_keys(systems: Iterable[System]) -> set[SequenceKey]:
+    """Return the sequences that all of the scored systems have in common: what their perplexities
+    can be compared on.
     """
     keys = [set(s.scored.nll) for s in systems if s.scored is not None and s.scored.nll]
     return set.intersection(*keys) if keys else set()
 
 
-def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Measure:
+def perplexity(runs: Runs, system: System, keys: set[SequenceKey] | None = None) -> Measure:
     """exp of the mean negative log-likelihood of a token, pooled over all; the interval resamples
     sequences.
     """
     if system.scored is None:
         return Measure(reason=_not_run(system, "perplexity"))
-    known = system.scored.nll
-    shown = {key: value for key, value in known.items() if not keys or key in keys}
-    if not shown:
+    by_text = system.scored.nll
+    shared = {key: value for key, value in by_text.items() if not keys or key in keys}
+    if not shared:
         return Measure(reason=_failed(system.scored) or "no sequence has a likelihood")
-    nll = pooled(list(shown.values()), [scored for *_, scored in shown])
-    note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(known) else ""
+    nll = pooled(list(shared.values()), [scored for *_, scored in shared])
+    note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(by_text) else ""
     note = "the systems share no sequence" if keys is not None and not keys else note
     note = join(note, _failed(system.scored), _of_proxy(system), system.unshown(system.scored))
     value = math.exp(sum(nll) / len(nll))
@@ -51,7 +51,7 @@ def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Mea
 
 
 def is_scored_alike(runs: Runs, system: System) -> bool:
-    """Whether a perplexity is of the paper's RETRO, and of every label of texts cut at 1,024
+    """Return whether a perplexity is of the paper's RETRO, and of every label of texts cut at 1,024
     tokens.
     """
     pipeline = system.scored or system.members[0]
@@ -71,10 +71,10 @@ def is_scored_alike(runs: Runs, system: System) -> bool:
 
 
 def quality(
-    runs: Runs, group: Iterable[System], system: System, shared: set[Text]
+    runs: Runs, group: Iterable[System], system: System, shared: set[SequenceKey]
 ) -> Iterator[Cell]:
-    """The cells of a system's perplexity, and of its paired difference from no retrieval on the
-    same sequences.
+    """Yield the cells of a system's perplexity, and of its paired difference from no retrieval on
+    the same sequences.
     """
     yield Cell(system.keys, "perplexity", perplexity(runs, system, shared))
     none = next(
@@ -104,8 +104,8 @@ def ideal_overlap(system: System, *, retrieval: float = 1.0, generation: float =
 
 
 def speedup(runs: Runs, base: System | None, system: System) -> Measure:
-    """How many times the base's median seconds are the system's; the interval resamples the trials
-    of both.
+    """Return how many times the base's median seconds are the system's; the interval resamples the
+    trials of both.
     """
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
@@ -118,12 +118,13 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
     low, high = median_ratio_interval(a, b, runs.seed) if min(len(a), len(b)) > 1 else (None, None)
     lengths = [p.settings.tokens for p in (base.timed, system.timed)]
     note = "" if lengths[0] == lengths[1] else f"sequences of {lengths[0]} and {lengths[1]} tokens"
-    places = [
+    machines = [
         machine(p.meta.get("provenance") or {}, p.specification.device)
         for p in (base.timed, system.timed)
     ]
     note = join(
-        note, "" if places[0] == places[1] else f"timed on two machines: {' and '.join(places)}"
+        note,
+        "" if machines[0] == machines[1] else f"timed on two machines: {' and '.join(machines)}",
     )
     return Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
 
@@ -143,18 +144,18 @@ def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None
 
 
 def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
-    """The paired difference of a system that retrieves from random neighbours of its database, read
-    alike.
+    """Yield the paired difference of a system that retrieves from random neighbours of its
+    database, read alike.
     """
     if system.scored is None or system.kind in ("no_retrieval", "random"):
         return
     read = (system.database, system.options)
-    others = [
+    controls = [
         s
         for s in group
         if s.kind == "random" and s.scored is not None and (s.database, s.options) == read
     ]
-    random = min(others, key=lambda s: abs(s.interval - system.interval), default=None)
+    random = min(controls, key=lambda s: abs(s.interval - system.interval), default=None)
     if random is None:
         measure = Measure(reason="not run: no pipeline with random neighbours and these options")
     else:
@@ -214,7 +215,8 @@ def _of_proxy(system: System) -> str:
     if other is None:
         return ""
     label = other.index.label if other.index else ""
-    if not system.chooses_nprobe:
+    if not system.hides_search:
         return f"perplexity with index {label}"
     where = "" if other.index == system.index else f" and index {label}"
-    return f"perplexity at nprobe {other.fixed_nprobe}{where}; S3 chose {median(system.chosen_nprobes):g} in the middle"
+    chosen = f"hide chose {median(system.chosen_nprobes):g} in the middle"
+    return f"perplexity at nprobe {other.fixed_nprobe}{where}; {chosen}"

@@ -32,7 +32,6 @@ KEYS = (
 )
 # the order of rows
 KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
-S3 = "S3"  # an nprobe that is chosen so that decoding hides the search, in the paper's word
 MANY = 1 << 30  # sorts behind every nprobe
 
 
@@ -40,7 +39,7 @@ MANY = 1 << 30  # sorts behind every nprobe
 class System:
     """Pipelines of one model, text, database and index with the same schedule and options, and what
     they share. Besides the task they may differ in tokens, sequences, trials, threads, cores,
-    server, weights and S3's first nprobe.
+    server, weights and the first nprobe of `hide`.
     """
 
     model: str
@@ -57,11 +56,11 @@ class System:
 
     @cached_property
     def scored(self) -> PipelineRun | None:  # the pipeline of its perplexity
-        return self.proxy.scored if self.proxy else self._ran("perplexity")
+        return self.proxy.scored if self.proxy else next(iter(self._recorded("perplexity")), None)
 
     @cached_property
     def timed(self) -> PipelineRun | None:  # the pipeline of its latency
-        return self._ran("generate")
+        return next(iter(self._recorded("generate")), None)
 
     @property
     def used(self) -> list[PipelineRun]:
@@ -78,7 +77,7 @@ class System:
             "interval": self.interval
             if self.members[0].settings.schedule_class.every_window
             else "",
-            "nprobe": S3 if self.chooses_nprobe else "" if self.nprobe is None else self.nprobe,
+            "nprobe": "" if self.nprobe is None else self.nprobe,
             "database": self.database,
             "index": self.index or "",
             "options": self.options,
@@ -86,12 +85,12 @@ class System:
         }
 
     @property
-    def chooses_nprobe(self) -> bool:  # by S3
+    def hides_search(self) -> bool:
         return self.nprobe == "hide"
 
     @property
     def fixed_nprobe(self) -> int | None:
-        """nprobe of every search; None without an index, or where S3 chooses it."""
+        """nprobe of every search; None without an index, or where it hides the search."""
         return self.nprobe if isinstance(self.nprobe, int) else None
 
     @property
@@ -100,63 +99,60 @@ class System:
         return [n for record in (self.timed.records if self.timed else []) for n in record.nprobe]
 
     def unshown(self, shown: PipelineRun) -> str:
-        """A note on the other pipelines of the task of one whose number is shown; empty where there
-        are none.
-        """
+        """Note the other pipelines of the task of one whose number is shown."""
         notes = []
-        own = dict(shown.settings)
-        for other in (
-            p
-            for p in self.members
-            if p is not shown and not p.missing and p.settings.task == own["task"]
-        ):
-            changes = ", ".join(name for name, value in other.settings if value != own[name])
-            notes.append(f"not shown: {other.name}" + (f", of other {changes}" if changes else ""))
+        settings = dict(shown.settings)
+        for other in self._recorded(shown.settings.task):
+            if other is not shown:
+                changes = ", ".join(k for k, value in other.settings if value != settings[k])
+                notes.append(
+                    f"not shown: {other.name}" + (f", of other {changes}" if changes else "")
+                )
         return join(*notes)
 
     def requested(self, task: Task) -> PipelineRun | None:
-        """The first pipeline of that task that is configured and has no records."""
+        """Return the first pipeline of that task that is configured and has no records."""
         return next((p for p in self.members if p.missing and p.settings.task == task), None)
 
-    def _ran(self, task: Task) -> PipelineRun | None:
-        return next((p for p in self.members if not p.missing and p.settings.task == task), None)
+    def _recorded(self, task: Task) -> list[PipelineRun]:
+        return [p for p in self.members if not p.missing and p.settings.task == task]
 
 
 def systems(runs: Runs) -> list[System]:
-    """All systems, in the order of KINDS, then of interval and nprobe. A latency without its
-    perplexity has that of another index of the same database, since a filled one finds what the
-    database without drawn vectors has.
+    """Return all systems, in the order of KINDS, then of interval and nprobe.
+
+    A latency without its perplexity has that of another index of the same database, since a filled
+    one finds what the database without drawn vectors has.
     """
-    grouped: dict[
+    members: dict[
         tuple[str, str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]
     ] = {}
     for p in pipelines(runs):
-        made = p.settings
         key = (
             p.specification.model,
             p.text,
             p.database,
-            made.schedule,
-            made.interval,
+            p.settings.schedule,
+            p.settings.interval,
             p.nprobe,
             p.index,
             p.options,
         )
-        grouped.setdefault(key, []).append(p)
-    all_systems = [System(*key, tuple(members)) for key, members in grouped.items()]
+        members.setdefault(key, []).append(p)
+    all_systems = [System(*key, tuple(runs)) for key, runs in members.items()]
 
     def order(s: System) -> tuple[Any, ...]:
-        place = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
+        kind = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
         index = (s.index.label, s.index.filled or 0) if s.index else ("", 0)
         nprobe = MANY if s.fixed_nprobe is None else s.fixed_nprobe
-        return s.model, s.dataset, place, str(s.options), s.database, index, s.interval, nprobe
+        return s.model, s.dataset, kind, str(s.options), s.database, index, s.interval, nprobe
 
     return sorted((replace(s, proxy=_proxy(s, all_systems)) for s in all_systems), key=order)
 
 
 def plain(group: Sequence[System]) -> list[System]:
-    """The systems of a model and text that have no option but those that all of it have, which are
-    the model's own.
+    """Return the systems of a model and text that have no option but those that all of it have,
+    which are the model's own.
     """
     # the others have no form
     reading = [set(s.options.changed) for s in group if s.kind != "no_retrieval"]
@@ -167,7 +163,7 @@ def plain(group: Sequence[System]) -> list[System]:
 
 
 def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]]) -> list[Cell]:
-    """The cells of the systems of each model and data set."""
+    """Return the cells of the systems of each model and data set."""
     groups = groupby(systems(runs), attrgetter("model", "dataset"))
     return [cell for _, group in groups for cell in cells(runs, list(group))]
 
@@ -175,13 +171,15 @@ def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]])
 def grouped(
     runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()
 ) -> Table:
-    """A table of the cells of the systems of each model and data set, then of `printed` ones."""
+    """Return a table of the cells of the systems of each model and data set, then of `printed`
+    ones.
+    """
     return in_columns([*in_groups(runs, cells), *printed])
 
 
 def in_columns(cells: Sequence[Cell]) -> Table:
-    """A table of cells of systems, with a column of databases only where a text has neighbours from
-    several.
+    """Return a table of cells of systems, with a column of databases only where a text has
+    neighbours from several.
     """
     pairs = {
         (cell.keys["dataset"], database) for cell in cells if (database := cell.keys["database"])
@@ -191,23 +189,22 @@ def in_columns(cells: Sequence[Cell]) -> Table:
 
 
 def _proxy(system: System, systems: Sequence[System]) -> System | None:
-    """The system whose perplexity stands beside a latency without one: scored, over any index of
-    the same database; of S3, which chooses nprobe by the clock, at the largest nprobe that is at
-    most the one it chose.
+    """Return the system whose perplexity stands beside a latency without one.
+
+    It was scored, over any index of the same database. For nprobe hide, which depends on the clock,
+    it has the largest nprobe that is at most the median one chosen.
     """
     if system.scored is not None or system.timed is None:
         return None
     schedule = attrgetter("model", "dataset", "database", "kind", "interval", "options")
     alike = [s for s in systems if s.scored is not None and schedule(s) == schedule(system)]
     alike.sort(key=lambda s: (s.index != system.index, bool(s.index and s.index.filled)))
-    if not system.chooses_nprobe:
+    if not system.hides_search:
         return next((s for s in alike if s.nprobe == system.nprobe), None)
     if not system.chosen_nprobes:
         return None
     nprobes = {s: s.fixed_nprobe for s in alike if s.fixed_nprobe is not None}
     below = [s for s in nprobes if nprobes[s] <= median(system.chosen_nprobes)]
-    return (
-        max(below, key=nprobes.__getitem__)
-        if below
-        else min(nprobes, key=nprobes.__getitem__, default=None)
-    )
+    if below:
+        return max(below, key=nprobes.__getitem__)
+    return min(nprobes, key=nprobes.__getitem__, default=None)

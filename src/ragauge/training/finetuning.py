@@ -27,14 +27,14 @@ from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
-from ragauge.training.settings import TrainingSettings
+from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
 from ragauge.training.trainer import TimedTrainer
 
-Batch = dict[str, Tensor]
+DecoderInputs = dict[str, Tensor]
 """What a decoder of transformers takes, and the labels of the tokens that `logits_to_keep` names:
 (label,).
 """
-Curve = list[dict[str, Any]]
+LossCurve = list[dict[str, Any]]
 """By point: steps done, split ("train": the mean of the step's documents, before its update;
 "held_out"), loss in nats per token of the response, learning rate, and seconds of training until
 then, in all runs.
@@ -70,13 +70,15 @@ def train(
     is_first = training.is_world_process_zero()
     with locked(checkpoints, wait=False) if is_first else nullcontext():
         curve = [_point(entry) for entry in training.run()]
-        own = training.model.named_parameters()
+        parameters = training.model.named_parameters()
         if settings.engine == "deepspeed":  # every process takes part
             from deepspeed.utils import safe_get_full_fp32_param
 
-            weights = {name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in own}
+            weights = {
+                name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in parameters
+            }
         else:
-            weights = {name: tensor.detach().cpu() for name, tensor in own}
+            weights = {name: tensor.detach().cpu() for name, tensor in parameters}
         training.accelerator.end_training()
         if not is_first:
             return None
@@ -146,8 +148,8 @@ class Material:
         return [one for e in encoded if e.requests for one in ([e] if shared else separate(e))]
 
     def model(self) -> Any:
-        """The initial decoder, in fp32; with `rope_scale` its positions are interpolated (arXiv
-        2306.15595).
+        """Return the initial decoder, in fp32; with `rope_scale` its positions are interpolated
+        (arXiv 2306.15595).
         """
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -170,8 +172,7 @@ class Material:
         """
         left_out = {"steps", "minutes", "checkpoint_steps", "evaluate_steps", "threads"}
         settings = self.settings.model_dump(exclude=left_out)
-        # nothing is timed
-        code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})
+        code = digest("ragauge.training.finetuning")
         return text_sha256(settings, self.hashes, code)
 
     @cached_property
@@ -182,19 +183,19 @@ class Material:
         return {"model": resolver.describe(self.settings.model)["sha256"], **files}
 
 
-def pack(encoded: Encoded) -> Batch:
-    """A document followed by all its requests: each attends to the document, at whose end it
+def pack(encoded: Encoded) -> DecoderInputs:
+    """Return a document followed by all its requests: each attends to the document, at whose end it
     begins, and to itself. The loss is that of separate passes. A single request needs no mask:
     memory grows with the length alone.
     """
     ids = list(encoded.document)
     positions = list(range(len(encoded.document)))
-    places: list[int] = []
+    response_positions: list[int] = []
     labels: list[int] = []
     owner = [0] * len(ids)
     for number, (request, response) in enumerate(encoded.requests, start=1):
         first = len(ids) + len(request) - 1
-        places += range(first, first + len(response))
+        response_positions += range(first, first + len(response))
         labels += response
         added = [*request, *response[:-1]]
         ids += added
@@ -203,20 +204,23 @@ def pack(encoded: Encoded) -> Batch:
     batch = {"input_ids": torch.tensor([ids]), "position_ids": torch.tensor([positions])}
     if len(encoded.requests) > 1:
         owners = torch.tensor(owner)
-        own = (owners[None, :] == 0) | (owners[None, :] == owners[:, None])
+        is_visible = (owners[None, :] == 0) | (owners[None, :] == owners[:, None])
         # (1, 1, query, key): an earlier token of these
-        batch["attention_mask"] = own.tril()[None, None]
-    return batch | {"logits_to_keep": torch.tensor(places), "labels": torch.tensor(labels)}
+        batch["attention_mask"] = is_visible.tril()[None, None]
+    return batch | {
+        "logits_to_keep": torch.tensor(response_positions),
+        "labels": torch.tensor(labels),
+    }
 
 
 def separate(encoded: Encoded) -> list[Encoded]:
-    """A document with one request each, for decoders that cannot be given positions (ALiBi)."""
+    """Return a document with one request each, for decoders that cannot be given positions (ALiBi)."""
     return [Encoded(encoded.document, (request,)) for request in encoded.requests]
 
 
-def response_loss(decoder: Any, batch: Batch) -> Tensor:
-    """The mean cross-entropy of a batch's responses by a decoder of transformers, in nats per
-    token.
+def response_loss(decoder: Any, batch: DecoderInputs) -> Tensor:
+    """Return the mean cross-entropy of a batch's responses by a decoder of transformers, in nats
+    per token.
     """
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = decoder(**inputs, use_cache=False).logits[0]
@@ -238,7 +242,7 @@ class FineTuning(TimedTrainer):
             settings.steps,
             learning_rate=settings.lr,
             gradient_accumulation_steps=settings.accumulation,
-            max_grad_norm=settings.clip,
+            max_grad_norm=MAX_GRADIENT_NORM,
             bf16=settings.dtype == "bfloat16",
             use_cpu=settings.device == "cpu",
             activation_checkpointing=settings.gradient_checkpointing,
@@ -246,10 +250,10 @@ class FineTuning(TimedTrainer):
             **engine,
         )
 
-    def example(self, number: int) -> Batch:
-        epoch, place = divmod(number, self.documents)
+    def example(self, number: int) -> DecoderInputs:
+        epoch, position = divmod(number, self.documents)
         return pack(
-            self.material.train[epoch_order(self.documents, self.settings.seed, epoch)[place]]
+            self.material.train[epoch_order(self.documents, self.settings.seed, epoch)[position]]
         )
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
@@ -258,7 +262,7 @@ class FineTuning(TimedTrainer):
             self.model.parameters(),
             lr=settings.lr,
             eps=settings.eps,
-            weight_decay=settings.weight_decay,
+            weight_decay=0.0,
             fused=True,  # one pass over the weights, where the plain one makes several
         )
         return self.optimizer
@@ -267,7 +271,7 @@ class FineTuning(TimedTrainer):
         """See `TimedTrainer.rate`: it rises linearly, then stays constant."""
         return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
-    def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> Tensor:
+    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **__: Any) -> Tensor:
         return response_loss(model, inputs)
 
     def measure(self) -> dict[str, float]:
@@ -281,7 +285,9 @@ class FineTuning(TimedTrainer):
 
 @lru_cache(maxsize=1)
 def epoch_order(count: int, seed: int, epoch: int) -> list[int]:
-    """The documents of an epoch in the order of training: a random permutation, fixed by the seed."""
+    """Return the documents of an epoch in the order of training: a random permutation, fixed by the
+    seed.
+    """
     order = list(range(count))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return order
@@ -297,13 +303,13 @@ def _write_model(material: Material, weights: Mapping[str, Tensor], folder: Path
 
 
 def _point(entry: Mapping[str, float]) -> dict[str, Any]:
-    """A point of the curve from an entry of Trainer's log."""
+    """Return a point of the curve from an entry of Trainer's log."""
     split, loss = ("train", entry["loss"]) if "loss" in entry else ("held_out", entry["eval_loss"])
-    made = {"step": int(entry["step"]), "split": split, "loss": loss}
-    return made | {"lr": entry["learning_rate"], "seconds": entry["seconds"]}
+    point = {"step": int(entry["step"]), "split": split, "loss": loss}
+    return point | {"lr": entry["learning_rate"], "seconds": entry["seconds"]}
 
 
-def _write_account(material: Material, curve: Curve, seconds: float, out: Path) -> Path:
+def _write_account(material: Material, curve: LossCurve, seconds: float, out: Path) -> Path:
     """Write the loss curve and the account of a training; returns the account's path."""
     table = pd.DataFrame(curve).to_csv(index=False, na_rep="nan")
     replace_atomically(out.with_name(f"{out.name}.loss.csv"), table.encode())

@@ -1,27 +1,36 @@
 """RETRO-fit: trains the weights that an attention mode adds to a frozen decoder (docs/piperag.md)."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ragauge import registry
+from ragauge.assets import resolver
 from ragauge.engines.lm import LM
 from ragauge.errors import UserError
+from ragauge.io.digest import digest
 from ragauge.io.files import replace_atomically, text_sha256
-from ragauge.pipelines import modes
 from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.modes.base import Checkpoint, mode_class
 from ragauge.pipelines.retrieval.retriever import Searcher
 from ragauge.pipelines.sources import RandomNeighbours, RetrievalOptions
 from ragauge.pipelines.windows import CHUNK, Windows
 from ragauge.training.settings import RetrofitSettings
 from ragauge.training.trainer import TimedTrainer
+
+if TYPE_CHECKING:
+    from ragauge.pipelines.job import Servers
 
 HELD_OUT = 10  # one document in this many is not trained on
 LEAST_RATE = 0.1  # of the learning rate, at the budget's end
@@ -46,12 +55,12 @@ class RetrofitMaterial:
     windows: Windows = field(default_factory=Windows)
 
     def example(self, start: int, random: bool = False) -> NeighbourExample | None:
-        """The text that begins with chunk `start`; None if its document ends first."""
+        """Return the text that begins with chunk `start`; None if its document ends first."""
         chunks = self.settings.chunks
         _, ids = self.passages.passage(start, chunks - 1)
         if len(ids) < chunks * CHUNK:
             return None
-        windows = range(self.windows.of(len(ids) - 2) + 1)
+        windows = range(self.windows.window_at(len(ids) - 2) + 1)
         if random:
             rng = np.random.default_rng([self.settings.seed, start])
             draw = RandomNeighbours(self.passages, rng, self.settings.k)
@@ -59,8 +68,8 @@ class RetrofitMaterial:
                 [list(text) for text in draw.neighbours(window, ids, False)] for window in windows
             ]
             return {"ids": ids, "neighbours": drawn}
-        own = frozenset(range(start - 1, start + chunks))  # they would contain the answer
-        retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own)
+        own_chunks = frozenset(range(start - 1, start + chunks))  # they would contain the answer
+        retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own_chunks)
         results = self.searcher.search(
             [retrieval.query(ids[self.windows.query(window)], 1) for window in windows]
         )
@@ -68,7 +77,7 @@ class RetrofitMaterial:
         return {"ids": ids, "neighbours": list(map(retrieval.texts, results, parts))}
 
     def starts(self, held_out: bool) -> list[int]:
-        """The chunks that texts start with, in documents that are held out or in the others."""
+        """Return the chunks that texts start with, in documents that are held out or in the others."""
         documents = (
             (chunk, self.passages.passage(chunk, 0)[0]) for chunk in range(len(self.passages))
         )
@@ -89,8 +98,10 @@ class RetrofitMaterial:
         raise UserError(f"no document has {self.settings.chunks} chunks; use a larger database")
 
     def held_out(self, random: bool) -> list[NeighbourExample]:
-        """The texts of the curve, spread over the held-out documents. Raises UserError if there is
-        none.
+        """Return the texts of the curve, spread over the held-out documents.
+
+        Raises:
+            UserError: there is none.
         """
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
@@ -109,8 +120,10 @@ class RetroFit(TimedTrainer):
         self, lm: LM, material: RetrofitMaterial, out: Path, about: dict[str, str]
     ) -> None:
         """`out`: the folder of all files; `about`: metadata of the weights, all that they depend on
-        besides the settings, by which a training that was killed is known. Raises UserError as
-        `RetrofitMaterial.held_out`.
+        besides the settings, by which a training that was killed is known.
+
+        Raises:
+            UserError: as `RetrofitMaterial.held_out`.
         """
         self.settings = material.settings
         self.lm = lm
@@ -125,7 +138,7 @@ class RetroFit(TimedTrainer):
             name: material.held_out(random=name == "random") for name in ("retrieved", "random")
         }
         super().__init__(
-            modes.kind(self.settings.mode).untrained(lm, self.settings),
+            mode_class(self.settings.mode).untrained(lm, self.settings),
             folder,
             self.settings.minutes,
             MOST_STEPS,
@@ -194,3 +207,36 @@ class RetroFit(TimedTrainer):
     def pauses(self, step: int) -> tuple[bool, bool]:
         is_late = self.seconds - self.measured_s >= self.settings.curve_every_s
         return is_late, is_late
+
+
+def train(
+    settings: RetrofitSettings, checkpoint: Checkpoint, folder: Path, servers: Servers, out: Path
+) -> Path:
+    """Train the weights of a mode on a database's texts; returns their file.
+
+    Args:
+        settings: of the training.
+        checkpoint: the decoder that is frozen.
+        folder: the chunk database.
+        servers: one server of its index.
+        out: folder of the weights, the curve and the checkpoints.
+
+    Raises:
+        UserError: a file or the server is missing or of another build, or no document is long
+            enough.
+    """
+    database = Database(folder)
+    lm = checkpoint.decoder()
+    database.check_tokenizer(lm.tokenizer, checkpoint.model)
+    origin = {
+        "model": checkpoint.model,
+        "model_sha256": resolver.describe(checkpoint.model)["sha256"],
+        "database_sha256": database.sha256,
+        "code": digest("ragauge.training.fit", registry.module_name("mode", settings.mode)),
+    }
+    with ExitStack() as opened:
+        servers = servers.started(opened)
+        client = opened.enter_context(servers.client(servers.addresses[0]))
+        origin["index_sha256"] = client.describe().index
+        material = RetrofitMaterial(database, client, settings)
+        return RetroFit(lm, material, out, origin).fit()

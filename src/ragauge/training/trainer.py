@@ -66,7 +66,7 @@ class TimedTrainer(Trainer):
         self.started: float | None = None
         self.measured_s = self.earlier_s  # when the curve got its last point
         is_over = minutes is not None and self.earlier_s >= 60 * minutes and state.global_step > 0
-        made = TrainingArguments(
+        training_arguments = TrainingArguments(
             output_dir=str(folder),
             per_device_train_batch_size=1,
             max_steps=state.global_step if is_over else max(steps, state.global_step),
@@ -83,11 +83,13 @@ class TimedTrainer(Trainer):
         )
         super().__init__(
             model,
-            made,
+            training_arguments,
             data_collator=lambda numbers: self.example(numbers[0]),
             # numbers
             train_dataset=range(
-                made.max_steps * made.gradient_accumulation_steps * made.world_size
+                training_arguments.max_steps
+                * training_arguments.gradient_accumulation_steps
+                * training_arguments.world_size
             ),
             callbacks=[_AfterStep(self)],
         )
@@ -101,7 +103,7 @@ class TimedTrainer(Trainer):
 
     @abstractmethod
     def example(self, number: int) -> Any:
-        """The training example of a number, counted over all steps and processes."""
+        """Return the training example of a number, counted over all steps and processes."""
 
     @abstractmethod
     def measure(self) -> dict[str, float]:
@@ -109,11 +111,11 @@ class TimedTrainer(Trainer):
 
     @abstractmethod
     def pauses(self, step: int) -> tuple[bool, bool]:
-        """Whether to (measure, write a checkpoint) after this step."""
+        """Return whether to (measure, write a checkpoint) after this step."""
 
     @abstractmethod
     def rate(self, step: int) -> float:
-        """The share of the learning rate at this step, counted from 0."""
+        """Return the share of the learning rate at this step, counted from 0."""
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LambdaLR:
         self.lr_scheduler = LambdaLR(self.optimizer, self.rate)
@@ -140,8 +142,10 @@ class TimedTrainer(Trainer):
             logger.info("step %d, %.0f s: %s", self.state.global_step, self.seconds, losses)
 
     def run(self) -> list[dict[str, float]]:
-        """Train until the budget is spent; returns the curve. Raises UserError if the last
-        checkpoint is damaged.
+        """Train until the budget is spent; returns the curve.
+
+        Raises:
+            UserError: the last checkpoint is damaged.
         """
         if self.checkpoint:
             logger.info("resuming after step %s", self.checkpoint.name.removeprefix(CHECKPOINT))
@@ -185,13 +189,14 @@ class _AfterStep(TrainerCallback):
         )
         control.should_training_stop = is_over = is_late or step >= state.max_steps
         control.should_evaluate, control.should_save = (
-            is_over or one for one in trainer.pauses(step)
+            is_over or is_pending for is_pending in trainer.pauses(step)
         )
 
 
 def last_checkpoint(folder: Path) -> tuple[Path | None, TrainerState]:
-    """(the newest complete checkpoint of a folder, its state). One that a killed run left
-    unfinished does not count.
+    """(the newest complete checkpoint of a folder, its state).
+
+    One that a killed run left unfinished does not count.
     """
     numbered = {
         int(path.name.removeprefix(CHECKPOINT)): path for path in folder.glob(f"{CHECKPOINT}[0-9]*")

@@ -75,7 +75,6 @@ def test_a_partial_answer_says_what_is_missing(
         (["--text", " "], "query: the text is empty"),
         (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
         (["--text", "a", "--nprobe", "17"], "refused: queries[0].nprobe: 17; must be from 1 to 16"),
-        (["--text", "a", "--budget", "-1"], "query: budget_s must be positive, not -1.0"),
         (["--text", "a", "--deadline", "0"], "retrieval deadline: 0.0; must be seconds above 0"),
         (["--text", "a", "--tls-ca", "none.pem"], "none.pem: cannot be read"),
     ],

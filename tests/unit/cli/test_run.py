@@ -8,7 +8,7 @@ import pytest
 
 from ragauge.cli._main import main
 from ragauge.io import records
-from ragauge.measure import runner
+from ragauge.measure import concurrency
 from ragauge.testing import write_questions
 
 
@@ -49,13 +49,13 @@ def arguments(model: Path, tmp_path: Path) -> list[str]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of the questions that are asked from now on."""
     keys = list[str]()
-    ask = runner.ask
+    ask = concurrency.ask
 
     def noted(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
         keys.append(example.key)
         return ask(engine, method, example, *more, **options)
 
-    monkeypatch.setattr(runner, "ask", noted)
+    monkeypatch.setattr(concurrency, "ask", noted)
     return keys
 
 
@@ -102,7 +102,7 @@ def test_a_killed_retry_has_lost_no_record(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "ask", killed)
+        patch.setattr(concurrency, "ask", killed)
         assert main([*arguments, "--retry-failed"]) == 130
     assert (tmp_path / "x.jsonl").read_bytes() == before
     assert main(arguments) == 3

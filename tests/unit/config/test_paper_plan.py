@@ -43,7 +43,7 @@ def expected_s(config: Config) -> dict[str, float]:
     """Seconds of each variant's answers and of each pipeline, its searches included."""
     seconds = {one.name: SLOWER * one.seconds.low for one in Estimator(config, DATA_SHEET).work}
     for label, entry in config.pipelines.items():
-        if entry.asks_index and isinstance(entry.nprobe, int):
+        if entry.queries_index and isinstance(entry.nprobe, int):
             database = config.databases[config.pipeline_database(entry)]
             scanned = (
                 sizes.index_vectors(database, entry.index)
@@ -56,7 +56,7 @@ def expected_s(config: Config) -> dict[str, float]:
 
 
 def test_no_job_opens_an_index_that_is_larger_than_its_memory(config: Config, plan: Plan) -> None:
-    assert all(entry.has_server_job for entry in config.pipelines.values() if entry.asks_index)
+    assert all(entry.has_server_job for entry in config.pipelines.values() if entry.queries_index)
     jobs = [
         (server, plan.servers.mem_mb(of(database=server[0], index=server[1]), 1))
         for server in config.servers()

@@ -26,6 +26,7 @@ from ragauge.config.reads import (
     timed,
 )
 from ragauge.config.schema import JudgeSettings
+from ragauge.methods.base import making
 from ragauge.results.runs import Runs
 
 MODEL = "smollm2-135m-instruct"
@@ -67,10 +68,11 @@ def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw = random.Random(0)
     for job in config.answers():
         entry = config.methods[job.variant]
+        params = making.changed_options(entry.instance)
         right = [draw.random() < 0.5 for _ in range(4)]
         if job.dataset == "wiki_long":
             synthetic_cfic.write(
-                folder, job.variant, entry.method, right, model=job.model, **entry.params
+                folder, job.variant, entry.method, right, model=job.model, **params
             )
         else:
             synthetic_run.write_variant(
@@ -78,7 +80,7 @@ def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 job.variant,
                 entry.method,
                 right,
-                params=entry.params,
+                params=params,
                 dataset=job.dataset,
                 model=job.model,
             )

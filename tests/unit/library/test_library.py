@@ -12,7 +12,7 @@ import pytest
 import ragauge
 from ragauge.cli._main import main
 from ragauge.engines.protocol import ANSWERING
-from ragauge.measure import runner
+from ragauge.measure import answering, concurrency
 from ragauge.methods.base import making
 from ragauge.results.scoring import compare_files
 from ragauge.testing import write_checkpoint, write_questions
@@ -52,13 +52,13 @@ def results(model: ragauge.Model, questions: ragauge.Dataset) -> ragauge.Results
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of the questions that are asked, as they are."""
     keys: list[str] = []
-    ask = runner.ask
+    ask = concurrency.ask
 
     def counted(engine: Any, method: Any, example: Any, *rest: Any, **options: Any) -> Any:
         keys.append(example.key)
         return ask(engine, method, example, *rest, **options)
 
-    monkeypatch.setattr(runner, "ask", counted)
+    monkeypatch.setattr(concurrency, "ask", counted)
     return keys
 
 
@@ -150,7 +150,7 @@ def test_a_failed_question_is_recorded_and_asked_again_on_demand(
         def fails(*_: object) -> None:
             raise ragauge.UserError("too <long>")
 
-        patched.setattr(runner, "timed", fails)
+        patched.setattr(answering, "timed", fails)
         failed = ragauge.evaluate(
             "naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2
         )

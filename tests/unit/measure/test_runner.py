@@ -25,7 +25,7 @@ from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
-from ragauge.measure import inputs, runner
+from ragauge.measure import answering, concurrency, engines, inputs, runner
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Answer
 from ragauge.testing import write_questions
@@ -67,7 +67,7 @@ def setting_of(
     questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
     made = making.make(method, **options)
     return inputs.specification(
-        method, made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS
+        made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS
     )
 
 
@@ -121,9 +121,9 @@ def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm:
     setting = setting_of(model, data, top_k=2)
     example = examples_of(data)[0]
     method = making.make("superposition", top_k=2)
-    prompt = runner.prompt_of(example, setting, lm.tokenizer)
-    answer = method.answer(lm, method.prepare(lm, prompt), prompt, runner.limits(setting))
-    record = runner.ask(lm, method, example, setting)
+    prompt = answering.prompt_of(example, setting, lm.tokenizer)
+    answer = method.answer(lm, method.prepare(lm, prompt), prompt, answering.limits(setting))
+    record = answering.ask(lm, method, example, setting)
     assert record.text == lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
     assert (record.kept, record.saliency) == (list(answer.kept), list(answer.saliency))
     assert record.prompt_sha256 == prompt.sha256
@@ -135,7 +135,7 @@ def test_an_answer_in_a_chat_is_the_first_line_with_text(
 ) -> None:
     monkeypatch.setattr(type(lm.tokenizer), "decode", lambda *_, **__: "\n \nan answer\nmore")
     stated = setting_of(model, data, "naive").model_copy(update={"template": template})
-    record = runner.ask(lm, making.make("naive"), examples_of(data)[0], stated)
+    record = answering.ask(lm, making.make("naive"), examples_of(data)[0], stated)
     assert record.prediction == prediction
 
 
@@ -147,7 +147,9 @@ def test_a_record_counts_quoted_control_tokens(model: Path, data: Path, lm: LM) 
     )
     setting = setting_of(model, data, "naive")
     method = making.make("naive")
-    assert [runner.ask(lm, method, one, setting).control_tokens for one in (example, quoting)] == [
+    assert [
+        answering.ask(lm, method, one, setting).control_tokens for one in (example, quoting)
+    ] == [
         0,
         2,
     ]
@@ -229,12 +231,12 @@ def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: 
     setting = setting_of(model, data, "naive")
     example = examples_of(data)[0]
     limited = setting.model_copy(update={"max_new_tokens": 2})
-    assert not runner.ask(lm, making.make("naive"), example, limited).cut
-    tokens = runner.prompt_of(example, setting, lm.tokenizer).total_tokens
+    assert not answering.ask(lm, making.make("naive"), example, limited).cut
+    tokens = answering.prompt_of(example, setting, lm.tokenizer).total_tokens
     short = load_lm(str(model), threads=1, max_context=tokens + 2)
-    record = runner.ask(short, making.make("naive"), example, setting)
+    record = answering.ask(short, making.make("naive"), example, setting)
     assert (record.status, record.tokens["generated"], record.cut) == ("ok", 2, True)
-    stopped = runner.ask(short, making.make("naive"), example, limited)
+    stopped = answering.ask(short, making.make("naive"), example, limited)
     assert (stopped.tokens["generated"], stopped.cut) == (2, False)
 
 
@@ -249,7 +251,7 @@ def failing(error: Exception) -> Any:
 def test_an_allocation_that_fails_fails_the_question(model: Path, data: Path, lm: LM) -> None:
     with pytest.raises(RuntimeError) as error:
         torch.empty(1 << 50, dtype=torch.uint8)
-    record = runner.ask(
+    record = answering.ask(
         lm, failing(error.value), examples_of(data)[0], setting_of(model, data, "naive")
     )
     assert record.status == "failed"
@@ -260,7 +262,7 @@ def test_an_allocation_that_fails_fails_the_question(model: Path, data: Path, lm
 
 def test_a_defect_is_not_hidden(model: Path, data: Path, lm: LM) -> None:
     with pytest.raises(ZeroDivisionError):
-        runner.ask(
+        answering.ask(
             lm, failing(ZeroDivisionError()), examples_of(data)[0], setting_of(model, data, "naive")
         )
 
@@ -274,7 +276,7 @@ def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
         setting_of(model, data, "naive"), method, examples_of(data), "naive", tmp_path / "x.jsonl"
     )
     with pytest.raises(UserError, match=r"naive on .*: needs a crystal ball"):
-        runner.run(job, runner.Engines())
+        runner.run(job, engines.Engines())
     assert not (tmp_path / "x.jsonl").exists()
 
 
@@ -347,9 +349,9 @@ def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm
 
     setting = setting_of(model, data, "naive")
     examples = examples_of(data)
-    found = list(runner.answers(lm, Greedy(), examples, setting, 2))
+    found = list(concurrency.answers(lm, Greedy(), examples, setting, 2))
     assert [r.batch for r in found] == [2, 2, 2, 1]
-    alone = {e.key: unclocked(runner.ask(lm, method, e, setting)) for e in examples}
+    alone = {e.key: unclocked(answering.ask(lm, method, e, setting)) for e in examples}
     assert {r.key: unclocked(r) for r in found} == alone
 
 
@@ -360,25 +362,25 @@ def unclocked(record: Record) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "other"), [("cpu_model", "Another CPU"), ("digest", "0123456789ab")]
+    ("name", "other"), [("cpu_model", "Another CPU"), ("engine_code", "0123456789ab")]
 )
 def test_kept_documents_are_known_by_processor_code_and_kernels(
     name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = runner.DocumentFolder(tmp_path, 10**6)
+    kept = engines.DocumentFolder(tmp_path, 10**6)
     setting = setting_of(model, data)
     before = kept.store(setting).decoder
     assert kept.store(setting).decoder == before
     # LongRoPE has other frequencies beyond a length
     longer = setting.engine.model_copy(update={"max_context": 9})
     assert kept.store(setting.model_copy(update={"engine": longer})).decoder != before
-    monkeypatch.setattr(runner, name, lambda *_: other)
+    monkeypatch.setattr(engines, name, lambda *_: other)
     assert kept.store(setting).decoder != before
     monkeypatch.undo()
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
     assert kept.store(setting).decoder != before
     monkeypatch.undo()
-    monkeypatch.setattr(type(runner.kernels.active()), "digest", lambda *_: "other kernels")
+    monkeypatch.setattr(type(engines.choice.active()), "digest", lambda *_: "other kernels")
     assert kept.store(setting).decoder != before
 
 
@@ -387,12 +389,12 @@ def test_variants_share_a_loaded_model(
 ) -> None:
     """One with a finder first: the next variant has none."""
     loads = []
-    load = runner.backend.load
+    load = engines.backend.load
     monkeypatch.setattr(
-        runner.backend, "load", lambda *given, **more: loads.append(given) or load(*given, **more)
+        engines.backend, "load", lambda *given, **more: loads.append(given) or load(*given, **more)
     )
-    loaded = runner.Engines(threads=1)
-    alone = runner.Engines(threads=1)
+    loaded = engines.Engines(threads=1)
+    alone = engines.Engines(threads=1)
     found = setting_of(model, data, "cfic", top_k=1)
     found = found.model_copy(update={"finder": FinderFacts(model=str(model))})
     first = making.make("cfic", top_k=1)
@@ -400,12 +402,12 @@ def test_variants_share_a_loaded_model(
     assert cast(LM, loaded.ready(found, first)).finder is not None
     assert len(loads) == 2
     example = examples_of(data)[0]
-    runner.ask(loaded.ready(found, first), first, example, found)
-    shared = runner.ask(
+    answering.ask(loaded.ready(found, first), first, example, found)
+    shared = answering.ask(
         loaded.ready(plain, making.make("naive")), making.make("naive"), example, plain
     )
     assert len(loads) == 2
-    fresh = runner.ask(
+    fresh = answering.ask(
         alone.ready(plain, making.make("naive")), making.make("naive"), example, plain
     )
     assert untimed(shared) == untimed(fresh)
@@ -422,7 +424,7 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
     before = contents(tmp_path)
     assert set(before) == {"x.jsonl", "x.meta.json"}
     monkeypatch.setattr(
-        runner.backend, "load", lambda *_, **__: pytest.fail("the model was loaded")
+        engines.backend, "load", lambda *_, **__: pytest.fail("the model was loaded")
     )
     assert main(command) == 0
     assert contents(tmp_path) == before
@@ -448,7 +450,7 @@ def test_a_sequential_method_starts_over(
     command = [*arguments(model, tmp_path / "x", "context_pilot"), "--out"]
     assert main([*command, str(tmp_path / "whole.jsonl")]) == 0
     command.append(str(tmp_path / "x.jsonl"))
-    timed = runner.timed
+    timed = answering.timed
     calls = list[Any]()
 
     def failing(*given: Any) -> Any:
@@ -461,7 +463,7 @@ def test_a_sequential_method_starts_over(
         assert main([*command, "--limit", "2"]) == 0
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(runner, "timed", failing)
+            patch.setattr(answering, "timed", failing)
             assert main(command) == (130 if earlier == "killed" else 3)
     assert main([*command, *(["--retry-failed"] if earlier == "with a failure" else [])]) == 0
     resumed, whole = (records.read(tmp_path / f"{name}.jsonl") for name in ("x", "whole"))

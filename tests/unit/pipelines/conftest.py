@@ -7,7 +7,7 @@ import pytest
 import tiny_database
 from ragauge.pipelines.database import embed
 from ragauge.pipelines.database.database import Database
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.indexes.hnsw import Hnsw
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.retriever import Retriever

@@ -92,29 +92,6 @@ def test_a_report_sums_the_stages_and_compares_with_no_retrieval() -> None:
     assert plain["flop"] == pytest.approx(2 * 1024 * weights, rel=0.06)  # besides attention
 
 
-def test_the_verb_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    model = "smollm2-135m-instruct"
-    command = [
-        "cost",
-        "--model",
-        model,
-        "--schedule",
-        "piperag",
-        "--set",
-        "interval=32",
-        "--set",
-        "tokens=512",
-    ]
-    assert _main.main([*command, "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert (made["model"], made["schedule"], made["interval"], made["tokens"]) == (
-        model,
-        "piperag",
-        32,
-        512,
-    )
-
-
 def test_a_search_is_bounded_on_the_papers_server(capsys: pytest.CaptureFixture[str]) -> None:
     """By hand: 16,384 centroids of 1,536 B and 64 / 16,384 of 3e9 vectors of 72 B, at 281.6 GB/s;
     16 retrievals.

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 import service_parts
-import tiny_database
-from ragauge import registry
 from ragauge.cli import _main
 from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.database.chunking import (
-    Split,
+    HeldOutSplit,
     build_evaluation_set,
     build_shard,
     gather,
@@ -27,24 +25,19 @@ from ragauge.pipelines.database.chunking import (
 )
 from ragauge.pipelines.database.corpus import Corpus
 from ragauge.pipelines.database.database import Database, EvaluationSet
-from ragauge.pipelines.database.documents import Share
-from ragauge.pipelines.database.embed import EncoderChoice, build_embeddings
+from ragauge.pipelines.database.documents import ShardShare
 from ragauge.pipelines.database.vectors import Vectors
 from ragauge.pipelines.evaluation import texts
-from ragauge.pipelines.indexes.hnsw import Hnsw
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval.settings import DatabaseSettings, EvaluationSetSettings
-from ragauge.report.figures.footer import footer
-from ragauge.results.runs import Runs
 from ragauge.testing import write_checkpoint
 from retro_parts import EXACT, ExactRetriever, tokens
-from synthetic_piperag import DATABASE, write, write_staleness
 from synthetic_run import MODEL
 
 CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Pune")
 NEWS = "news"
 WEB = "web"
-ALL = Split("all")
+ALL = HeldOutSplit("all")
 
 
 def article(name: str) -> str:
@@ -58,7 +51,7 @@ def write_lines(path: Path, articles: Sequence[str]) -> Path:
     return path
 
 
-def cut_set(corpus: Path, split: Split = ALL) -> EvaluationSetSettings:
+def cut_set(corpus: Path, split: HeldOutSplit = ALL) -> EvaluationSetSettings:
     return EvaluationSetSettings(corpus=str(corpus), part=split.kind, share=split.share)
 
 
@@ -97,13 +90,6 @@ def test_an_index_leaves_them_out_unless_it_keeps_them(folder: Path) -> None:
         assert {"Oslo", "Bonn", "Pune"} <= found
 
 
-def test_without_sets_a_database_is_what_it_was(tmp_path: Path) -> None:
-    plain = Database(made(tmp_path, ()) / "db")
-    assert plain.manifest["made_from"].keys() == {"shards"}
-    assert not len(plain.near_duplicates)
-    assert not [key for key in plain.counts if key.endswith(("news", "web"))]
-
-
 def test_marks_of_other_sets_are_refused(tmp_path: Path) -> None:
     made(tmp_path)
     with pytest.raises(
@@ -130,14 +116,14 @@ def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
 
 def test_a_set_is_cut_as_held_out_text_is(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus((str(folder / "web.jsonl"),))
-    for split in (Split("tail", 0.25), Split("documents", 0.9), ALL):
+    for split in (HeldOutSplit("tail", 0.25), HeldOutSplit("documents", 0.9), ALL):
         build_evaluation_set(tmp_path, split.kind, cut_set(folder / "web.jsonl", split))
         cut = [text.text for text in EvaluationSet(tmp_path, split.kind).evaluation()]
-        whole = list(corpus.documents(Share()))
+        whole = list(corpus.documents(ShardShare()))
         assert cut == [text for document in whole if (text := split(document)[1])]
     with pytest.raises(UserError, match="gives the evaluation set 'none' no text"):
         build_evaluation_set(
-            tmp_path, "none", cut_set(folder / "web.jsonl", Split("documents", 1e-9))
+            tmp_path, "none", cut_set(folder / "web.jsonl", HeldOutSplit("documents", 1e-9))
         )
 
 
@@ -247,28 +233,6 @@ def test_a_pipeline_reads_another_corpus(
     )
 
 
-def test_staleness_is_measured_on_another_corpus(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny_database.stand_in(monkeypatch)
-    build_embeddings(folder / "db", 0, EncoderChoice())
-    tiny_database.build_index(folder / "db", "ivf", Hnsw(m=8, ef_construction=40, shards=1))
-    common = [
-        "piperag",
-        "staleness",
-        "--database",
-        str(folder / "db"),
-        "--tokens",
-        "256",
-        "--limit",
-        "1",
-    ]
-    assert _main.main([*common, "--evaluation", WEB, "--out", str(tmp_path / "s.json")]) == 0
-    report = json.loads((tmp_path / "s.json").read_text())
-    assert (report["evaluation"], report["database"]) == (WEB, "db")
-    assert report["queries"][0]["key"].startswith("0:Lima")
-
-
 # --- configurations ---
 
 
@@ -340,26 +304,3 @@ def test_a_set_is_of_the_corpus_that_its_key_names_and_a_database_without_sets_k
 
 
 # --- items ---
-
-
-def test_items_show_the_text_in_the_column_of_the_data_set(tmp_path: Path) -> None:
-    nats = [3.0, 3.2, 3.4]
-    for text, gain in (("realnews", 0.3), (DATABASE, 0.1)):
-        write(tmp_path, f"{text}_none", "no_retrieval", nats, evaluation=text)
-        write(tmp_path, f"{text}_retro", "retro", [n - gain for n in nats], evaluation=text)
-    runs = Runs(tmp_path)
-    found = registry.module("item", "piperag_figure_6").table(runs)
-    rows = found[(found["quantity"] == "minus_no_retrieval_nats") & (found["method"] == "retro")]
-    gains = dict(zip(rows["dataset"], rows["measured"], strict=True))
-    assert gains == pytest.approx({"realnews": -0.3, DATABASE: -0.1}), (
-        "each against its own text without retrieval"
-    )
-    small = footer(runs, found)
-    assert f"of realnews, database {DATABASE}" in small
-    assert f"held out of {DATABASE}" in small
-
-
-def test_table_2_shows_the_text_in_the_column_of_the_data_set(tmp_path: Path) -> None:
-    write_staleness(tmp_path, [[1.0, 0.8], [0.9, 0.8]], evaluation="realnews", database="c4")
-    found = registry.module("item", "piperag_table_2").table(Runs(tmp_path))
-    assert set(found[found["measured"].notna()]["dataset"]) == {"realnews"}

@@ -24,7 +24,7 @@ def parsed(pipelines: dict[str, Any], **changes: Any) -> Config:
 def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -> None:
     made = parsed({kind: {}})
     assert made.pipelines[kind].schedule_class.__module__.endswith(kind)
-    assert made.pipelines[kind].asks_index == (kind not in ("no_retrieval", "random"))
+    assert made.pipelines[kind].queries_index == (kind not in ("no_retrieval", "random"))
     assert made.pipeline_model(made.pipelines[kind]) == "smollm2-135m-instruct"
     assert made.pipeline_database(made.pipelines[kind]) == "wiki"
 
@@ -45,7 +45,10 @@ TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
             {"piperag": {"nprobe": "hide"}},
             "piperag.nprobe: 'hide' requires task 'generate'; to score text",
         ),
-        ({"retro": {"nprobe": 0}}, "retro.nprobe: must be a whole number from 1, or 'hide', not 0"),
+        (
+            {"retro": {"nprobe": 0}},
+            "retro.nprobe: must be greater than or equal to 1 or 'hide', not 0",
+        ),
         (
             {"retro": {"mode": "cross_attention"}},
             "retro.mode: 'cross_attention' must be trained first; give retrofit_minutes",

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
 
 import tiny_models
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT
 from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
-from ragauge.pipelines.decoding import generate, token_nll
+from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import JointDecoder, JointReader
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.reader import Prepared
@@ -91,25 +90,6 @@ def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> 
     # none where all was known
     assert {found[i - 1] for i, stage in enumerate(found) if stage == AHEAD} == {PREFETCH}
     assert all(call.seconds and call.lengths for call in trace if call.stage == AHEAD)
-
-
-@pytest.mark.parametrize("mode", [JointAttention(reach=20), JointAttention(bias=-1.0)], ids=str)
-def test_reading_ahead_changes_no_score(mode: JointAttention) -> None:
-    lm = tiny_models.tiny_lm()
-    windows = Windows(16, stale=True)
-    ids = [*PROMPT, *tokens(80, 5)]
-    scores = []
-    for ahead in (True, False):
-        reader = JointDecoder(lm, mode).open(len(ids), 256)
-        source = PrefetchedRetrieval(
-            RetrievalOptions(ExactRetriever(DOCUMENTS)),
-            windows,
-            reader.note,
-            reader.prepare if ahead else None,
-        )
-        scores.append(token_nll(reader, ids, source, windows))
-        source.close()
-    torch.testing.assert_close(*scores, rtol=0, atol=1e-6)
 
 
 def test_neighbours_are_searched_and_read_ahead_by_another_thread() -> None:

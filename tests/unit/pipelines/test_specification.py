@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 import tiny_database as tiny
-from ragauge.cli.piperag import Plan
-from ragauge.config.model import ModelEntry
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.index import index_folder
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import PipelineSpecification, facts_of, index_facts, specify
+from ragauge.pipelines.specification import (
+    PipelineSpecification,
+    describe_index,
+    read_index_facts,
+    specify_pipeline,
+)
 
 INDEXES = {
     "ivf": {"nlist": 8, "pq_bytes": 8, "nprobe": 4, "iterations": 2},
@@ -37,36 +40,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_index_stands_with_its_type_its_recipe_and_its_own_nprobe(
     folder: Path, label: str, kind: str, nprobe: int
 ) -> None:
-    facts = index_facts(index_folder(folder, label))
+    facts = read_index_facts(index_folder(folder, label))
     assert (facts.label, facts.type, facts.nprobe, facts.filled) == (label, kind, nprobe, None)
     assert (
         facts.settings.items() >= {k: v for k, v in INDEXES[label].items() if k != "type"}.items()
     )
     assert facts.settings["metric"] == "l2"
     assert facts.vectors
-    specification = specify(
+    specification = specify_pipeline(
         PipelineSettings(schedule="retro"), model="m", database="d", index=facts
     )
     settings = specification.pipeline
     assert (settings.nprobe, settings.model, settings.neighbours) == (nprobe, "m", 2)
     stated = PipelineSettings(schedule="piperag", task="generate", nprobe="hide")
-    assert specify(stated, model="m", database="d", index=facts).pipeline.nprobe == "hide"
+    assert specify_pipeline(stated, model="m", database="d", index=facts).pipeline.nprobe == "hide"
 
 
 def test_a_search_without_an_nprobe_has_the_configurations_not_that_of_the_time_of_merging(
     folder: Path,
 ) -> None:
-    stated = facts_of("ivf", {**INDEXES["ivf"], "nprobe": 6}, None)
-    settings = PipelineSettings(schedule="retro")
-    model = ModelEntry(source="m")
-    facts = Plan(settings, model, index_folder(folder, "ivf"), True, stated).index_facts
-    assert facts
-    assert (facts.nprobe, facts.vectors) == (6, index_facts(index_folder(folder, "ivf")).vectors)
+    configured = describe_index("ivf", {**INDEXES["ivf"], "nprobe": 6})
+    facts = read_index_facts(index_folder(folder, "ivf"), configured)
+    on_disk = read_index_facts(index_folder(folder, "ivf"))
+    assert (facts.nprobe, facts.vectors) == (6, on_disk.vectors)
 
 
 def test_a_schedule_that_asks_no_index_has_none(folder: Path) -> None:
-    facts = index_facts(index_folder(folder, "ivf"))
-    specification = specify(
+    facts = read_index_facts(index_folder(folder, "ivf"))
+    specification = specify_pipeline(
         PipelineSettings(schedule="random"), model="m", database="d", index=facts
     )
     assert specification.index is specification.pipeline.nprobe is None
@@ -88,7 +89,7 @@ def test_the_digest_covers_all_that_records_depend_on(
     settings: dict[str, Any], facts: dict[str, Any], is_same: bool
 ) -> None:
     plain, other = (
-        specify(
+        specify_pipeline(
             PipelineSettings(schedule="retro", **given), model="m", database="d", index=None, **more
         )
         for given, more in (({}, {}), (settings, facts))
@@ -104,7 +105,12 @@ def test_times_depend_on_cores_and_servers(where: dict[str, Any]) -> None:
     timed = {"schedule": "retro", "task": "generate"}
     plain, other = (PipelineSettings(**timed, **given) for given in ({}, where))
     assert (
-        len({specify(one, model="m", database="d", index=None).digest for one in (plain, other)})
+        len(
+            {
+                specify_pipeline(one, model="m", database="d", index=None).digest
+                for one in (plain, other)
+            }
+        )
         == 2
     )
 
@@ -113,4 +119,4 @@ def test_a_folder_that_is_no_index_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"nothing/merged/manifest.json: cannot be read: No such file"
     ):
-        index_facts(tmp_path / "nothing")
+        read_index_facts(tmp_path / "nothing")

@@ -11,7 +11,7 @@ def test_pieces_cover_a_sequence_and_change_with_the_window(interval: int) -> No
     windows = Windows(interval)
     pieces = list(windows.pieces(0, 300))
     places = [(place, window) for start, stop, window in pieces for place in range(start, stop)]
-    assert places == [(place, windows.of(place)) for place in range(300)]
+    assert places == [(place, windows.window_at(place)) for place in range(300)]
     assert [window for *_, window in pieces] == list(range(-1, len(pieces) - 1))
 
 

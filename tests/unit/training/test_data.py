@@ -50,15 +50,6 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     ]
 
 
-def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
-    tokenizer = tiny_models.byte_tokenizer()
-    assert [
-        d.text
-        for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300, "sentencex")
-    ] == ["One sentence."]
-    assert list(sft.cut(TrainingDocument("a", "", " \n "), tokenizer, 300, "sentencex")) == []
-
-
 def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
     tokenizer = tiny_models.byte_tokenizer()
     document = TrainingDocument("a#0", "T", TEXT)
@@ -144,12 +135,6 @@ def test_rubbish_is_named(question: str, why: str | None) -> None:
     assert sft.problem(question, "The lamp was first lit in 1821 by Ann.", "Lighthouse") == why
 
 
-def test_the_question_in_a_reply() -> None:
-    assert sft.first_question(' Question: "Who lit it? Nobody knows.\nMore') == "Who lit it?"
-    assert sft.first_question("No question.\nWho?") == "No question."
-    assert sft.first_question(" \n ") == ""
-
-
 def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue() -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, eos=(1,)))
     title = "Beta"
@@ -200,7 +185,7 @@ def evaluation_file(path: Path, *texts: str) -> Path:
 
 
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
     with pytest.raises(
         UserError, match=r"documents found, 1000 requested; the corpora hold 8 articles"
@@ -250,12 +235,12 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
 ) -> None:
     given = settings(tmp_path, documents=12).data()
     whole = Parrot()
-    monkeypatch.setattr(data.Questions, "model", lambda self: whole)
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: whole)
     data.build(given, {}, tmp_path / "whole")
     again = 0
     for after in range(whole.calls):
         writer = Parrot(gives_up_after=1)
-        monkeypatch.setattr(data.Questions, "model", lambda self, writer=writer: writer)
+        monkeypatch.setattr(data.QuestionWriter, "model", lambda self, writer=writer: writer)
         with pytest.raises(KeyboardInterrupt):
             data.build(given, {}, tmp_path / "cut")
         again += writer.calls
@@ -268,7 +253,7 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
             partial.write_bytes(kept + "\n".join(["", *damaged, '["torn']).encode())
         if again == whole.calls - 1:
             break
-    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     data.build(given, {}, tmp_path / "cut")
     for name in (data.TRAIN, data.HELD_OUT):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -299,6 +284,8 @@ def test_no_usable_question_is_told_with_its_reasons(
 
 @pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])
 def test_damaged_data_name_their_line(tmp_path: Path, spans: str) -> None:
-    (tmp_path / "train.jsonl").write_text(f'{{"key": "a", "text": "abc", "spans": {spans}}}\n')
+    (tmp_path / "train.jsonl").write_text(
+        f'{{"key": "a", "title": "", "text": "abc", "spans": {spans}}}\n'
+    )
     with pytest.raises(UserError, match=r"train.jsonl:1: there must be at least one span"):
         data.read(tmp_path / "train.jsonl")

@@ -180,16 +180,6 @@ def test_scaled_positions_are_those_of_transformers_and_stay_with_the_trained_mo
     torch.testing.assert_close(loss, engine_loss(folder / "m", one), atol=1e-5, rtol=1e-5)
 
 
-def test_positions_that_are_scaled_in_another_way_are_not_scaled_again(folder: Path) -> None:
-    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    llama3 |= {"original_max_position_embeddings": 64, "rope_theta": 500.0}
-    write_checkpoint(folder / "model", rope_parameters=llama3)
-    with pytest.raises(
-        UserError, match=r"rope_scale 8: .*/model: only rotary positions without Llama 3's scaling"
-    ):
-        finetuning.Material(settings(folder, rope_scale=8), folder / "data")
-
-
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -> None:
     assert {
         len(e.requests) for e in finetuning.Material(settings(folder), folder / "data").train
@@ -323,21 +313,6 @@ def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
 
 
 # ---- bad input
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"processes": 2}, "engine torch trains on one process in float32"),
-        ({"dtype": "bfloat16"}, "engine torch trains on one process in float32"),
-        ({"max_length": 64}, "no document is shorter than max_length"),
-    ],
-)
-def test_what_cannot_be_trained_is_told(
-    folder: Path, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        trained(folder, "m", **changes)
 
 
 @pytest.mark.parametrize(

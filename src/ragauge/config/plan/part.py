@@ -105,7 +105,7 @@ class PlanPart:
         """The manifest of an asset that a job's entry names."""
         return lambda labels: manifest(self.value(path, labels))
 
-    def of_index(self, pattern: str) -> Callable[[Labels], str]:
+    def index_path(self, pattern: str) -> Callable[[Labels], str]:
         """A file or folder of the index that a pipeline, or a comparison of stale queries, is over,
         by its pattern.
         """

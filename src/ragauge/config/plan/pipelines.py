@@ -13,7 +13,6 @@ from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of
 from ragauge.cost.hardware import AUTO
 from ragauge.io.files import text_sha256
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import facts_of, modules_of, specify
 
 
 class PipelinePlan(PlanPart):
@@ -24,18 +23,20 @@ class PipelinePlan(PlanPart):
             f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines
         ]
 
-    def labels(self, job: bool) -> str:
-        """Those whose server is a job of its own, or the others, as a wildcard's constraint."""
+    def label_pattern(self, job: bool) -> str:
+        """Match the pipelines whose server is a job of its own, or the others."""
         return any_of(
             label for label, entry in self.config.pipelines.items() if entry.has_server_job == job
         )
 
     def index(self, labels: Labels) -> str | list[str]:
-        """The index that is searched; empty if none is, or one behind a server that runs already."""
+        """Return the index that is searched; empty if none is, or one behind a server that runs
+        already.
+        """
         entry = self._pipeline(labels)
         return (
-            self.of_index(self.paths.merged)(labels)
-            if entry.asks_index and not entry.addresses
+            self.index_path(self.paths.merged)(labels)
+            if entry.queries_index and not entry.addresses
             else []
         )
 
@@ -43,15 +44,15 @@ class PipelinePlan(PlanPart):
         return self.model_manifest(self.model_of(labels))
 
     def weights(self, labels: Labels) -> str | list[str]:
-        """The file of the weights of a mode's own model, where one is named."""
+        """Return the file of the weights of a mode's own model, where one is named."""
         return self._pipeline(labels).weights or []
 
     def adapters(self, labels: Labels) -> str | list[str]:
-        """The trained weights that neighbours are read with, if any."""
+        """Return the trained weights that neighbours are read with, if any."""
         return self._adapters(self._pipeline(labels)) or []
 
     def export(self, labels: Labels) -> str | list[str]:
-        """The decoder as ONNX, where ONNX Runtime runs it."""
+        """Return the decoder as ONNX, where ONNX Runtime runs it."""
         entry = self._pipeline(labels)
         return (
             self.paths.export.format(export=self._export_name(entry))
@@ -60,47 +61,29 @@ class PipelinePlan(PlanPart):
         )
 
     def options(self, labels: Labels) -> list[str]:
-        given = {"--adapters": self.adapters(labels), "--onnx": self.export(labels)}
-        return [f"{option}={path}" for option, path in given.items() if path]
+        files = {"--adapters": self.adapters(labels), "--onnx": self.export(labels)}
+        return [f"{option}={path}" for option, path in files.items() if path]
 
     def code(self, labels: Labels) -> str:
         """Digest of the code that runs a pipeline."""
-        entry = self._pipeline(labels)
-        indexes = self.config.databases[self.config.pipeline_database(entry)].indexes
-        index_type = indexes[entry.index].type if entry.asks_index else None
-        return code_of("pipelines.pipeline", components=modules_of(entry, index_type))
+        specification = self.config.pipeline_specification(self._pipeline(labels))
+        return code_of("pipelines.pipeline", components=specification.component_modules)
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, of which texts, and
         how many.
         """
         entry = self._pipeline(labels)
-        model = self._model(entry)
-        database = self.config.pipeline_database(entry)
-        recipe = (
-            self.config.databases[database].indexes[entry.index].model_dump()
-            if entry.asks_index
-            else None
-        )
-        specification = specify(
-            entry,
-            model=self.config.pipeline_model(entry),
-            database=database,
-            index=facts_of(entry.index, recipe, None) if recipe else None,
-            source=model.source,
-            dtype=model.dtype,
-            device=model.device,
-            seed=self.config.seed,
-        )
+        specification = self.config.pipeline_specification(entry)
         return [
             specification.digest,
             f"{entry.limit} sequences",
-            f"of {entry.evaluation or database}",
+            f"of {entry.evaluation or specification.database}",
         ]
 
     def threads(self, labels: Labels) -> int:
-        """All for timed jobs, but those of servers that are jobs; one that scores shares a core
-        with its server.
+        """Return all for timed jobs, but those of servers that are jobs; one that scores shares a
+        core with its server.
         """
         entry = self._pipeline(labels)
         if entry.task != "generate":
@@ -113,7 +96,7 @@ class PipelinePlan(PlanPart):
         return sum(map(self.config.server_threads, self.config.servers()))
 
     def node(self, labels: Labels) -> str:
-        """A machine of its own for timed jobs."""
+        """Return a machine of its own for timed jobs."""
         return ALONE if self._pipeline(labels).task == "generate" else ""
 
     def retrofit_options(self, labels: Labels) -> list[str]:
@@ -131,36 +114,36 @@ class PipelinePlan(PlanPart):
         return {self._export_name(entry): entry for entry in reversed(entries)}
 
     def export_names(self) -> str:
-        """All exports, as a wildcard's constraint."""
+        """Return all exports, as a wildcard's constraint."""
         return any_of(self.exports)
 
     def export_inputs(self, labels: Labels) -> list[str]:
-        """The files that an export is made from: trained weights, the decoder or a mode's own model
-        and database.
+        """Return the files that an export is made from: trained weights, the decoder or a mode's
+        own model and database.
         """
         entry = self.exports[labels.export]
         decoder = self.model_manifest(self.config.pipeline_model(entry))
         if not entry.mode_class.own_model:
             return [decoder, *filter(None, [self._adapters(entry)])]
-        own = resolver.is_retro(self._model(entry).source)
-        weights = [entry.weights] if entry.weights else [decoder] if own else []
+        has_checkpoint = resolver.is_retro(self._model(entry).source)
+        weights = [entry.weights] if entry.weights else [decoder] if has_checkpoint else []
         return [self.paths.gathered.format(database=self.config.pipeline_database(entry)), *weights]
 
     def export_options(self, labels: Labels) -> list[str]:
         entry = self.exports[labels.export]
         model = self._model(entry)
-        given = [f"--mode={entry.mode}", *_dtype_option(model)]
+        values = [f"--mode={entry.mode}", *_dtype_option(model)]
         if not entry.mode_class.own_model:
             adapters = [f"--adapters={path}" for path in filter(None, [self._adapters(entry)])]
-            return [*given, f"--model={model.source}", *adapters]
-        made = (
+            return [*values, f"--model={model.source}", *adapters]
+        origin = (
             f"--model={model.source}"
             if resolver.is_retro(model.source)
             else f"--seed={self.config.seed}"
         )
-        weights = f"--weights={entry.weights}" if entry.weights else made
+        weights = f"--weights={entry.weights}" if entry.weights else origin
         folder = self.paths.database.format(database=self.config.pipeline_database(entry))
-        return [*given, weights, f"--database={folder}"]
+        return [*values, weights, f"--database={folder}"]
 
     def export_code(self, labels: Labels) -> str:
         mode = registry.module_name("mode", self.exports[labels.export].mode)
@@ -173,8 +156,8 @@ class PipelinePlan(PlanPart):
         return attempt * max(least, self._model(entry).resources.mem_mb)
 
     def _export_name(self, entry: PipelineSettings) -> str:
-        """The mode, and the weights: of a decoder, or of a mode's own model for the vocabulary of a
-        database.
+        """Return the mode, and the weights: of a decoder, or of a mode's own model for the
+        vocabulary of a database.
         """
         label = self.config.pipeline_model(entry)
         database = self.config.pipeline_database(entry)
@@ -195,7 +178,7 @@ class PipelinePlan(PlanPart):
         )
 
     def _adapters(self, entry: PipelineSettings) -> str:
-        """The file of trained weights; empty without any."""
+        """Return the file of trained weights; empty without any."""
         if entry.adapters or not entry.retrofit_minutes:
             return entry.adapters or ""
         return self.paths.adapters.format(
@@ -214,5 +197,5 @@ class PipelinePlan(PlanPart):
 
 
 def _dtype_option(model: ModelEntry) -> list[str]:
-    """The option of an export for the model's dtype; `auto` is float32 there."""
+    """Return the option of an export for the model's dtype; `auto` is float32 there."""
     return [] if model.dtype in (AUTO, "float32") else [f"--dtype={model.dtype}"]

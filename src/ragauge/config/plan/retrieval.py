@@ -9,7 +9,7 @@ from ragauge import registry
 from ragauge.config.code import code_of
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
 from ragauge.pipelines.database.corpus import is_asset
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.retrieval import sizes
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
@@ -29,14 +29,18 @@ class RetrievalPlan(PlanPart):
             yield database.tokenizer
             sources = [
                 *database.sources,
-                *(s for one in database.evaluation_sets.values() for s in one.sources),
+                *(
+                    s
+                    for evaluation_set in database.evaluation_sets.values()
+                    for s in evaluation_set.sources
+                ),
             ]
             yield from (source for source in sources if is_asset(source))
         yield from self.encoders()
 
     def encoders(self) -> set[str]:
-        """The text encoders of the databases and of the comparisons of stale queries: names, or
-        sources.
+        """Return the text encoders of the databases and of the comparisons of stale queries: names,
+        or sources.
         """
         databases = {database.encoder for database in self.config.databases.values()}
         return databases | {compared.encoder for compared in self.config.staleness.values()}
@@ -50,13 +54,15 @@ class RetrievalPlan(PlanPart):
         ]
 
     def corpus(self, labels: Labels) -> list[str]:
-        """The corpus's files, and of catalogued ones the manifests; a data set of the hub is read
-        as it streams.
+        """Return the corpus's files, and of catalogued ones the manifests; a data set of the hub is
+        read as it streams.
         """
         return corpus_files(self._database(labels).sources)
 
-    def of_shards(self, pattern: str) -> Callable[[Labels], list[str]]:
-        """A file of each shard: of those that an index is over, where the job has one; else of all."""
+    def shard_files(self, pattern: str) -> Callable[[Labels], list[str]]:
+        """Return a file of each shard: of those that an index is over, where the job has one; else
+        of all.
+        """
 
         def paths(labels: Labels) -> list[str]:
             index = getattr(labels, "index", None)  # no text where Snakemake's labels have none
@@ -65,8 +71,8 @@ class RetrievalPlan(PlanPart):
                 if isinstance(index, str)
                 else self._database(labels).shards
             )
-            place = {"database": labels.database, "index": index}
-            return [pattern.format(**place, shard=f"{shard:05d}") for shard in range(count)]
+            names = {"database": labels.database, "index": index}
+            return [pattern.format(**names, shard=f"{shard:05d}") for shard in range(count)]
 
         return paths
 
@@ -77,7 +83,7 @@ class RetrievalPlan(PlanPart):
         return int(self._database(labels).device == "cuda")
 
     def evaluation_sets(self, labels: Labels) -> list[str]:
-        """All of a database, whose near-duplicates are marked in it."""
+        """Return all of a database, whose near-duplicates are marked in it."""
         sets = self._database(labels).evaluation_sets
         return [
             self.paths.evaluation_set.format(database=labels.database, evaluation=label)
@@ -92,8 +98,9 @@ class RetrievalPlan(PlanPart):
         )
 
     def train_threads(self, labels: Labels) -> int:
-        """All cores for many vectors; for few, one, beside other jobs. An unknown number counts as
-        many.
+        """Return all cores for many vectors; for few, one, beside other jobs.
+
+        An unknown number counts as many.
         """
         return self.cores if self.train_node(labels) else 1
 
@@ -129,7 +136,7 @@ class RetrievalPlan(PlanPart):
         return ceil(self.config.staleness[labels.staleness].minutes) + LOADING_MINUTES
 
     def recall_files(self) -> list[str]:
-        """The recall of every index whose database holds text out to measure it with."""
+        """Return the recall of every index whose database holds text out to measure it with."""
         return [
             self.paths.recall.format(database=label, index=index)
             for label, database in self.config.databases.items()
@@ -151,8 +158,8 @@ class RetrievalPlan(PlanPart):
 
 
 def corpus_files(sources: Sequence[str]) -> list[str]:
-    """The manifests of catalogued corpora, then local files; a data set of the hub is read as it
-    streams.
+    """Return the manifests of catalogued corpora, then local files; a data set of the hub is read
+    as it streams.
     """
     named = [manifest(source) for source in sources if is_asset(source)]
     return named + [path for source in sources for path in sorted(glob(source))]

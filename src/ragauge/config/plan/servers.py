@@ -28,10 +28,10 @@ class ServerPlan(PlanPart):
         self._pipelines = PipelinePlan(config, cores)
 
     def needs(self, labels: Labels) -> list[str]:
-        """What the pipelines of a server read, each file once."""
+        """Return what the pipelines of a server read, each file once."""
         plan = self._pipelines
         parts = (
-            self.of_index(self.paths.gathered),
+            self.index_path(self.paths.gathered),
             plan.index,
             plan.decoder,
             plan.weights,
@@ -65,7 +65,7 @@ class ServerPlan(PlanPart):
         return index_mb(self.config.databases[labels.database], labels.index) + attempt * SERVER_MB
 
     def options(self, labels: Labels) -> list[str]:
-        """The encoder of the index; and where the server has a certificate, what lets other
+        """Return the encoder of the index; and where the server has a certificate, what lets other
         machines reach it.
         """
         database = self.config.databases[labels.database]
@@ -85,12 +85,12 @@ class ServerPlan(PlanPart):
         ]
 
     def code(self, labels: Labels) -> str:
-        """What serves an index, whose type is found by its name."""
+        """Return what serves an index, whose type is found by its name."""
         kind = self.config.databases[labels.database].indexes[labels.index].type
         return code_of("cli.serve", components=[registry.module_name("index", kind)])
 
     def pipeline_options(self, labels: Labels) -> list[str]:
-        address = self.of_index(self.paths.server_address)(labels)
+        address = self.index_path(self.paths.server_address)(labels)
         return [*self._pipelines.options(labels), f"--server-file={address}"]
 
     def begin(self, labels: Labels) -> str:
@@ -110,7 +110,7 @@ class ServerPlan(PlanPart):
         }
         for labels in pending:
             records = f"{self.paths.served}.jsonl".format(pipeline=labels.pipeline)
-            named[self.of_index(pattern)(labels)].append(records)
+            named[self.index_path(pattern)(labels)].append(records)
         return named
 
     def check(self, pending: list[Labels], at_a_time: int | None, cluster: bool) -> None:

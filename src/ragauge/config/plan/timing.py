@@ -7,16 +7,10 @@ from typing import Any
 from ragauge import registry
 from ragauge.config.code import code_of
 from ragauge.config.experiment import Config, Protocol
-from ragauge.config.model import ModelEntry
 from ragauge.config.plan.answers import AnswerPlan
 from ragauge.config.plan.part import Labels, PlanPart
 from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings
 from ragauge.cost.tokens import load
-
-NOT_MEASURED: Any = {  # keys of a model
-    **dict.fromkeys(("training", "methods", "datasets", "resources", "finder"), True),
-    "served": {"price", "timeout_s", "attempts"},
-}
 
 
 class TimingPlan(PlanPart):
@@ -57,11 +51,10 @@ class TimingPlan(PlanPart):
                 and self.config.models[model.finder]
             )
             return {
-                "model": _described(model),
-                **({"finder": _described(finder)} if finder else {}),
-                **({"counts": asdict(load(counts))} if counts else {}),  # which a file may change
-                # each of these is a job of its own
-                "protocol": section.model_dump(exclude={"models"}),
+                "model": model.recorded(timed=True),
+                "finder": finder and finder.recorded(timed=True),
+                "counts": counts and asdict(load(counts)),  # which a file may change
+                "protocol": section.recorded(timed=True),
                 "variants": {
                     name: {"method": variant.method, **asdict(variant.instance)}
                     for name, variant in variants.items()
@@ -90,7 +83,3 @@ class TimingPlan(PlanPart):
         section = sections.get(protocol, self.config.stream)
         assert section is not None, labels.dataset  # without a protocol there is no such job
         return section
-
-
-def _described(model: ModelEntry) -> dict[str, Any]:
-    return model.model_dump(exclude=NOT_MEASURED, exclude_none=True)

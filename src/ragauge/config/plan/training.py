@@ -46,22 +46,24 @@ class TrainingPlan(PlanPart):
         return self._entry(labels).data().model_dump()
 
     def corpora(self, labels: Labels) -> list[str]:
-        """The files that articles are read from, of catalogued corpora the manifests; the hub's are
-        streams.
+        """Return the files that articles are read from, of catalogued corpora the manifests; the
+        hub's are streams.
         """
         return corpus_files(self._entry(labels).corpora)
 
     def writer(self, labels: Labels) -> str | list[str]:
-        """The manifest of the model that writes questions, unless an endpoint does."""
+        """Return the manifest of the model that writes questions, unless an endpoint does."""
         writer = self._entry(labels).writer
         return [] if writer == ENDPOINT else manifest(writer)
 
     def evaluation(self, labels: Labels) -> list[str]:
-        """The questions that models of this training are asked: it must not see their documents."""
+        """Return the questions that models of this training are asked: it must not see their
+        documents.
+        """
         return [self.paths.data.format(dataset=dataset) for dataset in self.limits(labels)]
 
     def limits(self, labels: Labels) -> dict[str, int | None]:
-        """How many of them, a change of which changes what may be trained on."""
+        """Return how many of them, a change of which changes what may be trained on."""
         return self.config.evaluation(labels.training)
 
     def gpus(self, labels: Labels) -> int:
@@ -86,13 +88,13 @@ class TrainingPlan(PlanPart):
         entry = self._entry(labels)
         return max(MIN_DATA_MINUTES, ceil(entry.documents * entry.spans * QUESTION_S / 60))
 
-    def check_gpus(self, made: Collection[str], limit: int | None) -> None:
+    def check_gpus(self, outputs: Collection[str], limit: int | None) -> None:
         """Raise UserError if the GPUs here, of which a run may take `limit` (None: all), cannot
         hold a model that it trains; `made` are the files that it makes.
         """
         for label, entry in self.config.training.items():
             is_made = (
-                f"{self.paths.trained}.json".format(training=label) in made
+                f"{self.paths.trained}.json".format(training=label) in outputs
                 and entry.device == "cuda"
             )
             if is_made and entry.model in shapes.names() and (gpu := gpu_state()):
@@ -103,12 +105,12 @@ class TrainingPlan(PlanPart):
                     raise UserError(f"training.{label}.processes: {reason} of {entry.model}")
 
     def threads(self, labels: Labels) -> int:
-        """All cores of a CPU, unless stated; on GPUs a core a process feeds it."""
+        """Return all cores of a CPU, unless stated; on GPUs a core a process feeds it."""
         entry = self._entry(labels)
         return (entry.threads or self.cores) if entry.device == "cpu" else entry.processes
 
     def node(self, labels: Labels) -> str:
-        """A whole machine for a CPU's training, which takes all of its cores."""
+        """Return a whole machine for a CPU's training, which takes all of its cores."""
         return ALONE if self._entry(labels).device == "cpu" else ""
 
     def _entry(self, labels: Labels) -> TrainingSettings:
@@ -116,8 +118,8 @@ class TrainingPlan(PlanPart):
 
 
 def passes_of(training: TrainingSettings) -> tuple[Call, int]:
-    """A forward pass over a document of the maximum length, and how many of them the training
-    costs. A backward pass counts twice, a recomputed forward pass once more.
+    """Return a forward pass over a document of the maximum length, and how many of them the
+    training costs. A backward pass counts twice, a recomputed forward pass once more.
     """
     length = (training.max_length,)
     documents = training.steps * training.processes * training.accumulation

@@ -39,7 +39,7 @@ from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.measure.inputs import Questions, specification
-from ragauge.measure.runner import prompt_of
+from ragauge.measure.prompting import prompt_of
 from ragauge.measure.speed import DATA_SHEET, Machine, Rates, Span, described, measure
 from ragauge.methods.base import making
 from ragauge.methods.base.grounding import Finding

@@ -29,7 +29,7 @@ from ragauge.pipelines.database.database import (
     load_tokenizer,
     tokenizer_sha256,
 )
-from ragauge.pipelines.database.documents import CorpusDocument, Share
+from ragauge.pipelines.database.documents import CorpusDocument, ShardShare
 from ragauge.pipelines.database.near_duplicates import EvaluationText, signatures
 
 if TYPE_CHECKING:  # a database depends on its own keys, not on all code of settings
@@ -44,7 +44,7 @@ SHARD_FILES = (
 
 
 @dataclass(frozen=True)
-class Split:
+class HeldOutSplit:
     """Which part of each document is evaluation text, and which goes into the database."""
 
     # the last share of each document, a share of the documents, nothing, everything
@@ -52,7 +52,7 @@ class Split:
     share: float = 0.2
 
     def __call__(self, document: CorpusDocument) -> tuple[str, str]:
-        """The text for the database and the text for evaluation; either may be empty."""
+        """Return the text for the database and the text for evaluation; either may be empty."""
         text = document.text
         if self.kind == "tail":
             cut = round(len(text) * (1 - self.share))
@@ -66,13 +66,15 @@ class Split:
 
 
 def build_shard(database: Path, settings: DatabaseSettings, number: int) -> bool:
-    """Make one shard, unless it exists; returns whether it was made. Raises UserError: unreadable
-    or empty corpus.
+    """Make one shard, unless it exists; returns whether it was made.
+
+    Raises:
+        UserError: unreadable or empty corpus.
     """
-    share = Share(number, settings.shards)
-    split = Split(settings.evaluation, settings.evaluation_share)
+    share = ShardShare(number, settings.shards)
+    split = HeldOutSplit(settings.evaluation, settings.evaluation_share)
     tokenizer = load_tokenizer(settings.tokenizer)
-    corpus = Corpus.of(settings)
+    corpus = Corpus.from_settings(settings)
     made_from = {
         "corpus": corpus.identity(share),
         "tokenizer": tokenizer_sha256(tokenizer),
@@ -104,11 +106,12 @@ def build_shard(database: Path, settings: DatabaseSettings, number: int) -> bool
 
 
 def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSettings) -> bool:
-    """Cut the text of an evaluation set, unless it exists; returns whether it was made. Errors as
-    of `build_shard`.
+    """Cut the text of an evaluation set, unless it exists; returns whether it was made.
+
+    Errors as of `build_shard`.
     """
-    corpus = Corpus.of(settings)
-    split = Split(settings.part, settings.share)
+    corpus = Corpus.from_settings(settings)
+    split = HeldOutSplit(settings.part, settings.share)
 
     def make(folder: Path) -> dict[str, Any]:
         written = 0
@@ -116,7 +119,9 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
             open(folder / "evaluation.jsonl", "wb") as lines,
             open(folder / "evaluation_signatures.bin", "wb") as rows,
         ):
-            for document in bar(f"cutting {label}", "document", iterable=corpus.documents(Share())):
+            for document in bar(
+                f"cutting {label}", "document", iterable=corpus.documents(ShardShare())
+            ):
                 if text := split(document)[1]:
                     lines.write(
                         _json_line(
@@ -131,7 +136,7 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
             )
         return {"counts": {"evaluation": written}}
 
-    made_from = {"corpus": corpus.identity(Share()), "split": asdict(split)}
+    made_from = {"corpus": corpus.identity(ShardShare()), "split": asdict(split)}
     return folders.build(
         stored.evaluation_folder(database, label), stored.EVALUATION, made_from, make
     )
@@ -139,17 +144,19 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
 
 def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
     """Mark the documents of one shard that are like evaluation text of any, or of the sets of these
-    labels. Returns whether there was anything to do. Raises UserError: a shard is missing,
-    truncated, or of another corpus, tokenizer or chunk size than the first; an evaluation set was
-    not cut.
+    labels. Returns whether there was anything to do.
+
+    Raises:
+        UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than
+            the first; an evaluation set was not cut.
     """
-    parts, others, marked_from = _parts(database, shards, sets)
+    parts, evaluation_sets, marked_from = _parts(database, shards, sets)
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
         texts: dict[str, Sequence[BuiltFolder]] = {
             "": parts,
-            **{label: [one] for label, one in others.items()},
+            **{label: [one] for label, one in evaluation_sets.items()},
         }
         like = {  # label -> (document,) bool
             label: EvaluationText(part.evaluation_signatures for part in of).near_duplicates(
@@ -163,7 +170,10 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
         counts = {"near_duplicate_documents": len(marked), "near_duplicate_chunks": int(chunks)}
         return {
             "counts": counts
-            | {f"near_duplicate_documents_of_{label}": int(like[label].sum()) for label in others}
+            | {
+                f"near_duplicate_documents_of_{label}": int(like[label].sum())
+                for label in evaluation_sets
+            }
         }
 
     made_from = {"shard": parts[number].sha256, **marked_from}
@@ -204,8 +214,8 @@ def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
 def _parts(
     database: Path, shards: int, sets: Sequence[str]
 ) -> tuple[list[Shard], dict[str, EvaluationSet], dict[str, Any]]:
-    """All shards, which must be of one database, the evaluation sets by label, and the identities
-    of both.
+    """Return all shards, which must be of one database, the evaluation sets by label, and the
+    identities of both.
     """
     parts = [Shard(database, number) for number in range(shards)]
     for part, key in product(parts[1:], ("tokenizer", "chunk_tokens", "split")):
@@ -213,11 +223,13 @@ def _parts(
             raise UserError(
                 f"{part.folder}: of another {key} than {parts[0].folder}; rebuild the shards"
             )
-    others = {label: EvaluationSet(database, label) for label in sorted(sets)}
+    evaluation_sets = {label: EvaluationSet(database, label) for label in sorted(sets)}
     identities: dict[str, Any] = {"shards": [part.sha256 for part in parts]}
-    if others:
-        identities["evaluation_sets"] = {label: other.sha256 for label, other in others.items()}
-    return parts, others, identities
+    if evaluation_sets:
+        identities["evaluation_sets"] = {
+            label: other.sha256 for label, other in evaluation_sets.items()
+        }
+    return parts, evaluation_sets, identities
 
 
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -231,7 +243,7 @@ def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 _Cut = tuple[CorpusDocument, str, str]
 
 
-def _batches(documents: Iterable[CorpusDocument], split: Split) -> Iterator[list[_Cut]]:
+def _batches(documents: Iterable[CorpusDocument], split: HeldOutSplit) -> Iterator[list[_Cut]]:
     """Documents that are tokenised together."""
     batch = list[_Cut]()
     characters = 0
@@ -256,7 +268,7 @@ def _write_document(
     evaluation text.
     """
     document, text, held_out = cut
-    place = {"place": document.place, "title": document.title}
+    source = {"place": document.place, "title": document.title}
     number = counts["documents"] if len(ids) else -1
     chunks = -(-len(ids) // chunk_tokens)
     counts["read"] += 1
@@ -266,13 +278,13 @@ def _write_document(
         files["tokens.bin"].write(np.pad(ids, (0, -len(ids) % chunk_tokens)).tobytes())
         files["lengths.bin"].write(lengths.tobytes())
         files["documents.bin"].write(np.full(chunks, number, dtype=np.int32).tobytes())
-        files["documents.jsonl"].write(_json_line(**place))
+        files["documents.jsonl"].write(_json_line(**source))
         files["document_signatures.bin"].write(signatures([text]).tobytes())
         counts["documents"] += 1
         counts["chunks"] += chunks
         counts["tokens"] += len(ids)
     if held_out:
-        files["evaluation.jsonl"].write(_json_line(document=number, **place, text=held_out))
+        files["evaluation.jsonl"].write(_json_line(document=number, **source, text=held_out))
         files["evaluation_signatures.bin"].write(signatures([held_out]).tobytes())
         counts["evaluation"] += 1
 

@@ -43,7 +43,7 @@ class Coder:
         self.index.add_sa_codes(np.concatenate([numbers, codes], 1), ids)
 
     def codes(self, residuals: np.ndarray) -> np.ndarray:
-        """The centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
+        """Return the centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
         nearest = np.empty((len(residuals), self._parts), np.uint8)
         each = max(1, -(-len(residuals) // self._threads))
 

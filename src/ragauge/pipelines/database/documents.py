@@ -27,7 +27,7 @@ class CorpusDocument:
 
 
 @dataclass(frozen=True)
-class Share:
+class ShardShare:
     """Shard `number` of `of`."""
 
     number: int = 0
@@ -35,12 +35,12 @@ class Share:
 
 
 # parses a document when it is called; None if its text is blank
-Read = Callable[[], CorpusDocument | None]
+ParseDocument = Callable[[], CorpusDocument | None]
 
 
-def read_file(path: Path, text_field: str) -> Iterator[Read]:
-    """The documents of a file, by the reader of the file's type; each is parsed by the shard that
-    takes it.
+def read_file(path: Path, text_field: str) -> Iterator[ParseDocument]:
+    """Return the documents of a file, by the reader of the file's type; each is parsed by the shard
+    that takes it.
     """
     if path.suffix == ".bz2":
         pages = enumerate(read_long_pages(path), start=1)
@@ -51,31 +51,33 @@ def read_file(path: Path, text_field: str) -> Iterator[Read]:
         )
     lines = read_lines(path, MAX_DOCUMENT_BYTES)
     return (
-        partial(_parse_record, line, text_field, f"{path}:{number}")
+        partial(_parse_line, line, text_field, f"{path}:{number}")
         for number, line in lines
         if line.strip()
     )
 
 
-def _parse_record(line: bytes, text_field: str, place: str) -> CorpusDocument | None:
-    return document_of(json_object(line, place), text_field, place)
+def _parse_line(line: bytes, text_field: str, location: str) -> CorpusDocument | None:
+    return parse_record(json_object(line, location), text_field, location)
 
 
-def document_of(record: Mapping[str, Any], text_field: str, place: str) -> CorpusDocument | None:
-    """The document of a record; None if its text is blank."""
+def parse_record(
+    record: Mapping[str, Any], text_field: str, location: str
+) -> CorpusDocument | None:
+    """Return the document of a record; None if its text is blank."""
     text = record.get(text_field, 0)
     if text is None or (isinstance(text, str) and not text.strip()):
         return None
     title = record.get("title")
     return CorpusDocument(
-        place, title if isinstance(title, str) else "", field(record, text_field, str, place)
+        location, title if isinstance(title, str) else "", field(record, text_field, str, location)
     )
 
 
-def _parse_page(place: str, title: str, wikitext: str) -> CorpusDocument | None:
-    """A long article of a MediaWiki export, its sections below one another."""
+def _parse_page(location: str, title: str, wikitext: str) -> CorpusDocument | None:
+    """Return a long article of a MediaWiki export, its sections below one another."""
     text = article_text(Article(title, tuple(clean_sections(wikitext))))
-    return CorpusDocument(place, title, text) if text.strip() else None
+    return CorpusDocument(location, title, text) if text.strip() else None
 
 
 @dataclass
@@ -102,11 +104,11 @@ _WIKITEXT_TITLE = re.compile(r"\s*= ([^=].*?) =\s*")
 
 
 def _blocks(path: Path) -> Iterator[_Block]:
-    """The documents of a text file, whose layout is recognised by its first non-blank line."""
+    """Return the documents of a text file, whose layout is recognised by its first non-blank line."""
     lines = _text_lines(path)
-    for place, line in lines:
+    for location, line in lines:
         if line.strip():
-            rest = chain([(place, line)], lines)
+            rest = chain([(location, line)], lines)
             if line.startswith("<doc "):
                 return _doc_blocks(rest)
             return _blocks_by(rest, _WIKITEXT_TITLE if _WIKITEXT_TITLE.fullmatch(line) else None)
@@ -127,13 +129,15 @@ def _text_lines(path: Path) -> Iterator[tuple[str, str]]:
 def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
     """WikiExtractor's layout: <doc id="" url="" title="">, the title, the text, </doc>."""
     block: _Block | None = None
-    for place, line in lines:
+    for location, line in lines:
         begins = line.startswith("<doc ")
         if (begins and block) or (line.strip() and not begins and not block):
-            raise UserError(f"{place}: {line[:40]!r}: not in the order of <doc>, text and </doc>")
+            raise UserError(
+                f"{location}: {line[:40]!r}: not in the order of <doc>, text and </doc>"
+            )
         if begins:
             title = re.search(r'title="(.*)"', line)
-            block = _Block(place, html.unescape(title[1]) if title else "", [])
+            block = _Block(location, html.unescape(title[1]) if title else "", [])
         elif block and line.startswith("</doc>"):
             yield block
             block = None
@@ -148,13 +152,13 @@ def _blocks_by(lines: Iterator[tuple[str, str]], title: re.Pattern[str] | None) 
     BERT's corpora.
     """
     block: _Block | None = None
-    for place, line in lines:
+    for location, line in lines:
         match = title.fullmatch(line) if title else None
         if block and (match or (title is None and not line.strip())):
             yield block
             block = None
         if block is None:
-            block = _Block(place, match[1] if match else "", [])
+            block = _Block(location, match[1] if match else "", [])
         block.add(line)
     if block:
         yield block

@@ -42,9 +42,7 @@ class EncoderChoice:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def load(self) -> TextEncoder:
-        """Load the encoder. Raises UserError: a dtype or device that the engine does not support,
-        or no encoder.
-        """
+        """Load the encoder, in ONNX Runtime in float32 on the CPU. Raises UserError: there is none."""
         if self.engine == "torch":
             import torch
 
@@ -53,10 +51,6 @@ class EncoderChoice:
             if self.threads:
                 torch.set_num_threads(self.threads)
             return load_encoder(self.name, dtype=self.dtype, device=self.device)
-        if self.dtype != "float32":
-            raise UserError(f"engine onnx: runs an encoder in float32, not in {self.dtype}")
-        if self.device != "cpu":
-            raise UserError(f"engine onnx: runs an encoder on the cpu, not on {self.device}")
         return OnnxEncoder(self.name, self.threads)
 
     @cached_property
@@ -71,8 +65,10 @@ class OnnxEncoder:
     """
 
     def __init__(self, name: str, threads: int | None = None) -> None:
-        """Load an encoder by asset name, source or folder. Raises UserError if it is not an
-        encoder.
+        """Load an encoder by asset name, source or folder.
+
+        Raises:
+            UserError: it is not an encoder.
         """
         folder = resolver.resolve(name)
         home = store.Store(store.home())
@@ -105,7 +101,7 @@ EXPORT = 4  # version of the cached graphs; change it with the export
 
 
 def _export(folder: Path, target: Path) -> dict[str, Any]:
-    """Writes encoder.onnx: ids and mask (text, token) int64 -> vectors (text, dim) float32."""
+    """Write encoder.onnx: ids and mask (text, token) int64 -> vectors (text, dim) float32."""
     import torch
 
     from ragauge.methods.rankers.dense import Encoder
@@ -144,8 +140,11 @@ def embedding_folder(database: Path, number: int) -> Path:
 
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
     """Embed the chunks of one shard, where a killed build stopped; returns whether there was
-    anything to do. Raises UserError: the shard is missing or truncated, its tokenizer has changed,
-    or the disk is full.
+    anything to do.
+
+    Raises:
+        UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is
+            full.
     """
     shard = Shard(database, number)
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
@@ -162,14 +161,14 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
             _whole_blocks(partial, BLOCK_CHUNKS * encoder.dim * np.dtype(np.float16).itemsize)
             * BLOCK_CHUNKS
         )
-        shown = bar(f"embedding shard {number}", "chunk", shard.chunks, done)
-        with open(partial, "ab", buffering=0) as file, shown:
+        progress = bar(f"embedding shard {number}", "chunk", shard.chunks, done)
+        with open(partial, "ab", buffering=0) as file, progress:
             for start in range(done, shard.chunks, BLOCK_CHUNKS):
                 rows = slice(start, start + BLOCK_CHUNKS)
                 pairs = zip(shard.tokens[rows], shard.lengths[rows], strict=True)
                 texts = [detokenise(tokens[:length]) for tokens, length in pairs]
                 file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
-                shown.update(len(texts))
+                progress.update(len(texts))
         partial.rename(folder / "vectors.bin")
         sizes = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
         return {"encoder": choice.name, "engine": choice.engine, **sizes}

@@ -10,14 +10,16 @@ from ragauge.assets.hub import dataset_commit
 from ragauge.assets.pins import Pin
 from ragauge.errors import UserError
 from ragauge.io.redaction import redacted
-from ragauge.pipelines.database.documents import Read, Share, document_of
+from ragauge.pipelines.database.documents import ParseDocument, ShardShare, parse_record
 
 SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?")
 
 
 def fields(source: str) -> dict[str, str | None]:
-    """Path, configuration (name) and revision of a source. Raises UserError if it is not spelled
-    so.
+    """Path, configuration (name) and revision of a source.
+
+    Raises:
+        UserError: it is not spelled so.
     """
     match = SOURCE.fullmatch(source)
     if match is None:
@@ -26,13 +28,13 @@ def fields(source: str) -> dict[str, str | None]:
 
 
 def revision(source: str) -> str:
-    """The commit that the source names or the lock in use has, else the hub's current one."""
+    """Return the commit that the source names or the lock in use has, else the hub's current one."""
     return pinned(source).revision or _commit(source)
 
 
 def pinned(source: str, commit: bool = False) -> Pin:
-    """The revision that the source names or the lock in use has; with `commit`, its commit on the
-    hub now.
+    """Return the revision that the source names or the lock in use has; with `commit`, its commit
+    on the hub now.
     """
     pin = pins.required_pin("corpora", source, Pin(revision=fields(source)["revision"]))
     return Pin(revision=_commit(source, pin.revision)) if commit and not pin.is_exact else pin
@@ -52,10 +54,12 @@ def _unreachable(source: str, error: Exception) -> UserError:
     )
 
 
-def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bool]:
-    """The documents of a hub data set as a stream, and whether they are of files that only this
-    shard reads. With at least as many files as shards, no shard downloads another's. Raises
-    UserError: the hub cannot be reached.
+def read(source: str, text_field: str, share: ShardShare) -> tuple[Iterator[ParseDocument], bool]:
+    """Return the documents of a hub data set as a stream, and whether they are of files that only
+    this shard reads. With at least as many files as shards, no shard downloads another's.
+
+    Raises:
+        UserError: the hub cannot be reached.
     """
     from datasets import load_dataset
 
@@ -73,9 +77,9 @@ def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bo
         raise _unreachable(source, error) from error
 
 
-def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[Read]:
+def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[ParseDocument]:
     try:
         for number, record in enumerate(stream):
-            yield partial(document_of, record, text_field, f"{source}: record {number}")
+            yield partial(parse_record, record, text_field, f"{source}: record {number}")
     except Exception as error:
         raise _unreachable(source, error) from error

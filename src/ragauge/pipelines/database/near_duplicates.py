@@ -47,13 +47,13 @@ class EvaluationText:
         self._table.insert(number, _sketch(row))
 
     def like(self, row: np.ndarray) -> Iterator[int]:
-        """The numbers of the texts that a signature (permutation,) is a near-duplicate of."""
+        """Return the numbers of the texts that a signature (permutation,) is a near-duplicate of."""
         return (
             i for i in self._table.query(_sketch(row)) if np.mean(self._rows[i] == row) >= THRESHOLD
         )
 
     def near_duplicates(self, documents: np.ndarray) -> np.ndarray:
-        """Which documents (document, permutation) are near-duplicates: (document,) bool."""
+        """Return which documents (document, permutation) are near-duplicates: (document,) bool."""
         return np.array([any(True for _ in self.like(row)) for row in documents], dtype=bool)
 
 
@@ -79,7 +79,7 @@ def _sketch(row: np.ndarray) -> object:
 
 
 def _grams(text: str) -> list[bytes]:
-    """The word 13-grams of a text, in lower case; the whole text where it is shorter."""
+    """Return the word 13-grams of a text, in lower case; the whole text where it is shorter."""
     words = text.lower().split()
     count = max(1, len(words) - GRAM_WORDS + 1)
     return [" ".join(words[i : i + GRAM_WORDS]).encode() for i in range(count)]

@@ -15,7 +15,7 @@ from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.embed import Embeddings, normalised
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 
 BLOCK_VECTORS = 16384  # in memory at a time, in float32
 # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good
@@ -62,8 +62,8 @@ class Vectors:
         return self.embeddings[0].dim
 
     def rows(self, shard: int) -> np.ndarray:
-        """The rows of a shard that are indexed, ascending; those of all shards would not fit in
-        memory.
+        """Return the rows of a shard that are indexed, ascending; those of all shards would not fit
+        in memory.
         """
         rows = np.arange(self.database.shards[shard].chunks)
         excluded = self.database.near_duplicates
@@ -86,7 +86,7 @@ class Vectors:
         return self.recipe.filled or self.real
 
     def drawn(self, shard: int) -> int:
-        """How many vectors are drawn around those of a shard: its share of the missing ones."""
+        """Return how many vectors are drawn around those of a shard: its share of the missing ones."""
         if self.recipe.filled is None:
             return 0
         before = sum(self.counts[:shard])
@@ -98,42 +98,42 @@ class Vectors:
         modulo their number.
         """
         rows = self.rows(shard)
-        own = self.embeddings[shard].vectors
+        embeddings = self.embeddings[shard].vectors
         start = int(self.database.chunk_starts[shard])
         drawn = self.drawn(shard)
-        with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as shown:
+        with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as progress:
             for first in range(0, len(rows), BLOCK_VECTORS):
                 taken = rows[first : first + BLOCK_VECTORS]
-                yield own[taken].astype(np.float32), start + taken
-                shown.update(len(taken))
+                yield embeddings[taken].astype(np.float32), start + taken
+                progress.update(len(taken))
             for first in range(0, drawn, BLOCK_VECTORS):
                 numbers = np.arange(first, min(first + BLOCK_VECTORS, drawn))
                 taken = rows[numbers % len(rows)]
                 copies = 1 + numbers // len(rows)
                 draw = np.random.default_rng([self.recipe.seed, shard, first])
                 yield (
-                    _around(own[taken].astype(np.float32), draw),
+                    _around(embeddings[taken].astype(np.float32), draw),
                     start + taken + copies * len(self.database),
                 )
-                shown.update(len(taken))
+                progress.update(len(taken))
 
     def sample(self, count: int) -> np.ndarray:
         """At most `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in
         proportion.
         """
         count = min(count, self.total)
-        places = np.arange(count) * self.total // count
+        positions = np.arange(count) * self.total // count
         start = 0
         parts = list[np.ndarray]()
         for shard, embeddings in enumerate(self.embeddings):
             rows = self.rows(shard)
-            own = embeddings.vectors
+            stored_vectors = embeddings.vectors
             end = start + self.counts[shard] + self.drawn(shard)
-            chosen = places[slice(*np.searchsorted(places, (start, end)))] - start
-            real = chosen[chosen < len(rows)]
-            drawn = chosen[chosen >= len(rows)]
-            parts.append(own[rows[real]].astype(np.float32))
-            around = own[rows[drawn % max(1, len(rows))]].astype(np.float32)
+            sampled = positions[slice(*np.searchsorted(positions, (start, end)))] - start
+            real = sampled[sampled < len(rows)]
+            drawn = sampled[sampled >= len(rows)]
+            parts.append(stored_vectors[rows[real]].astype(np.float32))
+            around = stored_vectors[rows[drawn % max(1, len(rows))]].astype(np.float32)
             parts.append(_around(around, np.random.default_rng([self.recipe.seed, shard])))
             start = end
         return np.concatenate(parts)

@@ -44,7 +44,9 @@ class Hnsw(IndexRecipe):
         return MAX_NPROBE
 
     def vector_bytes(self, dim: int) -> float:
-        """The vector, its links on the lowest level (the others add about one in m), and its id."""
+        """Return the vector, its links on the lowest level (the others add about one in m), and its
+        id.
+        """
         return STORED[self.stored][1] * dim + 2 * (self.m + 1) * LINK_BYTES + ID_BYTES
 
     def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
@@ -63,8 +65,9 @@ class Hnsw(IndexRecipe):
         return {"trained_on": len(sample)}
 
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
-        """Build the graph of one shard. On one thread it is reproducible; with several it depends
-        on their order.
+        """Build the graph of one shard.
+
+        On one thread it is reproducible; with several it depends on their order.
         """
         from faiss.swigfaiss import RandomGenerator
 
@@ -79,7 +82,9 @@ class Hnsw(IndexRecipe):
         return int(index.ntotal)
 
     def open(self, folder: Path) -> Together:
-        """The graphs, mapped into memory: links and vectors are read as a search reaches them."""
+        """Return the graphs, mapped into memory: links and vectors are read as a search reaches
+        them.
+        """
         graphs, ids = (sorted(folder.glob(f"*-{name}")) for name in (GRAPH, IDS))
         return Together(list(map(_Graph, graphs, ids)), self.largest_is_nearest)
 

@@ -55,7 +55,7 @@ class IvfPq(IndexRecipe):
         return self.pq_bytes + ID_BYTES
 
     def train_mb(self, dim: int) -> int:
-        """The sample in float32, twice while it is gathered, and what k-means takes."""
+        """Return the sample in float32, twice while it is gathered, and what k-means takes."""
         return 2000 + self.train_vectors * dim * 4 * 3 // 10**6
 
     def check(self, vectors: VectorSource) -> None:
@@ -66,8 +66,10 @@ class IvfPq(IndexRecipe):
             )
 
     def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
-        """Train coarse centroids and product quantiser. Raises UserError if there are too few
-        vectors for the lists.
+        """Train coarse centroids and product quantiser.
+
+        Raises:
+            UserError: there are too few vectors for the lists.
         """
         import faiss
 
@@ -93,7 +95,10 @@ class IvfPq(IndexRecipe):
         return {"trained_on": len(sample)}
 
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
-        """Encode one shard. Memory: a block of vectors, and the shard's codes, drawn ones included."""
+        """Encode one shard.
+
+        Memory: a block of vectors, and the shard's codes, drawn ones included.
+        """
         index = faiss_files.read(trained / TRAINED)
         coder = Coder(index)
         for block, ids in vectors.blocks(shard):
@@ -122,7 +127,7 @@ class IvfPq(IndexRecipe):
             faiss_files.write(index, folder / MERGED)
 
     def open(self, folder: Path) -> _Lists:
-        """The index, its lists mapped into memory."""
+        """Return the index, its lists mapped into memory."""
         import faiss
 
         # with IO_FLAG_MMAP a search would crash

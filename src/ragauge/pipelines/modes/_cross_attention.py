@@ -23,7 +23,6 @@ from ragauge.engines.decoder import Decoder
 from ragauge.engines.lm import LM
 from ragauge.engines.rope import Rotation, rotate
 from ragauge.engines.weights import Layer, Linear, Norm
-from ragauge.errors import UserError
 from ragauge.pipelines.modes._trained import NeighbourRows, TrainedWeights, attend, pad, read_alone
 from ragauge.pipelines.reader import CachedReader, DecoderModel, Prepared, Tokens
 
@@ -33,7 +32,7 @@ GATE_SHARE = 5.0  # of the learning rate: copied weights need little change, gat
 PER_LAYER = ("heads", "kv_heads", "ffn")  # sizes of a decoder's shape
 
 T = TypeVar("T")
-Memory = tuple[Tensor, Tensor, Tensor]
+EncodedNeighbours = tuple[Tensor, Tensor, Tensor]
 """Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions
 (token,).
 """
@@ -53,9 +52,9 @@ class Cross:
     k_norm: Norm | None = None
 
     @classmethod
-    def copy_of(cls, layer: Layer, query_rows: int) -> Cross:
-        """A copy of a layer's self-attention, of whose packed projections the first rows are those
-        of queries.
+    def from_layer(cls, layer: Layer, query_rows: int) -> Cross:
+        """Return a copy of a layer's self-attention, of whose packed projections the first rows are
+        those of queries.
         """
         q, kv = (
             Linear(layer.qkv.weight[part], None if layer.qkv.bias is None else layer.qkv.bias[part])
@@ -65,7 +64,7 @@ class Cross:
         norm = layer.attention_norm
         return cls(norm, norm, q, kv, layer.out, gate, layer.q_norm, layer.k_norm)
 
-    def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> Memory:
+    def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> EncodedNeighbours:
         """Keys and values of the encoder's states (token, width) of tokens at positions (token,)."""
         k, v = self.kv(self.memory_norm(states)).chunk(2, -1)
         return (
@@ -79,11 +78,11 @@ class Cross:
         decoder: Decoder,
         x: Tensor,
         positions: Tensor,
-        memory: Memory,
+        memory: EncodedNeighbours,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The term added to the states (token, width) of tokens at positions (token,), under a mask
-        (token, key).
+        """Return the term added to the states (token, width) of tokens at positions (token,), under
+        a mask (token, key).
         """
         q = _heads(
             decoder, self.q(self.query_norm(x)), self.q_norm, decoder.rotations(positions)[0]
@@ -137,8 +136,9 @@ class CrossDecoder(DecoderModel):
 
 
 class CrossReader(CachedReader):
-    """A sequence in a cache, and the encoding of its current neighbours. No call counts
-    cross-attention's queries.
+    """A sequence in a cache, and the encoding of its current neighbours.
+
+    No call counts cross-attention's queries.
     """
 
     def __init__(self, model: CrossDecoder, capacity: int) -> None:
@@ -154,9 +154,10 @@ class CrossReader(CachedReader):
         started = time.perf_counter()
         ids, real, positions = pad(texts, lm.device)
         states = encode(lm.decoder, model.encoder, ids, positions)[real]
-        places = (positions + length)[real]
+        key_positions = (positions + length)[real]
         memory = {
-            layer: cross.memory(lm.decoder, states, places) for layer, cross in model.cross.items()
+            layer: cross.memory(lm.decoder, states, key_positions)
+            for layer, cross in model.cross.items()
         }
         lm.synchronize()
         lengths = tuple(map(len, texts))
@@ -171,7 +172,7 @@ class CrossReader(CachedReader):
         call = replace(call, macs=macs, seconds=time.perf_counter() - started)
         return Prepared((call,), lambda: self._put(memory))
 
-    def _put(self, memory: Mapping[int, Memory]) -> None:
+    def _put(self, memory: Mapping[int, EncodedNeighbours]) -> None:
         def add(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
             if layer not in memory:
                 return None
@@ -188,37 +189,33 @@ class CrossWeights(TrainedWeights):
     mode: ClassVar[str] = "cross_attention"
 
     def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = 2) -> None:
-        """`places`: layers of the decoder that get cross-attention, counted from 0; the encoder has
-        its first layers. Raises UserError: layers that the decoder does not have.
+        """Copy a decoder's layers.
+
+        Args:
+            decoder: whose weights are copied.
+            places: layers that get cross-attention, counted from 0.
+            encoder_layers: how many of the first layers the encoder gets.
         """
         super().__init__()
-        own = decoder.weights.layers
-        if (
-            not places
-            or not all(0 <= index < len(own) for index in places)
-            or not 0 < encoder_layers <= len(own)
-        ):
-            wanted = (
-                f"cross-attention in layers {list(places)} with {encoder_layers} of the encoder"
-            )
-            raise UserError(f"{wanted}: the decoder has {len(own)} layers")
+        layers = decoder.weights.layers
         self.places = tuple(sorted(set(places)))
         shape = decoder.shape
         crosses = tuple(
-            Cross.copy_of(own[index], shape.heads[index] * shape.head_dim) for index in self.places
+            Cross.from_layer(layers[index], shape.heads[index] * shape.head_dim)
+            for index in self.places
         )
-        self._copied = AddedLayers(own[:encoder_layers], crosses)
+        self._copied = AddedLayers(layers[:encoder_layers], crosses)
         self.weights = nn.ParameterDict()
         _mapped(self._copied, self._copy)
 
     def layers(self, dtype: torch.dtype) -> AddedLayers:
-        """All that is added, differentiable in the weights."""
-        return _mapped(self._copied, lambda place, _: self.weights[place].to(dtype))
+        """Return all that is added, differentiable in the weights."""
+        return _mapped(self._copied, lambda name, _: self.weights[name].to(dtype))
 
     def groups(self) -> list[tuple[list[nn.Parameter], float]]:
-        gates = [weight for place, weight in self.weights.items() if place.endswith("gate")]
-        others = [weight for place, weight in self.weights.items() if not place.endswith("gate")]
-        return [(others, WEIGHT_SHARE), (gates, GATE_SHARE)]
+        gates = [weight for name, weight in self.weights.items() if name.endswith("gate")]
+        rest = [weight for name, weight in self.weights.items() if not name.endswith("gate")]
+        return [(rest, WEIGHT_SHARE), (gates, GATE_SHARE)]
 
     def sizes(self) -> dict[str, str]:
         return {
@@ -227,7 +224,7 @@ class CrossWeights(TrainedWeights):
         }
 
     @classmethod
-    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> CrossWeights:
+    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> CrossWeights:
         return cls(
             lm.decoder,
             [int(layer) for layer in sizes["layers"].split()],
@@ -254,31 +251,33 @@ class CrossWeights(TrainedWeights):
         positions = torch.arange(len(sequence), device=sequence.device)
         return read_alone(decoder, sequence[None], positions[None], add)[0]
 
-    def _copy(self, place: str, tensor: Tensor) -> Tensor:
-        self.weights[place] = nn.Parameter(tensor.detach().clone().float())
+    def _copy(self, name: str, tensor: Tensor) -> Tensor:
+        self.weights[name] = nn.Parameter(tensor.detach().clone().float())
         return tensor
 
 
 def cross_layers(layers: int, count: int = 3) -> tuple[int, ...]:
-    """The layers that get cross-attention: the last ones of `count` equal parts of the decoder."""
+    """Return the layers that get cross-attention: the last ones of `count` equal parts of the
+    decoder.
+    """
     return tuple(sorted({max(0, (part + 1) * layers // count - 1) for part in range(count)}))
 
 
-def _mapped(value: T, change: Callable[[str, Tensor], Tensor], place: str = "") -> T:
-    """A tree of dataclasses and tuples with every tensor in it changed, given its place: field
-    names, joined by _.
+def _mapped(value: T, change: Callable[[str, Tensor], Tensor], name: str = "") -> T:
+    """Return a tree of dataclasses and tuples with every tensor in it changed, given its place:
+    field names, joined by _.
     """
-    made: Any = value
+    changed: Any = value
     if isinstance(value, Tensor):
-        made = change(place, value)
+        changed = change(name, value)
     elif isinstance(value, tuple):
-        made = tuple(
-            _mapped(part, change, f"{place}_{number}") for number, part in enumerate(value)
+        changed = tuple(
+            _mapped(part, change, f"{name}_{number}") for number, part in enumerate(value)
         )
     elif is_dataclass(value) and not isinstance(value, type):
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
-        made = replace(
+        changed = replace(
             value,
-            **{n: _mapped(part, change, f"{place}_{n}".lstrip("_")) for n, part in inner.items()},
+            **{n: _mapped(part, change, f"{name}_{n}".lstrip("_")) for n, part in inner.items()},
         )
-    return made
+    return changed

@@ -28,9 +28,9 @@ from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import (
     CachedReader,
     DecoderModel,
+    NeighbourState,
     Prepared,
     PreparingReader,
-    State,
     StateCache,
     Tokens,
 )
@@ -44,7 +44,7 @@ class Placement(NamedTuple):
 
 
 def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
-    """The decoder, and the same with trained adapters where there are any."""
+    """Return the decoder, and the same with trained adapters where there are any."""
     lm = checkpoint.decoder()
     if checkpoint.adapters is None:
         return lm, None
@@ -65,7 +65,7 @@ class JointDecoder(DecoderModel):
         return JointReader(self, tokens + neighbour_tokens)
 
 
-class JointStates(PreparingReader, Generic[State]):
+class JointStates(PreparingReader, Generic[NeighbourState]):
     """A reader of neighbours behind the sequence's first token; the state of each is stored, and
     not read again.
     """
@@ -75,7 +75,7 @@ class JointStates(PreparingReader, Generic[State]):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._sink: Any = None  # the cached first token
-        self._states: StateCache[State] = StateCache()
+        self._states: StateCache[NeighbourState] = StateCache()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
@@ -83,17 +83,17 @@ class JointStates(PreparingReader, Generic[State]):
         calls: list[Call] = []
         states = self._states.get(
             [(last, ids) for ids in texts],
-            lambda places: self._read([texts[i] for i in places], last, calls),
+            lambda numbers: self._read([texts[i] for i in numbers], last, calls),
         )
         return Prepared(tuple(calls), self._placed(states, last))
 
     @abstractmethod
-    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[State]:
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[NeighbourState]:
         """Keys and values of each neighbour, which end before position `last`; appends to `calls`."""
 
     @abstractmethod
-    def _placed(self, states: Sequence[State], last: int) -> Callable[[], None]:
-        """What makes these states the neighbours in front of the sequence."""
+    def _placed(self, states: Sequence[NeighbourState], last: int) -> Callable[[], None]:
+        """Return what makes these states the neighbours in front of the sequence."""
 
 
 class JointReader(JointStates[KVCache], CachedReader):
@@ -147,12 +147,14 @@ class JointReader(JointStates[KVCache], CachedReader):
         if count == self._front:
             self._cache.copy(source, slice(0, count), 0)
             return
-        own = Span(self._front, self._cache.length)
-        joined = self.lm.join(source, [Span(0, count)], max(len(own), self._cache.capacity - count))
-        joined.append(self._cache, own)
+        sequence = Span(self._front, self._cache.length)
+        joined = self.lm.join(
+            source, [Span(0, count)], max(len(sequence), self._cache.capacity - count)
+        )
+        joined.append(self._cache, sequence)
         self._cache = joined
         self._front = count
-        self._cache.bias = None
+        self._cache.drop_bias()
         if self.placement.bias and count:
             self._cache.add_bias(Span(0, count), self.placement.bias)
 
@@ -175,8 +177,8 @@ class Adapters(TrainedWeights):
         self.to(weights.embedding.device)
 
     def added(self, index: int, x: Tensor) -> Tensor:
-        """The term added to a layer's projections of neighbours' states (token, width) -> (token,
-        rows).
+        """Return the term added to a layer's projections of neighbours' states (token, width) ->
+        (token, rows).
         """
         low = (x.float() @ self.down[index].t()) @ self.up[index].t() + self.offset[index]
         return low.to(x.dtype)
@@ -188,7 +190,7 @@ class Adapters(TrainedWeights):
         return {"rank": str(self.rank)}
 
     @classmethod
-    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> Adapters:
+    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> Adapters:
         return cls(lm.decoder.weights, int(sizes["rank"]))
 
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
@@ -231,8 +233,8 @@ class Adapters(TrainedWeights):
 
     @torch.no_grad()
     def merged(self, lm: LM) -> LM:
-        """A decoder that reads neighbours so, of the same shape; it shares all other weights with
-        `lm`.
+        """Return a decoder that reads neighbours so, of the same shape; it shares all other weights
+        with `lm`.
         """
         weights = lm.decoder.weights
         layers = []

@@ -34,7 +34,11 @@ def export(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def load_exported(checkpoint: Checkpoint, placement: Placement) -> OnnxJointDecoder:
-    """What `export` wrote. Raises UserError if it is incomplete or comes from something else."""
+    """Return what `export` wrote.
+
+    Raises:
+        UserError: it is incomplete or comes from something else.
+    """
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, _origin(checkpoint))
     return OnnxJointDecoder(
@@ -95,8 +99,8 @@ class OnnxJointReader(JointStates[Tensor]):
         return states
 
     def _before(self, first: int) -> Slots:
-        """The sequence's first token before a neighbour; its place counts with ALiBi alone, as its
-        keys are rotated.
+        """Return the sequence's first token before a neighbour; its place counts with ALiBi alone,
+        as its keys are rotated.
         """
         slots = self.lm.decoder.slots(1)
         slots.put(self._sink, 0, first - 1)

@@ -27,15 +27,18 @@ from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError, error_line, in_one_line
 from ragauge.pipelines.modes._retro_network import RetroNetwork
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.reader import Reader, Tokens
+from ragauge.pipelines.reader import SequenceReader, Tokens
 from ragauge.pipelines.sizes import PAPER, Sizes
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
 
 def make_network(checkpoint: Checkpoint) -> RetroNetwork:
     """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
-    The vocabulary of the paper's sizes grows to that of the database's tokenizer. Raises UserError
-    as `load_weights`.
+
+    The vocabulary of the paper's sizes grows to that of the database's tokenizer.
+
+    Raises:
+        UserError: as `load_weights`.
     """
     sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
     if (folder := checkpoint.released_retro) is not None:
@@ -71,8 +74,10 @@ def read_folder(folder: Path) -> RetroNetwork:
 
 
 def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
-    """RETRO with a file's tensors, of safetensors or torch. Raises UserError: damage, other names
-    or sizes, code.
+    """RETRO with a file's tensors, of safetensors or torch.
+
+    Raises:
+        UserError: damage, other names or sizes, code.
     """
     network = random_network(sizes, device="meta")
     if not path.is_file():
@@ -90,9 +95,10 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
     return network
 
 
-class OwnReader(Reader):
-    """One sequence of RETRO's, whatever runs it. The query conditions the encoder: neighbours
-    cannot be read ahead.
+class OwnReader(SequenceReader):
+    """One sequence of RETRO's, whatever runs it.
+
+    The query conditions the encoder: neighbours cannot be read ahead.
     """
 
     def __init__(self, lm: Traced) -> None:
@@ -104,25 +110,26 @@ class OwnReader(Reader):
 
     @abstractmethod
     def forward(self, ids: Tokens) -> Tensor:
-        """Read tokens: logits (token, vocab). `encode_pending` is called in the first layer with
-        cross-attention.
+        """Read tokens: logits (token, vocab).
+
+        `encode_pending` is called in the first layer with cross-attention.
         """
 
     @abstractmethod
-    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], positions: Sequence[int]) -> None:
         """Let tokens attend to these neighbours, by length, with the places of their tokens; none:
         to none.
         """
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """See `Reader.attach`; they are encoded when the next token is read."""
+        """See `SequenceReader.attach`; they are encoded when the next token is read."""
         self._pending = list(neighbours)
         self._since = self.length
         self.encode([], [])
 
     @torch.inference_mode()
     def read(self, ids: Tokens) -> Tensor:
-        """See `Reader.read`; with neighbours just attached, the first token is the query's last."""
+        """See `SequenceReader.read`; with neighbours just attached, the first token is the query's last."""
         # the encoder sees the query and nothing after it
         if self._pending is not None and len(ids) > 1:
             return torch.cat([self.read(ids[:1]), self.read(ids[1:])])
@@ -155,13 +162,13 @@ class OwnReader(Reader):
         alike = [
             [number for number in numbers if len(pending[number]) == length] for length in lengths
         ]
-        places = [
+        positions = [
             number * NEIGHBOUR + i
             for same in alike
             for number in same
             for i in range(len(pending[number]))
         ]
-        self.encode([[pending[number] for number in same] for same in alike], places)
+        self.encode([[pending[number] for number in same] for same in alike], positions)
         self.lm.synchronize()
         read = sum(map(len, pending))
         self._encoding_s = time.perf_counter() - started
@@ -210,13 +217,13 @@ class RetroReader(OwnReader):
         network = self.network
         stop = self.length + len(ids)
         x = network.embedding(torch.tensor(list(ids), device=self.device))
-        places = torch.arange(stop, device=self.device)
-        new = places[self.length :]
-        hidden = places[None] > places[self.length :, None]
+        positions = torch.arange(stop, device=self.device)
+        new = positions[self.length :]
+        hidden = positions[None] > positions[self.length :, None]
         for index, layer in enumerate(network.layers):
             y = layer.attention_norm(x)
             self._kv[index, :, :, self.length : stop] = torch.stack(layer.attention.keys(y))
-            bias = layer.attention.bias(new, places).masked_fill(hidden, float("-inf"))
+            bias = layer.attention.bias(new, positions).masked_fill(hidden, float("-inf"))
             x = x + layer.attention(y, *self._kv[index, :, :, :stop], bias)
             if index == network.sizes.cross[0]:
                 self._states = torch.cat([self._states, x])[-CHUNK:]
@@ -228,11 +235,11 @@ class RetroReader(OwnReader):
         self.length = stop
         return network.head(network.norm(x))
 
-    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], positions: Sequence[int]) -> None:
         self._cross = {}
         if not neighbours:
             return
-        self._places = torch.tensor(places, device=self.device)
+        self._places = torch.tensor(positions, device=self.device)
         groups = [
             torch.tensor([list(ids) for ids in same], device=self.device) for same in neighbours
         ]

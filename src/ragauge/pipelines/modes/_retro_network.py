@@ -151,16 +151,16 @@ class RetroEncoder(nn.Module):
         encoder width).
         """
         x = self.embedding(ids)
-        places = torch.arange(ids.shape[1], device=ids.device)
+        positions = torch.arange(ids.shape[1], device=ids.device)
         queries = torch.arange(states.shape[0], device=ids.device)
         for layer in self.layers:
             y = layer.attention_norm(x)
             x = x + layer.attention(
-                y, *layer.attention.keys(y), layer.attention.bias(places, places)
+                y, *layer.attention.keys(y), layer.attention.bias(positions, positions)
             )
             if layer.cross is not None and layer.cross_norm is not None:
                 k, v = (part.expand(ids.shape[0], -1, -1, -1) for part in layer.cross.keys(states))
-                x = x + layer.cross(layer.cross_norm(x), k, v, layer.cross.bias(places, queries))
+                x = x + layer.cross(layer.cross_norm(x), k, v, layer.cross.bias(positions, queries))
             x = x + layer.ffn(layer.ffn_norm(x))
         return x
 

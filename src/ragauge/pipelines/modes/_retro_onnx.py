@@ -5,6 +5,7 @@ encoder runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from ragauge.pipelines.windows import CHUNK
 
 PARTS = ("lower", "encoder", "upper")
 KEYS = torch.export.Dim("keys", min=1, max=1 << 16)
+# of a graph: names of its tensors, an example of them, their dynamic dimensions
+_Input = tuple[list[str], Any, Any]
 
 
 class _Part(nn.Module):
@@ -67,7 +70,7 @@ class _Upper(_Part):
         memory: Sequence[Tensor],
         reads: Tensor,
         behind: Tensor,
-        places: Tensor,
+        positions_of_keys: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
         """What `lower` returned, and encoded neighbours -> logits (token, vocab), the new keys and
         values.
@@ -93,7 +96,7 @@ class _Upper(_Part):
                 k, v = memory[read : read + 2]
                 scores = cross.split(cross.q(layer.cross_norm(x))) @ k.transpose(
                     -1, -2
-                ) + cross.bias(behind, places)
+                ) + cross.bias(behind, positions_of_keys)
                 mixed = scores.float().softmax(-1).to(v.dtype) @ v
                 x = x + reads * cross.out(mixed.transpose(-2, -3).flatten(-2))
                 read += 2
@@ -123,15 +126,17 @@ def _after_attention(
     mask: Tensor,
     new: list[Tensor],
 ) -> Tensor:
-    """The states after a layer's self-attention, whose keys and values are added to `new`."""
+    """Return the states after a layer's self-attention, whose keys and values are added to `new`."""
     y = layer.attention_norm(x)
     bias = layer.attention.bias
     k, v = layer.attention.keys(y)
     new += k, v
     cached = bias(positions, torch.arange(mask.shape[0])) + mask
-    own = bias(positions, positions) + causal(positions.shape[0])
+    own_bias = bias(positions, positions) + causal(positions.shape[0])
     q = layer.attention.split(layer.attention.q(y))
-    return x + layer.attention.out(attend(q, k, v, past[0], past[1], cached[:, None], own[:, None]))
+    return x + layer.attention.out(
+        attend(q, k, v, past[0], past[1], cached[:, None], own_bias[:, None])
+    )
 
 
 def export(checkpoint: Checkpoint, name: str, folder: Path) -> None:
@@ -144,72 +149,51 @@ def export_network(model: RetroNetwork, folder: Path) -> None:
     """Write `lower.onnx`, `encoder.onnx` and `upper.onnx`. All lengths are dynamic."""
     sizes = model.sizes
     dtype = model.head.weight.dtype
-    tokens = 3
-    slots = 5
-    keys = 7
     low = range(sizes.cross[0] + 1)
-    cross = sizes.cross
     high = range(len(low), sizes.layers)
 
-    def pairs(layers: Sequence[int], count: int) -> list[Tensor]:
-        dim = sizes.width // sizes.heads
-        return [torch.zeros(sizes.heads, count, dim, dtype=dtype) for _ in range(2 * len(layers))]
+    def pairs(kind: str, layers: Sequence[int], length: int, dim: Any) -> _Input:
+        """Return the names, examples and dynamic dimensions of layers' keys and values."""
+        names = [f"{kind}_{part}_{layer}" for layer in layers for part in "kv"]
+        shape = (sizes.heads, length, sizes.width // sizes.heads)
+        return names, [torch.zeros(shape, dtype=dtype) for _ in names], [{1: dim} for _ in names]
 
-    def names(kind: str, layers: Sequence[int]) -> list[str]:
-        return [f"{kind}_{part}_{layer}" for layer in layers for part in ("k", "v")]
-
-    def dynamic(layers: Sequence[int], dim: Any) -> list[Any]:
-        return [{1: dim} for _ in range(2 * len(layers))]
-
-    ids = torch.zeros(tokens, dtype=torch.long)
-    positions = torch.arange(tokens)
-    mask = torch.zeros(slots)
-    states = torch.zeros(tokens, sizes.width, dtype=dtype)
-    read = (positions, mask)
-    shapes: tuple[Any, ...] = ({0: TOKENS}, {0: TOKENS}, {0: SLOTS})
-    lower_inputs = ["ids", "positions", "mask", *names("past", low)]
-    lower_outputs = ["states", *names("new", low)]
-    lower = (
-        (ids, *read, pairs(low, slots)),
-        (*shapes, dynamic(low, SLOTS)),
-        lower_inputs,
-        lower_outputs,
-    )
-    write_graph(_Lower(model), folder / "lower.onnx", *lower)
-    encoded = (
-        pairs(cross, keys),
-        torch.ones(1, dtype=dtype),
-        torch.arange(tokens),
-        torch.arange(keys),
-    )
-    upper_shapes = *shapes, dynamic(high, SLOTS), dynamic(cross, KEYS), None, {0: TOKENS}, {0: KEYS}
-    inputs = [
-        "states",
-        "positions",
-        "mask",
-        *names("past", high),
-        *names("memory", cross),
-        "reads",
-        "behind",
-        "places",
+    count = 3  # of tokens in the examples, and of slots 5, of keys 7
+    states: _Input = (["states"], torch.zeros(count, sizes.width, dtype=dtype), {0: TOKENS})
+    positions: _Input = (["positions"], torch.arange(count), {0: TOKENS})
+    mask: _Input = (["mask"], torch.zeros(5), {0: SLOTS})
+    memory = pairs("memory", sizes.cross, 7, KEYS)
+    lower = [
+        (["ids"], torch.zeros(count, dtype=torch.long), {0: TOKENS}),
+        positions,
+        mask,
+        pairs("past", low, 5, SLOTS),
     ]
-    upper = (
-        (states, *read, pairs(high, slots), *encoded),
-        upper_shapes,
-        inputs,
-        ["logits", *names("new", high)],
-    )
-    write_graph(_Upper(model), folder / "upper.onnx", *upper)
-    many = torch.export.Dim("neighbours", min=1, max=1 << 10)
-    length = torch.export.Dim("length", min=1, max=1 << 12)
-    encoder_shapes = {0: many, 1: length}, {0: TOKENS}
-    neighbours = torch.zeros(2, keys, dtype=torch.long)
-    encoder = (neighbours, states), encoder_shapes, ["neighbours", "states"], names("memory", cross)
-    write_graph(_Encoder(model), folder / "encoder.onnx", *encoder)
+    upper = [
+        states,
+        positions,
+        mask,
+        pairs("past", high, 5, SLOTS),
+        memory,
+        (["reads"], torch.ones(1, dtype=dtype), None),
+        (["behind"], torch.arange(count), {0: TOKENS}),
+        (["places"], torch.arange(7), {0: KEYS}),
+    ]
+    many = {0: torch.export.Dim("neighbours", min=1, max=1 << 10)}
+    many[1] = torch.export.Dim("length", min=1, max=1 << 12)
+    encoder = [(["neighbours"], torch.zeros(2, 7, dtype=torch.long), many), states]
+    for name, part, inputs, outputs in (
+        ("lower", _Lower, lower, ["states", *pairs("new", low, 1, None)[0]]),
+        ("upper", _Upper, upper, ["logits", *pairs("new", high, 1, None)[0]]),
+        ("encoder", _Encoder, encoder, memory[0]),
+    ):
+        names, examples, shapes = zip(*inputs, strict=True)
+        path = folder / f"{name}.onnx"
+        write_graph(part(model), path, examples, shapes, [*chain.from_iterable(names)], outputs)
 
 
 def load_exported(checkpoint: Checkpoint) -> OnnxRetroLM:
-    """What `export` wrote. Raises UserError if it is incomplete or comes from something else."""
+    """Load what `export` wrote. Raises UserError if it is incomplete or of another origin."""
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, _origin(checkpoint))
     paths = {name: checkpoint.exported / f"{name}.onnx" for name in PARTS}
@@ -282,21 +266,19 @@ class OnnxRetroReader(OwnReader):
         self.length += count
         return logits.float()
 
-    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], positions: Sequence[int]) -> None:
         self._memory = self._nothing
         if not neighbours:
             return
-        (heads, dim) = self._row
+        heads, dim = self._row
         encoder = self._encoder
-        made = []
-        for same in neighbours:
-            ids = encoder.tensor("neighbours", [list(text) for text in same])
-            made.append(
-                {name: encoder.empty(name, heads, ids.numel(), dim) for name in encoder.outputs}
-            )
-            encoder.run({"neighbours": ids, "states": self._states.contiguous()}, made[-1])
-        self._memory = {
-            name: torch.cat([part[name] for part in made], 1) for name in encoder.outputs
-        }
-        self._memory |= {"reads": self._upper.tensor("reads", [1.0])}
-        self._memory |= {"places": self._upper.tensor("places", list(places))}
+        states = self._states.contiguous()
+        encoded = []
+        for texts in neighbours:
+            ids = encoder.tensor("neighbours", [list(text) for text in texts])
+            outputs = {n: encoder.empty(n, heads, ids.numel(), dim) for n in encoder.outputs}
+            encoder.run({"neighbours": ids, "states": states}, outputs)
+            encoded.append(outputs)
+        self._memory = {n: torch.cat([part[n] for part in encoded], 1) for n in encoder.outputs}
+        self._memory["reads"] = self._upper.tensor("reads", [1.0])
+        self._memory["places"] = self._upper.tensor("places", list(positions))

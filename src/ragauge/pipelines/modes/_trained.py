@@ -47,18 +47,22 @@ class TrainedWeights(nn.Module, ABC):
 
     @abstractmethod
     def sizes(self) -> dict[str, str]:
-        """Metadata from which `of_sizes` makes weights of this size."""
+        """Metadata from which `from_sizes` makes weights of this size."""
 
     @classmethod
     @abstractmethod
-    def of_sizes(cls, lm: LM, sizes: dict[str, str]) -> Self:
-        """Untrained weights of the sizes in a file's metadata. Raises ValueError if they are not
-        those of this mode.
+    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> Self:
+        """Untrained weights of the sizes in a file's metadata.
+
+        Raises:
+            ValueError: they are not those of this mode.
         """
 
     @abstractmethod
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
-        """The last layer's states (token, width) of a sequence (token,) that reads neighbours."""
+        """Return the last layer's states (token, width) of a sequence (token,) that reads
+        neighbours.
+        """
 
     def nll(
         self,
@@ -79,9 +83,11 @@ class TrainedWeights(nn.Module, ABC):
         if read:
             owner = torch.tensor([window for window, _ in read], device=device)
             first = torch.tensor([windows.first(window) for window, _ in read], device=device)
-            own = torch.tensor([windows.of(place) for place in range(len(sequence))], device=device)
+            window_of_token = torch.tensor(
+                [windows.window_at(position) for position in range(len(sequence))], device=device
+            )
             row_ids, real, positions = pad([text for _, text in read], device)
-            visible = ((own[:, None] == owner)[:, :, None] & real).flatten(1)
+            visible = ((window_of_token[:, None] == owner)[:, :, None] & real).flatten(1)
             x = self.states(
                 decoder, sequence, NeighbourRows(row_ids, real, positions, first, visible)
             )
@@ -101,8 +107,10 @@ class TrainedWeights(nn.Module, ABC):
 
     @classmethod
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Self:
-        """Read a file. Raises UserError: it is missing, damaged, or of another mode, model or size
-        of decoder.
+        """Read a file.
+
+        Raises:
+            UserError: it is missing, damaged, or of another mode, decoder or size.
         """
         try:
             with safe_open(path, framework="pt") as file:
@@ -113,22 +121,13 @@ class TrainedWeights(nn.Module, ABC):
         if about.get("mode") != cls.mode:
             raise UserError(f"{path}: trained for mode {about.get('mode')!r}, not {cls.mode!r}")
         if model_sha256 and about.get("model_sha256", model_sha256) != model_sha256:
-            raise UserError(
-                f"{path}: trained for another decoder ({about.get('model', 'of another checkpoint')})"
-            )
+            raise UserError(f"{path}: trained for another decoder ({about.get('model')})")
         try:
-            weights = cls.of_sizes(lm, about)
+            weights = cls.from_sizes(lm, about)
             weights.load_state_dict(tensors)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        except (KeyError, ValueError) as error:
-            raise UserError(
-                f"{path}: the metadata has no sizes of mode {cls.mode!r} ({error})"
-            ) from None
-        except RuntimeError as error:
-            raise UserError(
-                f"{path}: of other sizes than the decoder's: {error_line(error, -1)}"
-            ) from None
+        except (LookupError, ValueError, RuntimeError) as error:
+            problem = f"of other sizes than the decoder's: {error_line(error, -1)}"
+            raise UserError(f"{path}: {problem}") from error
         return weights
 
 

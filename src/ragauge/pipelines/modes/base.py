@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field
 
+from ragauge import registry
 from ragauge.assets import resolver
 from ragauge.errors import UnsupportedError
 from ragauge.io.sections import Section
@@ -45,14 +47,14 @@ class Checkpoint:
         return resolver.resolve(self.model) if is_retro else None
 
     def decoder(self) -> LM:
-        """The decoder in torch. Raises UnsupportedError for one with sliding windows."""
-        from ragauge.engines import kernels
+        """Return the decoder in torch. Raises UnsupportedError for one with sliding windows."""
+        from ragauge.engines.kernels import choice
         from ragauge.engines.loading import load_lm
 
         lm = load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
         # "native" switches oneDNN off in all threads; another one may read neighbours
         if lm.device.type == "cpu":
-            kernels.use(kernels.active().without("native"))
+            choice.use(choice.active().without("native"))
         if window := lm.shape.shortest_window:
             raise UnsupportedError(
                 f"{self.model}: a sliding window of {window} tokens; pipelines need full attention"
@@ -96,21 +98,23 @@ class Mode(ABC):
     @classmethod
     def option_names(cls) -> set[str]:
         """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
-        own = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         trained = {"retrofit_minutes", "adapters"} if cls.trainable else set()
-        return own | trained | ({"weights"} if cls.own_model else set())
+        return names | trained | ({"weights"} if cls.own_model else set())
 
     @classmethod
     def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
-        """The weights before training, with which neighbours have no effect or are read by the
-        unchanged decoder.
+        """Return the weights before training, with which neighbours have no effect or are read by
+        the unchanged decoder.
         """
         raise UnsupportedError(f"RETRO-fit does not train mode {cls.name!r}")
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        """The model that opens sequences. Raises UserError: weights missing, damaged, or of another
-        model or mode.
+        """Return the model that opens sequences.
+
+        Raises:
+            UserError: weights missing, damaged, or of another model or mode.
         """
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
@@ -123,3 +127,28 @@ class Mode(ABC):
         """(name, hash) of the weights. Raises UserError if they are not available."""
         resolver.resolve(checkpoint.model)
         return checkpoint.model, resolver.describe(checkpoint.model)["sha256"]
+
+
+def mode_class(name: str) -> type[Mode]:
+    """Return the class of a mode. Raises UserError with the choices if there is none."""
+    return cast(type[Mode], registry.component("mode", name, Mode))
+
+
+def mode_classes() -> dict[str, type[Mode]]:
+    return {name: mode_class(name) for name in registry.names("mode")}
+
+
+def make_mode(name: str, options: Mapping[str, Any]) -> Mode:
+    """Return a mode with those of the options that it has. Raises UserError as `mode_class`."""
+    kind = mode_class(name)
+    options_of_mode = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: value for key, value in options.items() if key in options_of_mode})
+
+
+def modes_with_option(option: str) -> list[str]:
+    return [name for name, mode in mode_classes().items() if option in mode.option_names()]
+
+
+def trainable_modes() -> list[str]:
+    """Return the names of the modes that RETRO-fit trains."""
+    return [name for name, mode in mode_classes().items() if mode.trainable]

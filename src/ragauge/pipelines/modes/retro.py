@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class OwnEncoder(Mode):
     """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours.
+
     Without a checkpoint it has the paper's sizes, and random weights, for latency alone, or those
     of `weights`.
     """

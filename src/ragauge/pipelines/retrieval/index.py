@@ -18,8 +18,8 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.vectors import Vectors
-from ragauge.pipelines.indexes import IndexRecipe, recipe_of
-from ragauge.pipelines.indexes.base.recipe import SearchResult
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe, SearchResult
+from ragauge.pipelines.indexes.base.types import read_recipe
 
 TRAINED = "trained index"
 ADDED = "codes of a shard"
@@ -39,8 +39,10 @@ def _added_folder(folder: Path, label: str, shard: int) -> Path:
 
 
 def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
-    """Train what all shards share; returns whether there was anything to do. Raises UserError as
-    `Vectors.open`.
+    """Train what all shards share; returns whether there was anything to do.
+
+    Raises:
+        UserError: as `Vectors.open`.
     """
     vectors = Vectors.open(folder, recipe)
     target = index_folder(folder, label) / "trained"
@@ -68,8 +70,9 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
 def merge(
     folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None
 ) -> bool:
-    """Merge the shards into the index that is searched; returns whether there was anything to do. A
-    part (number, of) takes only every `of`-th shard; its ids stay those of the whole database.
+    """Merge the shards into the index that is searched; returns whether there was anything to do.
+
+    A part (number, of) takes only every `of`-th shard; its ids stay those of the whole database.
     """
     vectors = Vectors.open(folder, recipe)
     trained = _trained(folder, label, vectors)
@@ -111,7 +114,7 @@ def _origin(vectors: Vectors) -> dict[str, Any]:
 
 
 def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
-    """The trained index; raises UserError if it is of another database or recipe."""
+    """Return the trained index; raises UserError if it is of another database or recipe."""
     trained = index_folder(folder, label) / "trained"
     if _read(trained, TRAINED)["made_from"] != _origin(vectors):
         raise UserError(
@@ -136,7 +139,7 @@ class Index:
         if self.manifest["made_from"]["database"] != database.sha256:
             problem = "an index of another database, or of an earlier state of it; build it again"
             raise UserError(f"{self.folder}: {problem}")
-        self.recipe = recipe_of(self.manifest)
+        self.recipe = read_recipe(self.manifest)
         self.sha256 = folders.sha256(self.folder)
         self.encoder_sha256: str = self.manifest["made_from"]["encoder"]  # whose vectors it holds
         self._opened = self.recipe.open(self.folder)
@@ -158,8 +161,10 @@ class Index:
     def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64,
         -1 for none. Distances are squared L2 (smaller is nearer) or inner products (larger is
-        nearer), as the recipe's metric says. Raises UserError if nprobe is not between 1 and the
-        largest.
+        nearer), as the recipe's metric says.
+
+        Raises:
+            UserError: nprobe is not between 1 and the largest.
         """
         distances, ids = self.search_raw(vectors, k, nprobe)
         return distances, np.where(ids < 0, -1, ids % len(self.database))

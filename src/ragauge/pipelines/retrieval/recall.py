@@ -1,18 +1,24 @@
 """How many of the exact nearest chunks an index finds (docs/retrieval.md)."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ragauge.errors import UserError
 from ragauge.io import resumed
-from ragauge.io.files import text_sha256
+from ragauge.io.files import text_sha256, write_file
+from ragauge.pipelines.database.database import Database, encode
+from ragauge.pipelines.database.embed import EncoderChoice
 from ragauge.pipelines.database.vectors import BLOCK_VECTORS, Vectors
 from ragauge.pipelines.indexes.base.faiss_files import metric
 from ragauge.pipelines.indexes.base.recipe import SearchResult, nearest
-from ragauge.pipelines.retrieval.index import Index
+from ragauge.pipelines.retrieval.index import Index, index_folder
+from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
+QUERIES = 200  # held-out chunks that are searched for
 KS = (1, 2, 10)
 RESERVE = 4  # results of a search for each that is expected to be of the compared shards
 
@@ -20,21 +26,21 @@ RESERVE = 4  # results of a search for each that is expected to be of the compar
 def exact_search(
     vectors: Vectors, queries: np.ndarray, k: int, shards: Iterable[int]
 ) -> SearchResult:
-    """The nearest of the own vectors of these shards' chunks, all compared, block by block."""
+    """Return the nearest of the own vectors of these shards' chunks, all compared, block by block."""
     import faiss
 
     heap = faiss.ResultHeap(len(queries), k, keep_max=vectors.recipe.largest_is_nearest)
     for shard in shards:
         rows = vectors.rows(shard)
-        own = vectors.embeddings[shard].vectors
+        stored_vectors = vectors.embeddings[shard].vectors
         start = int(vectors.database.chunk_starts[shard])
         for first in range(0, len(rows), BLOCK_VECTORS):
             taken = rows[first : first + BLOCK_VECTORS]
-            block = own[taken].astype(np.float32)
-            distances, places = faiss.knn(
+            block = stored_vectors[taken].astype(np.float32)
+            distances, nearest_rows = faiss.knn(
                 queries, block, min(k, len(taken)), metric=metric(vectors.recipe.metric)
             )
-            heap.add_result(distances, start + taken[places])
+            heap.add_result(distances, start + taken[nearest_rows])
     heap.finalize()
     return heap.D, heap.I
 
@@ -47,7 +53,7 @@ def exact_search_within(
     """
     recipe = vectors.recipe
     k = max(KS)
-    embeddings = [one.sha256 for one in vectors.embeddings]
+    embeddings = [part.sha256 for part in vectors.embeddings]
     # the near-duplicates too
     indexed = vectors.database.sha256, embeddings, recipe.metric, recipe.near_duplicates
     identity = text_sha256(*indexed, k, queries.tolist())
@@ -56,16 +62,17 @@ def exact_search_within(
     def search(shard: int) -> list[Any]:
         return [part.tolist() for part in exact_search(vectors, queries, k, [shard])]
 
-    made = resumed.results(saved, identity, shards, search, minutes)
-    parts = [(np.array(distances), np.array(ids)) for distances, ids in made]
-    return nearest(parts, k, recipe.largest_is_nearest)[1], shards[: len(made)]
+    results = resumed.results(saved, identity, shards, search, minutes)
+    parts = [(np.array(distances), np.array(ids)) for distances, ids in results]
+    return nearest(parts, k, recipe.largest_is_nearest)[1], shards[: len(results)]
 
 
 def recall(
     index: Index, vectors: Vectors, queries: np.ndarray, exact: np.ndarray, shards: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The share of the exact k nearest chunks (ids (q, k)) of some shards that the index finds, for
-    each k and nprobe. Drawn vectors among the k results count as misses; their share is reported.
+    """Return the share of the exact k nearest chunks (ids (q, k)) of some shards that the index
+    finds, for each k and nprobe. Drawn vectors among the k results count as misses; their share is
+    reported.
     """
     k_max = max(KS)
     every = len(vectors.embeddings)
@@ -93,3 +100,79 @@ def recall(
             measured = {"recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
             rows.append({"k": k, index.recipe.NPROBE_KEY or "nprobe": nprobe, **measured})
     return rows
+
+
+def report_path(folder: Path, label: str) -> Path:
+    """Return the file of an index's report, where none is named."""
+    return index_folder(folder, label) / "recall.json"
+
+
+def write_report(
+    folder: Path,
+    settings: DatabaseSettings,
+    label: str,
+    out: Path,
+    minutes: float | None,
+    threads: int | None,
+) -> list[dict[str, Any]]:
+    """Measure the recall of an index with held-out text, and write a report.
+
+    Args:
+        folder: the database.
+        settings: its settings, for the encoder.
+        label: of the index.
+        out: file of the report; one next to it has the results of an unfinished search.
+        minutes: of exact search, shard by shard; None: of all shards.
+        threads: of the encoder and of a search; None: the libraries' own choice.
+
+    Returns:
+        The rows of `recall`.
+
+    Raises:
+        UserError: there is no held-out text, or an index of another encoder.
+    """
+    import faiss
+
+    if threads:
+        faiss.omp_set_num_threads(threads)
+    database = Database(folder)
+    index = Index(database, label)
+    vectors = Vectors.open(folder, index.recipe)
+    texts = _held_out_chunks(database)
+    # that device embeds chunks, not queries
+    dtype = "float32" if settings.device == "cuda" else settings.dtype
+    choice = EncoderChoice(settings.encoder, settings.engine, threads, dtype)
+    if choice.sha256 != index.encoder_sha256:
+        raise UserError(
+            f"{index.folder}: its vectors were not made with the encoder {settings.encoder!r}"
+        )
+    queries = choice.load().encode(texts[:: max(1, len(texts) // QUERIES)][:QUERIES])
+    saved = out.with_name(f".{out.name}.npz")
+    exact, shards = exact_search_within(vectors, queries, minutes, saved)
+    count = len(vectors.embeddings)
+    recipe = index.recipe.model_dump()
+    if count == len(database.shards):
+        recipe["shards"] = None
+    report: dict[str, Any] = {
+        "index": index.sha256,
+        "settings": recipe,
+        "vectors": len(index),
+        "filled": index.recipe.filled,
+        "queries": len(queries),
+        "shards": {"compared": len(shards), "of": count},
+        "recall": recall(index, vectors, queries, exact, shards),
+    }
+    write_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    if len(shards) == count:
+        saved.unlink()
+    return list(report["recall"])
+
+
+def _held_out_chunks(database: Database) -> list[str]:
+    """Return the first whole chunk of each held-out text that is long enough."""
+    size = database.chunk_tokens
+    encoded = (encode(database.tokenizer, [text.text])[0] for text in database.evaluation())
+    texts = [database.tokenizer.decode(ids[:size]) for ids in encoded if len(ids) >= size]
+    if not texts:
+        raise UserError(f"{database.folder}: no held-out text of {size} tokens to search for")
+    return texts

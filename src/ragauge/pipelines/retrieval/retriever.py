@@ -62,8 +62,9 @@ class Query:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The answer to one query, nearest first. A place without a neighbour has id -1; tokens beyond
-    a length are 0.
+    """The answer to one query, nearest first.
+
+    A place without a neighbour has id -1; tokens beyond a length are 0.
     """
 
     # (k,) int64: chunk in the database; of a filled index the real chunk a vector was drawn around
@@ -99,12 +100,13 @@ class Searcher(Protocol):
     """What generation searches with: a retriever in this process, or a client of the service."""
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order. Raises UserError on an invalid query."""
+        """Return the neighbours of each query, in order. Raises UserError on an invalid query."""
 
 
 class Retriever:
-    """Retrieval in this process. Threads may search at the same time; they encode one after
-    another.
+    """Retrieval in this process.
+
+    Threads may search at the same time; they encode one after another.
     """
 
     # seconds of a call by nprobe, which a query with a budget needs (`calibrate`)
@@ -129,8 +131,11 @@ class Retriever:
         part: tuple[int, int] | None = None,
     ) -> Retriever:
         """Open the index of a database's folder, or the part (number, of) of one of several
-        servers. `threads`: of encoder and search; default: the libraries' choice. Raises UserError:
-        a file is missing, truncated, changed, or of another database, tokenizer or encoder.
+        servers. `threads`: of encoder and search; default: the libraries' choice.
+
+        Raises:
+            UserError: a file is missing, truncated, changed, or of another database, tokenizer or
+                encoder.
         """
         import faiss
 
@@ -154,17 +159,23 @@ class Retriever:
         )  # fmt: skip
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order. Raises UserError on a token, nprobe or budget
-        that cannot be used.
+        """Return the neighbours of each query, in order.
+
+        Raises:
+            UserError: on a token, nprobe or budget that cannot be used.
         """
         return self.search_together([queries], None)[0] if queries else []
 
     def search_together(
         self, requests: Sequence[Sequence[Query]], stop: Stop | None
     ) -> list[list[Neighbours]]:
-        """The neighbours of several requests' queries, the index searched in one call. Each request
-        is encoded by itself: padding to another's length would change the last bits of its vectors.
-        Raises UserError as `search`, and CancelledSearchError once `stop` returns true.
+        """Return the neighbours of several requests' queries, the index searched in one call.
+
+        Each request is encoded by itself: padding to another's length would change the last bits of
+        its vectors.
+
+        Raises:
+            UserError: as `search`, and CancelledSearchError once `stop` returns true.
         """
         queries = [query for request in requests for query in request]
         nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
@@ -234,19 +245,21 @@ class Retriever:
     ) -> list[SearchResult]:
         """Distances (k,) and ids (k,) of each query."""
         groups: dict[tuple[int, int], list[int]] = {}
-        for place, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
-            groups.setdefault((query.k, nprobe), []).append(place)
+        for number, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
+            groups.setdefault((query.k, nprobe), []).append(number)
         results: dict[int, SearchResult] = {}
-        for (k, nprobe), places in groups.items():
+        for (k, nprobe), numbers in groups.items():
             _raise_if(stop)
-            distances, ids = self.index.search(vectors[places], k, nprobe)
-            results.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
-        return [results[place] for place in range(len(queries))]
+            distances, ids = self.index.search(vectors[numbers], k, nprobe)
+            results.update(
+                {number: (distances[row], ids[row]) for row, number in enumerate(numbers)}
+            )
+        return [results[number] for number in range(len(queries))]
 
     def _look_up(
         self, query: Query, nprobe: int, distances: np.ndarray, ids: np.ndarray
     ) -> Neighbours:
-        """The neighbours with their tokens and continuations, still without seconds."""
+        """Return the neighbours with their tokens and continuations, still without seconds."""
         database = self.database
         following = ids
         parts = []
@@ -307,7 +320,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> LinearTime:
 
 
 def largest_nprobe(budget_s: float, fit: LinearTime, choices: Sequence[int]) -> int:
-    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if
-    none does.
+    """Return the largest of the ascending `choices` whose predicted seconds fit the budget; the
+    first if none does.
     """
     return choices[max(0, bisect_right(choices, budget_s, key=fit) - 1)]

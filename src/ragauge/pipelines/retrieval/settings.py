@@ -2,14 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ragauge.errors import SettingError
-from ragauge.io.sections import Section
-from ragauge.pipelines.indexes import AnyIndexRecipe
-
-# becomes the name of a folder
-Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+from ragauge.io.sections import NO_OPTION, Label, Section
+from ragauge.pipelines.indexes.base.types import AnyIndexRecipe
 
 
 class CorpusSettings(Section):
@@ -25,8 +22,9 @@ class CorpusSettings(Section):
 
 
 class EvaluationSetSettings(CorpusSettings):
-    """Text of another corpus that is predicted with a database. The key is its label in file names
-    and tables.
+    """Text of another corpus that is predicted with a database.
+
+    The key is its label in file names and tables.
     """
 
     corpus: str | list[str] = Field(description="as the corpus of a database; default: the key")
@@ -76,13 +74,13 @@ class DatabaseSettings(CorpusSettings):
     @field_validator("evaluation_sets", mode="before")
     @classmethod
     def _named_by_key(cls, sets: Any) -> Any:
-        """A set without a corpus is of the one that its key names."""
+        """Return a set without a corpus is of the one that its key names."""
         if not isinstance(sets, dict):
             return sets
-        filled = {label: {} if one is None else one for label, one in sets.items()}
+        filled = {label: {} if entry is None else entry for label, entry in sets.items()}
         return {
-            label: {"corpus": label, **one} if isinstance(one, dict) else one
-            for label, one in filled.items()
+            label: {"corpus": label, **entry} if isinstance(entry, dict) else entry
+            for label, entry in filled.items()
         }
 
     @model_validator(mode="after")
@@ -103,11 +101,14 @@ class DatabaseSettings(CorpusSettings):
 
 
 class StalenessSettings(Section):
-    """A comparison of what stale and fresh queries find (PipeRAG, Table 2). The key is its label in
-    file names.
+    """A comparison of what stale and fresh queries find (PipeRAG, Table 2).
+
+    The key is its label in file names.
     """
 
-    database: str = Field(description="label of the chunk database; default: the key")
+    database: Annotated[str, NO_OPTION] = Field(
+        description="label of the chunk database; default: the key"
+    )
     index: str = Field("ivf", description="label of the database's index that is searched")
     evaluation: str | None = Field(
         None, description="label of an evaluation set; default: the held-out text"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ragauge.assets.catalog import Entry, entries
-from ragauge.pipelines.indexes import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
 # of UTF-8 text, by SmolLM2's tokenizer on 400 documents of C4; 1.07 chunks for 64 tokens there
@@ -40,7 +40,7 @@ class DatabaseSize:
 
 
 def size(settings: DatabaseSettings) -> DatabaseSize | None:
-    """The size of a database; None if that of a corpus is not known before it is read."""
+    """Return the size of a database; None if that of a corpus is not known before it is read."""
     encoder = entries().get(settings.encoder)
     corpora = _sized(settings.sources)
     if len(corpora) < len(settings.sources) or not (encoder and encoder.width):
@@ -84,17 +84,17 @@ def _held_out(part: str, share: float, documents: float) -> float:
 
 def _evaluation_sets(settings: DatabaseSettings) -> Iterator[tuple[float, float]]:
     """(texts, GB that are streamed) of each corpus of an evaluation set whose size is known."""
-    for one in settings.evaluation_sets.values():
-        for corpus in _sized(one.sources):
-            documents = min(one.limit or corpus.documents, corpus.documents)
+    for evaluation_set in settings.evaluation_sets.values():
+        for corpus in _sized(evaluation_set.sources):
+            documents = min(evaluation_set.limit or corpus.documents, corpus.documents)
             yield (
-                _held_out(one.part, one.share, documents),
+                _held_out(evaluation_set.part, evaluation_set.share, documents),
                 _streamed_gb(corpus) * documents / corpus.documents,
             )
 
 
 def _sized(sources: Iterable[str]) -> list[Entry]:
-    """The corpora of the catalog whose number of documents is known."""
+    """Return the corpora of the catalog whose number of documents is known."""
     return [
         entries()[source]
         for source in sources
@@ -103,7 +103,7 @@ def _sized(sources: Iterable[str]) -> list[Entry]:
 
 
 def _streamed_gb(corpus: Entry) -> float:
-    """What a shard streams of a corpus; one that is an asset is counted as such."""
+    """Return what a shard streams of a corpus; one that is an asset is counted as such."""
     return corpus.download_gb or 0.0 if corpus.source.startswith("hf:") else 0.0
 
 
@@ -117,9 +117,9 @@ def index_vectors(settings: DatabaseSettings, label: str) -> float:
     """Vectors of an index of a database; 0 where the size of its corpus is not known before it is
     read.
     """
-    made = size(settings)
+    database_size = size(settings)
     index = settings.indexes[label]
-    return vectors(index, made.chunks, settings) if made else index.filled or 0.0
+    return vectors(index, database_size.chunks, settings) if database_size else index.filled or 0.0
 
 
 def index_mb(settings: DatabaseSettings, label: str) -> int:

@@ -34,8 +34,10 @@ class SequenceInputs:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When the database is queried, with which tokens, and when generation waits. Raises
-    SettingError.
+    """When the database is queried, with which tokens, and when generation waits.
+
+    Raises:
+        SettingError: .
     """
 
     interval: int = CHUNK  # tokens between retrievals
@@ -52,7 +54,7 @@ class Schedule:
     seed: int = 0  # of random neighbours
 
     reads_neighbours: ClassVar[bool] = True  # False: the decoder alone
-    asks_index: ClassVar[bool] = True  # False: needs no index and no server
+    queries_index: ClassVar[bool] = True  # False: needs no index and no server
     every_window: ClassVar[bool] = True  # new neighbours after the first window as well
     # a window's query is that of the window before, so that it is sent early
     stale: ClassVar[bool] = False
@@ -73,11 +75,15 @@ class Schedule:
 
     @classmethod
     def reads_at(cls, window: int) -> bool:
-        """Whether a window gets neighbours of its own; where not, those of the window before stay."""
+        """Return whether a window gets neighbours of its own; where not, those of the window before
+        stay.
+        """
         return cls.reads_neighbours and (window == 0 or cls.every_window)
 
     def source(self, sequence: SequenceInputs) -> NeighbourSource:
-        """The source of the neighbours of one sequence; here retrievals that generation waits for."""
+        """Return the source of the neighbours of one sequence; here retrievals that generation
+        waits for.
+        """
         return BlockingRetrieval(
             self.retrieval(sequence), self.windows, sequence.note, self.reads_at
         )
@@ -100,5 +106,5 @@ class Schedule:
 
     def excluded_documents(self, sequence: SequenceInputs) -> frozenset[int]:
         """Documents of which no neighbour is taken."""
-        own = self.exclude == "article" and sequence.document >= 0
-        return frozenset({sequence.document} if own else ())
+        excludes_article = self.exclude == "article" and sequence.document >= 0
+        return frozenset({sequence.document} if excludes_article else ())

@@ -12,7 +12,7 @@ class NoRetrieval(Schedule):
     """Reads no neighbours and queries nothing."""
 
     reads_neighbours: ClassVar[bool] = False
-    asks_index: ClassVar[bool] = False
+    queries_index: ClassVar[bool] = False
     every_window: ClassVar[bool] = False
 
     def source(self, sequence: SequenceInputs) -> NoNeighbours:

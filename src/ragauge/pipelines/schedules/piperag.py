@@ -13,8 +13,8 @@ from ragauge.pipelines.sources import PrefetchedRetrieval
 class PipeRAG(Schedule):
     """Prefetches: queries every `interval` tokens for the window after the next, with the tokens
     known by then. Decoding waits for the first reply, and for any later one that takes longer than
-    its window. With nprobe `hide` (S3) each search but the first scans as many inverted lists as
-    the concurrent window is predicted to hide.
+    its window. With nprobe `hide` each search but the first scans as many inverted lists as the
+    concurrent window is predicted to hide.
     """
 
     stale: ClassVar[bool] = True

@@ -12,11 +12,12 @@ from ragauge.pipelines.sources import RandomNeighbours
 
 @dataclass(frozen=True)
 class Random(Schedule):
-    """As many neighbours as retro_plus, each window's drawn at random. Queries no index, waits for
-    nothing.
+    """As many neighbours as retro_plus, each window's drawn at random.
+
+    Queries no index, waits for nothing.
     """
 
-    asks_index: ClassVar[bool] = False
+    queries_index: ClassVar[bool] = False
 
     def source(self, sequence: SequenceInputs) -> RandomNeighbours:
         assert sequence.passages is not None

@@ -28,7 +28,6 @@ DEADLINE_S = 10.0
 MAX_RETRIES = 4  # gRPC makes at most 5 attempts
 REPLY_BYTES = 64 << 20
 PINGS = 9
-POLL_S = 0.05
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", REPLY_BYTES),
     ("grpc.per_rpc_retry_buffer_size", 1 << 30),  # requests of any size can be sent again
@@ -47,7 +46,6 @@ RETRY_POLICY = {
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
 HEALTH = health_pb2.HealthCheckRequest(service=wire.SERVICE)
-SERVING = health_pb2.HealthCheckResponse.SERVING
 EXPLANATIONS = {
     grpc.StatusCode.UNAVAILABLE: "the server cannot be reached, was lost, or takes no more requests",
     grpc.StatusCode.INVALID_ARGUMENT: "refused",
@@ -76,14 +74,21 @@ class Client(AbstractContextManager["Client"]):
         retries: int = 0,
         tls_ca: Path | None = None,
         tls_name: str | None = None,
-        tls_cert: Path | None = None,
-        tls_key: Path | None = None,
-        token: Path | None = None,
+        token_file: Path | None = None,
     ) -> None:
-        """Connect to host:port at the first call; each may take `deadline_s` seconds, repeated up
-        to `retries` times. `tls_ca` (without which there is no TLS), `tls_cert`, `tls_key` and
-        `token` are files, as docs/retrieval.md says. Raises UserError: an invalid address, deadline
-        or number of retries, or a file that cannot be read.
+        """Connect at the first call.
+
+        Args:
+            address: host:port.
+            deadline_s: seconds that a call may take.
+            retries: how often a call is sent again that was not answered.
+            tls_ca: CA certificates that verify the server's, PEM; without it there is no TLS.
+            tls_name: name on the server's certificate; default: that of the address.
+            token_file: the token that the server requires.
+
+        Raises:
+            UserError: an invalid address, deadline or number of retries, or a file that cannot be
+                read.
         """
         check_address(address)
         if not 0 < deadline_s < float("inf"):
@@ -92,24 +97,26 @@ class Client(AbstractContextManager["Client"]):
             raise UserError(f"retrieval retries: {retries}; must be from 0 to {MAX_RETRIES}")
         self.address = address
         self.deadline_s = deadline_s
-        self._metadata = (
-            (("authorization", f"Bearer {credentials.read_token(token)}"),) if token else ()
-        )
-        tls = credentials.channel_credentials(tls_ca, tls_cert, tls_key)
+        self._metadata: tuple[tuple[str, str], ...] = ()
+        if token_file:
+            token = credentials.read_token(token_file)
+            self._metadata = (("authorization", f"Bearer {token}"),)
         policy = {**RETRY_POLICY, "maxAttempts": 1 + retries}
         config = {"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": policy}]}
         options = [*OPTIONS, ("grpc.service_config", json.dumps(config))] if retries else [*OPTIONS]
         options += [("grpc.ssl_target_name_override", tls_name)] if tls_name else []
-        self._channel = (
-            grpc.secure_channel(address, tls, options)
-            if tls
-            else grpc.insecure_channel(address, options)
-        )
+        if tls_ca:
+            tls = credentials.channel_credentials(tls_ca)
+            self._channel = grpc.secure_channel(address, tls, options)
+        else:
+            self._channel = grpc.insecure_channel(address, options)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query; `seconds` has `queue` and `network` too. Raises
-        RetrievalError: no answer.
+        """Return the neighbours of each query; `seconds` has `queue` and `network` too.
+
+        Raises:
+            RetrievalError: no answer.
         """
         return self.start(queries).result()
 
@@ -122,15 +129,17 @@ class Client(AbstractContextManager["Client"]):
         return PendingSearch(self, len(queries), future)
 
     def describe(self) -> About:
-        """What the server holds. Raises RetrievalError as `search` does."""
+        """Return what the server holds. Raises RetrievalError as `search` does."""
         reply = self._reply(
             "describe", method(self._channel, "Describe", pb.Description), pb.DescribeRequest()
         )
         return About(**{name: getattr(reply, name) for name in About.__dataclass_fields__})
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Tokens of the server's database as text, one for each sequence. Raises RetrievalError as
-        `search` does.
+        """Tokens of the server's database as text, one for each sequence.
+
+        Raises:
+            RetrievalError: as `search` does.
         """
         call = method(self._channel, "Detokenize", pb.DetokenizeReply)
         request = pb.DetokenizeRequest(
@@ -139,24 +148,23 @@ class Client(AbstractContextManager["Client"]):
         return list(self._reply("detokenize", call, request).texts)
 
     def wait_until_ready(self, limit_s: float) -> None:
-        """Wait until the server reports that it is serving. Raises RetrievalError: not within
-        `limit_s`.
+        """Wait for a connection, and an answer that the server is serving.
+
+        Raises:
+            RetrievalError: none within `limit_s` seconds, or the server does not serve.
         """
-        end = time.monotonic() + limit_s
         try:
-            while (
-                self._health.Check(
-                    HEALTH, timeout=end - time.monotonic(), wait_for_ready=True
-                ).status
-                != SERVING
-            ):
-                time.sleep(POLL_S)
+            answer = self._health.Check(HEALTH, timeout=limit_s, wait_for_ready=True)
         except grpc.RpcError as error:
             raise self.error("health", error, limit_s) from error
+        if answer.status != health_pb2.HealthCheckResponse.SERVING:
+            raise self.error("health", "it does not serve")
 
     def round_trip_s(self) -> float:
-        """Median seconds of a message there and back without a search. Raises RetrievalError: no
-        answer in time.
+        """Median seconds of a message there and back without a search.
+
+        Raises:
+            RetrievalError: no answer in time.
         """
         seconds = []
         for _ in range(1 + PINGS):
@@ -175,18 +183,18 @@ class Client(AbstractContextManager["Client"]):
     def error(
         self, request: str, error: grpc.RpcError | str, deadline_s: float | None = None
     ) -> RetrievalError:
-        """An error that names this server and a request."""
-        place = f"retrieval server {self.address}, {request}"
+        """Return an error that names this server and a request."""
+        request_name = f"retrieval server {self.address}, {request}"
         if isinstance(error, str):
-            return RetrievalError(f"{place}: {error}")
+            return RetrievalError(f"{request_name}: {error}")
         code = error.code()
         details = error.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return LostError(
-                f"{place}: no answer within {deadline_s or self.deadline_s:g} s ({details})"
+                f"{request_name}: no answer within {deadline_s or self.deadline_s:g} s ({details})"
             )
         kind = LostError if code is grpc.StatusCode.UNAVAILABLE else RetrievalError
-        return kind(f"{place}: {EXPLANATIONS.get(code, code.name.lower())}: {details}")
+        return kind(f"{request_name}: {EXPLANATIONS.get(code, code.name.lower())}: {details}")
 
     def _reply(self, name: str, call: grpc.UnaryUnaryMultiCallable, request: Message) -> Any:
         try:
@@ -196,28 +204,26 @@ class Client(AbstractContextManager["Client"]):
 
 
 class PendingSearch:
+    """A search that was sent."""
+
     def __init__(self, client: Client, queries: int, future: grpc.Future) -> None:
         self._client = client
-        self._queries = queries
         self._future = future
         self._name = f"search of {queries} {'query' if queries == 1 else 'queries'}"
-        self._started, self._ended = time.monotonic(), Future[float]()
-        future.add_done_callback(lambda _: self._ended.set_result(time.monotonic()))
+        started = time.monotonic()
+        self._seconds = Future[float]()
+        future.add_done_callback(lambda _: self._seconds.set_result(time.monotonic() - started))
 
     def result(self) -> list[Neighbours]:
         """Wait for the neighbours of each query. Raises RetrievalError."""
-        total_s = self._ended.result() - self._started
+        seconds = self._seconds.result()
         try:
             results = self._future.result().results
-            if len(results) != self._queries:
-                raise self._client.error(self._name, f"the reply has {len(results)} results")
-            return [wire.neighbours(message, total_s) for message in results]
         except grpc.FutureCancelledError:
             raise self._client.error(self._name, "cancelled") from None
         except grpc.RpcError as error:
             raise self._client.error(self._name, error) from error
-        except ValueError as error:
-            raise self._client.error(self._name, f"a garbled reply: {error}") from error
+        return [wire.neighbours(message, seconds) for message in results]
 
     def cancel(self) -> None:
         """Cancel the search; the server stops it. No effect on one that has ended."""
@@ -225,8 +231,8 @@ class PendingSearch:
 
 
 def method(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:
-    """A call of the service by its name in ragauge.proto: from its request to a message of the type
-    `reply`.
+    """Return a call of the service by its name in ragauge.proto: from its request to a message of
+    the type `reply`.
     """
     return channel.unary_unary(
         f"/{wire.SERVICE}/{name}", methodcaller("SerializeToString"), reply.FromString

@@ -5,6 +5,7 @@ import ipaddress
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -15,20 +16,38 @@ MIN_CHARACTERS = 16
 MAX_CHARACTERS = 4096
 
 
-def check_reachable(host: str, *, encrypted: bool, authenticated: bool, insecure: bool) -> None:
-    """Raise UserError if other machines could reach a server without TLS and token (or client
-    certificate).
-    """
-    if insecure or is_loopback(host) or (encrypted and authenticated):
-        return
-    tls = [] if encrypted else ["--tls-cert with --tls-key"]
-    missing = " and ".join([*tls, *([] if authenticated else ["--token-file or --tls-client-ca"])])
-    ways = f"give {missing}, or --insecure to accept anyone's queries"
-    raise UserError(f"--host {host}: other machines can reach it; {ways}")
+@dataclass(frozen=True)
+class ServerAccess:
+    """Who may search on a server."""
+
+    certificate: Path | None = None  # chain of the server, PEM; None: nothing is encrypted
+    key: Path | None = None
+    token_file: Path | None = None  # of the token that calls must carry
+    insecure: bool = False  # other machines may search without TLS and token
+
+    def check(self, host: str) -> None:
+        """Raise UserError if other machines could reach a server without TLS and token."""
+        if (self.certificate is None) != (self.key is None):
+            raise UserError("--tls-cert and --tls-key: give both or neither")
+        missing = [] if self.certificate else ["--tls-cert with --tls-key"]
+        missing += [] if self.token_file else ["--token-file"]
+        if missing and not self.insecure and not is_loopback(host):
+            remedy = f"give {' and '.join(missing)}, or --insecure to accept anyone's queries"
+            raise UserError(f"--host {host}: other machines can reach it; {remedy}")
+
+    def token(self) -> str | None:
+        return read_token(self.token_file) if self.token_file else None
+
+    def tls(self) -> grpc.ServerCredentials | None:
+        return (
+            server_credentials(self.certificate, self.key)
+            if self.certificate and self.key
+            else None
+        )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host's address."""
+    """Return whether only this machine can reach a host's address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -36,8 +55,10 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path) -> str:
-    """Read a file's token; no error shows it. Raises UserError: the file cannot be read, or holds
-    no token.
+    """Read a file's token; no error shows it.
+
+    Raises:
+        UserError: the file cannot be read, or holds no token.
     """
     try:
         with path.open("rb") as file:
@@ -55,51 +76,24 @@ def read_token(path: Path) -> str:
 
 
 def carries_token(context: grpc.ServicerContext, token: str) -> bool:
-    """Whether a call carries the token; compared in constant time."""
-    given = str(dict(context.invocation_metadata()).get("authorization", ""))
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+    """Return whether a call carries the token; compared in constant time."""
+    header = str(dict(context.invocation_metadata()).get("authorization", ""))
+    return hmac.compare_digest(header.encode(), f"Bearer {token}".encode())
 
 
-def server_credentials(
-    certificate: Path, key: Path, client_ca: Path | None = None
-) -> grpc.ServerCredentials:
-    """A server's certificate chain and key, and its clients' CA. Raises UserError: missing, not
-    PEM, no match.
-    """
-    authorities = _read_authorities(client_ca) if client_ca else None
-    return grpc.ssl_server_credentials(
-        [_read_key_pair(certificate, key)], authorities, authorities is not None
-    )
-
-
-def channel_credentials(
-    ca: Path | None, certificate: Path | None, key: Path | None
-) -> grpc.ChannelCredentials | None:
-    """The client's TLS from PEM files, None without `ca`. Raises UserError as `server_credentials`."""
-    if (certificate is None) != (key is None):
-        raise UserError("--tls-cert and --tls-key: give both or neither")
-    if ca is None:
-        if certificate:
-            raise UserError(
-                f"--tls-cert {certificate}: needs --tls-ca, which verifies the server that it is shown to"
-            )
-        return None
-    pair = _read_key_pair(certificate, key) if certificate and key else (None, None)
-    return grpc.ssl_channel_credentials(_read_authorities(ca), *pair)
-
-
-def _read_key_pair(certificate: Path, key: Path) -> tuple[bytes, bytes]:
-    """Read (private key, certificate chain), in gRPC's order."""
+def server_credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
+    """Read a server's certificate chain and key. Raises UserError: missing, not PEM, no match."""
     with _readable(f"TLS: {certificate} and {key} cannot be used"):
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-        return key.read_bytes(), certificate.read_bytes()
+        return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
 
 
-def _read_authorities(path: Path) -> bytes:
-    with _readable(f"{path}: cannot be read"):
-        pem = path.read_bytes()
+def channel_credentials(ca: Path) -> grpc.ChannelCredentials:
+    """Read the CA certificates that verify a server. Raises UserError: missing, not PEM."""
+    with _readable(f"{ca}: cannot be read"):
+        pem = ca.read_bytes()
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
-        return pem
+        return grpc.ssl_channel_credentials(pem)
 
 
 @contextmanager

@@ -21,8 +21,10 @@ class Fanout:
     """Searches on the servers of all parts at once."""
 
     def __init__(self, clients: Sequence[Client], *, partial: bool = False) -> None:
-        """One client for each part; `partial`: a lost server is no error. Raises UserError: the
-        same address twice.
+        """One client for each part; `partial`: a lost server is no error.
+
+        Raises:
+            UserError: the same address twice.
         """
         [(address, count)] = Counter(client.address for client in clients).most_common(1)
         if count > 1:
@@ -34,9 +36,12 @@ class Fanout:
         self._about: dict[str, About] = {}
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query over all parts; `nprobe` is the smallest of the parts',
-        `seconds` the longest. Raises RetrievalError: a part, or with `partial` every part, gave no
-        answer; parts that do not belong together.
+        """Return the neighbours of each query over all parts; `nprobe` is the smallest of the
+        parts', `seconds` the longest.
+
+        Raises:
+            RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not
+                belong together.
         """
         pending = {client: client.start(queries) for client in self._clients}
         answers: dict[str, list[Neighbours]] = {}
@@ -89,9 +94,11 @@ class Fanout:
 
 
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:
-    """The k nearest of the answers of disjoint parts to one query; ties go to the smaller id. A
-    part may name a chunk twice (a filled index). Raises RetrievalError: a chunk that two parts
-    hold.
+    """Return the k nearest of the answers of disjoint parts to one query; ties go to the smaller
+    id. A part may name a chunk twice (a filled index).
+
+    Raises:
+        RetrievalError: a chunk that two parts hold.
     """
     chunks, counts = np.unique(
         [i for part in parts for i in {*part.ids.tolist()} if i >= 0], return_counts=True

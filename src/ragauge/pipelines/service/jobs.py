@@ -31,8 +31,10 @@ def write_address(path: Path, address: str) -> None:
 def wait_for_server(
     path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any
 ) -> str:
-    """Wait for a server at the address in a file; return it. Raises UserError: it failed, or none
-    in `limit_s`.
+    """Wait for a server at the address in a file; return it.
+
+    Raises:
+        UserError: it failed, or none in `limit_s`.
     """
     from ragauge.pipelines.service.client import Client, RetrievalError
 
@@ -51,8 +53,10 @@ def wait_for_server(
 
 
 def read_list(path: Path) -> list[Path]:
-    """The files that the clients of a server make, one a line. Raises UserError if the list cannot
-    be read.
+    """Return the files that the clients of a server make, one a line.
+
+    Raises:
+        UserError: the list cannot be read.
     """
     try:
         return [Path(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
@@ -61,7 +65,7 @@ def read_list(path: Path) -> list[Path]:
 
 
 def are_finished(files: list[Path]) -> bool:
-    """Whether every file exists, or its job failed so long ago that nobody tries it again."""
+    """Return whether every file exists, or its job failed so long ago that nobody tries it again."""
     return all(path.exists() or _has_failed(path, FAILED_S) for path in files)
 
 

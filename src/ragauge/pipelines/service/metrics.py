@@ -68,8 +68,10 @@ class Metrics:
             self._seconds.labels(stage).observe(value)
 
     def serve(self, host: str, port: int) -> str:
-        """Answer at http://HOST:PORT/metrics from a thread; the address. Raises UserError if the
-        port is taken.
+        """Answer at http://HOST:PORT/metrics from a thread; the address.
+
+        Raises:
+            UserError: the port is taken.
         """
         try:
             server: Any = self._start_http_server(port, host, self._registry)[0]

@@ -41,9 +41,10 @@ class SearchJob:
 
 class SearchQueue:
     def __init__(self, capacity: int, workers: int = 1, window_s: float = 0.0) -> None:
-        """`capacity`: requests in the queue and in search; one more is refused. `workers`: searches
-        at the same time. `window_s`: how long a request waits for others to join; 0: only those
-        that wait already join.
+        """`capacity`: requests in the queue and in search; one more is refused.
+
+        `workers`: searches at the same time. `window_s`: how long a request waits for others to
+        join; 0: only those that wait already join.
         """
         self._capacity = capacity
         self._window_s = window_s
@@ -61,8 +62,10 @@ class SearchQueue:
         return max((now - (job.started_s or now) for job in list(self.running)), default=0.0)
 
     def search(self, job: SearchJob, context: grpc.ServicerContext) -> list[Neighbours]:
-        """Search a request, and wait for its answer no longer than its caller does. Raises
-        RefusedError.
+        """Search a request, and wait for its answer no longer than its caller does.
+
+        Raises:
+            RefusedError: .
         """
         with self._changed:
             if self._unanswered == self._capacity:

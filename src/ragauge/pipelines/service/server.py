@@ -76,7 +76,10 @@ class Server:
         token: str | None = None,
     ) -> None:
         """Without `tls` nothing is encrypted; without a token, which calls carry, anyone may
-        search. Raises UserError: the address cannot be listened on.
+        search.
+
+        Raises:
+            UserError: the address cannot be listened on.
         """
         self.loaded = loaded  # a request keeps the one that it began with
         self.queue = SearchQueue(
@@ -207,8 +210,10 @@ class Server:
 
 
 def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> list[Query]:
-    """The queries of a request. Raises UserError naming the first field that is out of bounds, and
-    its range.
+    """Return the queries of a request.
+
+    Raises:
+        UserError: naming the first field that is out of bounds, and its range.
     """
     _check_range("queries", len(request.queries), max_queries, low=1, unit="queries")
     queries = [
@@ -221,26 +226,26 @@ def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> 
     return queries
 
 
-def _read_query(place: str, message: pb.Query, about: About) -> Query:
+def _read_query(name: str, message: pb.Query, about: About) -> Query:
     try:
         query = wire.query(message)
     except UserError as error:
-        raise UserError(f"{place}: {error}") from None
-    _check_range(f"{place}.text", len(query.text or ""), MAX_CHARACTERS, unit="characters")
-    _check_tokens(f"{place}.tokens", query.tokens or (), about)
-    _check_range(f"{place}.k", query.k, MAX_K, low=1)
-    _check_range(f"{place}.continuation", query.continuation, MAX_CONTINUATION)
-    _check_range(f"{place}.nprobe", query.nprobe or 1, about.max_nprobe or 1, low=1)
-    _check_range(f"{place}.budget_s", query.budget_s or 0.0, MAX_BUDGET_S)
+        raise UserError(f"{name}: {error}") from None
+    _check_range(f"{name}.text", len(query.text or ""), MAX_CHARACTERS, unit="characters")
+    _check_tokens(f"{name}.tokens", query.tokens or (), about)
+    _check_range(f"{name}.k", query.k, MAX_K, low=1)
+    _check_range(f"{name}.continuation", query.continuation, MAX_CONTINUATION)
+    _check_range(f"{name}.nprobe", query.nprobe or 1, about.max_nprobe or 1, low=1)
+    _check_range(f"{name}.budget_s", query.budget_s or 0.0, MAX_BUDGET_S)
     return query
 
 
-def _check_tokens(place: str, ids: Sequence[int], about: About) -> None:
-    _check_range(place, len(ids), MAX_TOKENS, unit="tokens")
+def _check_tokens(name: str, ids: Sequence[int], about: About) -> None:
+    _check_range(name, len(ids), MAX_TOKENS, unit="tokens")
     for i, token in enumerate(ids):
-        _check_range(f"{place}[{i}]", token, about.vocabulary - 1)
+        _check_range(f"{name}[{i}]", token, about.vocabulary - 1)
 
 
-def _check_range(place: str, value: float, high: float, *, low: float = 0, unit: str = "") -> None:
+def _check_range(name: str, value: float, high: float, *, low: float = 0, unit: str = "") -> None:
     if not low <= value <= high:
-        raise UserError(f"{place}: {f'{value} {unit}'.strip()}; must be from {low} to {high}")
+        raise UserError(f"{name}: {f'{value} {unit}'.strip()}; must be from {low} to {high}")

@@ -9,8 +9,6 @@ from ragauge.pipelines.retrieval.retriever import Neighbours, Query
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
-# of a neighbour: a reply must not make the client take memory beyond its own size
-MAX_ROW_TOKENS = 1 << 16
 
 
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
@@ -30,17 +28,17 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
 
 def query(message: pb.Query) -> Query:
     """Raises UserError on a query that cannot be sent."""
-    given = {
+    stated_fields = {
         name: getattr(message, name)
         for name in ("text", "nprobe", "budget_s")
         if message.HasField(name)
     }
     tokens = list(message.tokens.ids) if message.HasField("tokens") else None
-    return Query(tokens=tokens, k=message.k, continuation=message.continuation, **given)
+    return Query(tokens=tokens, k=message.k, continuation=message.continuation, **stated_fields)
 
 
 def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
-    """The neighbours of one query, whose request waited for `queue_s` seconds."""
+    """Return the neighbours of one query, whose request waited for `queue_s` seconds."""
     return pb.Neighbours(
         neighbours=[
             pb.Neighbour(
@@ -60,33 +58,28 @@ def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
 
 
 def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
-    """The neighbours of one query; of the whole call's seconds, what the server's stages leave is
-    the network's. Raises ValueError: tokens that do not fit the lengths that the message states.
+    """Return the neighbours of one query.
+
+    Of the whole call's seconds, what the server's stages leave is the network's.
     """
     rows = message.neighbours
     tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
-    continuations, continuation_lengths = _padded(
-        [row.continuation for row in rows], message.continuation_tokens
-    )
+    after = _padded([row.continuation for row in rows], message.continuation_tokens)
     return Neighbours(
-        ids=np.array([row.id for row in rows], dtype=np.int64),
-        distances=np.array([row.distance for row in rows], dtype=np.float32),
-        documents=np.array([row.document for row in rows], dtype=np.int64),
-        tokens=tokens,
-        lengths=lengths,
-        continuations=continuations,
-        continuation_lengths=continuation_lengths,
+        np.array([row.id for row in rows], dtype=np.int64),
+        np.array([row.distance for row in rows], dtype=np.float32),
+        np.array([row.document for row in rows], dtype=np.int64),
+        tokens,
+        lengths,
+        *after,
         nprobe=message.nprobe,
         seconds={**message.seconds, "network": max(0.0, total_s - sum(message.seconds.values()))},
     )
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
-    longest = max(map(len, rows), default=0)
-    if not longest <= width <= MAX_ROW_TOKENS:
-        raise ValueError(f"rows of tokens: {width}; must be from {longest} to {MAX_ROW_TOKENS}")
+    """Return ((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
     padded = np.zeros((len(rows), width), dtype=np.int32)
-    for place, row in zip(padded, rows, strict=True):
-        place[: len(row)] = row
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
     return padded, np.array([len(row) for row in rows], dtype=np.int32)

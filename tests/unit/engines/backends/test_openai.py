@@ -23,7 +23,7 @@ from ragauge.engines.protocol import SERVED, EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.measure import runner
+from ragauge.measure.engines import Engines
 from ragauge.methods.base import making
 from ragauge.methods.prompts import build_prompt
 from ragauge.testing import write_checkpoint
@@ -293,7 +293,7 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
         entry = ModelEntry(source="openai:m", engine="openai", served=Served(own_cache=own))
         with serving([streams("x")] * 3) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-            loaded = runner.Engines(served=entry.served)
+            loaded = Engines(served=entry.served)
             for method in (making.make("naive"), making.make("top", top_k=5), making.make("naive")):
                 about = {"method": "m", "dataset": "d", "model": "openai:m", "template": "chat"}
                 stated = AnswerSpecification(

@@ -17,11 +17,11 @@ from ragauge.engines.onnx.graphs import CUDA, open_session
 from ragauge.engines.onnx.runtime import Slots, check_origin
 from ragauge.errors import UserError
 from ragauge.pipelines.decoding import generate
-from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
 from ragauge.pipelines.modes._retro import RetroLM, random_network
 from ragauge.pipelines.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.reader import NeighbourModel
 from ragauge.pipelines.sizes import Sizes

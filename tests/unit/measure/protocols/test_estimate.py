@@ -3,7 +3,6 @@ its estimate.
 """
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 from preloaded import Preloaded
 from ragauge.assets.catalog import Entry, entries
 from ragauge.cli._main import main
-from ragauge.config import launch
 from ragauge.config.experiment import Config
+from ragauge.config.launch.estimate import ESTIMATED_JOBS, say_estimate
 from ragauge.config.loading import load, parse
 from ragauge.cost.flop import call_macs
 from ragauge.cost.hardware import Precision
@@ -64,19 +63,6 @@ def sections(config: Config, cores: int = 2) -> dict[str, Section]:
 
 
 # --- lower bounds from shapes ---
-
-
-@pytest.mark.parametrize("name", ["paper", "gpu"])
-def test_the_page_begins_as_what_the_command_prints(
-    name: str, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        main(["estimate", str(root / "configs" / "papers" / f"{name}.yaml"), "--from-shapes"]) == 0
-    )
-    page = (root / "docs" / "paper-configuration.md").read_text(encoding="utf-8")
-    bounds = re.split(r"\n(?:not included|\n)", capsys.readouterr().out)[0]
-    printed = f"`configs/papers/{name}.yaml`:\n\n```text\n{bounds}\n```"
-    assert printed in page, f"run `ragauge estimate configs/papers/{name}.yaml --from-shapes`"
 
 
 def test_a_job_is_bound_by_compute_first_and_by_memory_later() -> None:
@@ -307,8 +293,8 @@ def test_a_run_takes_what_was_estimated(
     assert sum(estimated["disk_gb"].values()) == pytest.approx(16 * 3000 / 1e9)
     assert estimated["downloads_gb"]["models"] == 0
     said = []
-    for jobs in (launch.ESTIMATED_JOBS - 1, launch.ESTIMATED_JOBS):
-        launch.say_estimate(load(Path("config.yaml")), Path("config.yaml"), jobs, 1)
+    for jobs in (ESTIMATED_JOBS - 1, ESTIMATED_JOBS):
+        say_estimate(load(Path("config.yaml")), Path("config.yaml"), jobs, 1)
         said.append(capsys.readouterr().err)
         assert "methods   2 variants: naive, superposition" in said[-1]
     assert ["about" in text for text in said] == [False, True]

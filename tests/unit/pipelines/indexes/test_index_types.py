@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 import tiny_database
-from ragauge import registry
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.pipelines.database import embed
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.vectors import Vectors
-from ragauge.pipelines.indexes import IndexRecipe
-from ragauge.pipelines.indexes.base.recipe import Together
+from ragauge.pipelines.indexes.base.recipe import IndexRecipe, Together
 from ragauge.pipelines.indexes.hnsw import Hnsw
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval import index
@@ -160,13 +158,3 @@ def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(
 ) -> None:
     with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):
         loading.parse_database({"indexes": {"x": recipe}}, "c.yaml: databases.d")
-
-
-@pytest.mark.parametrize("name", registry.names("index"))
-def test_every_type_says_what_its_jobs_need(name: str) -> None:
-    recipe = settings(type=name)
-    assert recipe.train_mb(384) >= 1000
-    assert recipe.add_mb(10**7, 384) > recipe.add_mb(0, 384) >= 1000
-    assert 1 <= recipe.default_nprobe <= recipe.max_nprobe
-    assert recipe.origin().keys().isdisjoint({"parts", recipe.NPROBE_KEY})
-    assert recipe.origin()["type"] == name

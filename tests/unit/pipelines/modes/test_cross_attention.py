@@ -17,9 +17,9 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.errors import UserError
 from ragauge.pipelines.evaluation import EvaluationStretch
-from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
 from ragauge.pipelines.modes._joint import JointDecoder
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.cross_attention import CrossAttention
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.pipeline import Pipeline
@@ -106,7 +106,7 @@ def reference(
         x = after_attention(lm, layer, x, 0)
         added = torch.zeros_like(x)
         for place in range(windows.first(0), len(IDS)):
-            window = windows.of(place)
+            window = windows.window_at(place)
             inner = parts.cross[weights.places.index(index)]
             at = windows.first(window)
             added[place] = found_by_one(lm, inner, x[place], place, memory[window], at)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 import tiny_models
-from ragauge.engines import kernels
-from ragauge.engines.kernels import Choice, Operation
+from ragauge.engines.kernels import choice
+from ragauge.engines.kernels.choice import Choice, Operation
 from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row
 from ragauge.pipelines.decoding import token_nll
-from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._joint import JointDecoder
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.reader import StateCache
 from ragauge.pipelines.sources import NoNeighbours
@@ -60,7 +60,7 @@ def dense_logits(
     own = np.array(owner)
     group = np.array(part)
     causal = (group[:, None] == group) & (places[None] <= places[:, None])
-    mine = np.array([windows.of(p) if p < len(ids) else -2 for p in places])
+    mine = np.array([windows.window_at(p) if p < len(ids) else -2 for p in places])
     causal |= (own[None] >= 0) & (own[None] == mine[:, None])
     causal[len(ids) :, 0] = not alibi
     bias = torch.zeros(len(owner), len(owner))
@@ -97,14 +97,14 @@ def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch: pytest.Monk
 
     def load(*_: object, **__: object) -> LM:
         lm = tiny_models.tiny_lm()
-        kernels.use(Choice("test", {"bfloat16": {Operation.ONE: timed}}))
+        choice.use(Choice("test", {"bfloat16": {Operation.ONE_ROW: timed}}))
         return lm
 
     monkeypatch.setattr("ragauge.engines.loading.load_lm", load)
-    monkeypatch.setattr(kernels, "_active", kernels.DEFAULT)
-    monkeypatch.setattr(kernels, "engines_state", {})
+    monkeypatch.setattr(choice, "_active", choice.DEFAULT)
+    monkeypatch.setattr(choice, "engines_state", {})
     Checkpoint("tiny").decoder()
-    assert kernels.active().named() == {"bfloat16": {Operation.ONE: "widened"}}
+    assert choice.active().named() == {"bfloat16": {Operation.ONE_ROW: "widened"}}
 
 
 def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:

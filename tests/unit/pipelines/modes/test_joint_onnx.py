@@ -15,9 +15,9 @@ from ragauge.engines.onnx.graph import export_decoder
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.decoding import generate
-from ragauge.pipelines.modes import Checkpoint
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import (
     NoNeighbours,

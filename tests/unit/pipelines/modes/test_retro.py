@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from ragauge.assets import resolver, retro
-from ragauge.assets.catalog import entries
 from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.config.plan.plan import Plan
@@ -103,13 +102,6 @@ def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
     assert resolver.is_retro(source)
     assert resolver.is_retro(str(folder))
     assert not resolver.is_retro(f"path:{root / 'model'}")
-
-
-def test_the_catalog_has_the_papers_checkpoint_unpinned() -> None:
-    entry = entries()["retro"]
-    assert (entry.form, entry.sha256, entry.source.startswith("https://")) == ("retro", None, True)
-    assert resolver.is_retro("retro")
-    assert not resolver.is_retro("smollm2-135m-instruct")
 
 
 def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(

@@ -13,10 +13,11 @@ from ragauge.cli._main import main
 from ragauge.errors import UserError
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.decoding import generate
-from ragauge.pipelines.modes import Checkpoint, _retro_onnx
 from ragauge.pipelines.modes import _retro as weights
+from ragauge.pipelines.modes import _retro_onnx
 from ragauge.pipelines.modes._retro import RetroLM
 from ragauge.pipelines.modes._retro_onnx import OnnxRetroLM, load_exported
+from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.retro import OwnEncoder
 from ragauge.pipelines.sources import NoNeighbours, PrefetchedRetrieval, RetrievalOptions
 from ragauge.pipelines.windows import Windows

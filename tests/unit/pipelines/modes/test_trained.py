@@ -44,18 +44,3 @@ def test_files_are_checked(lm: LM, weights: TrainedWeights, tmp_path: Path) -> N
     for name in (path, tmp_path / "none"):
         with pytest.raises(UserError, match="cannot be read as adapters"):
             kind.load(name, lm)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"layers": "0 7"}, "the decoder has 2 layers"),
-        ({"encoder_layers": "two"}, "has no sizes of mode"),
-    ],
-)
-def test_sizes_that_no_decoder_has_are_refused(
-    lm: LM, tmp_path: Path, sizes: dict[str, str], message: str
-) -> None:
-    cross_weights(lm).save(tmp_path / "c.safetensors", **sizes)
-    with pytest.raises(UserError, match=message):
-        CrossWeights.load(tmp_path / "c.safetensors", lm)

@@ -26,7 +26,6 @@ from ragauge.pipelines.retrieval import index
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.recall import exact_search, exact_search_within, recall
 from ragauge.pipelines.retrieval.retriever import LinearTime, Neighbours, Query, Retriever
-from small_config import parsed
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder, queries
 
 
@@ -152,13 +151,6 @@ def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
     assert np.mean(np.concatenate(cosines)) == pytest.approx(0.7, abs=0.03)
 
 
-def test_vectors_in_another_precision_are_other_vectors(folder: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    assert embed.build_embeddings(copy, 0, tiny_database.Choice(engine="torch", dtype="bfloat16"))
-    with pytest.raises(UserError, match="trained for another database or with other settings"):
-        index.add(copy, "ivf", INDEX, 0)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -179,17 +171,6 @@ def test_an_index_that_cannot_be_is_told_with_the_choice(
 ) -> None:
     with pytest.raises(UserError, match=message):
         index.train(folder, "impossible", INDEX.model_copy(update=changes))
-
-
-def test_steps_out_of_order_are_told(folder: Path) -> None:
-    with pytest.raises(UserError, match="no trained index"):
-        index.add(folder, "unknown", INDEX, 0)
-    with pytest.raises(UserError, match="trained for another database or with other settings"):
-        index.add(folder, "ivf", INDEX.model_copy(update={"seed": 9}), 0)
-    with pytest.raises(UserError, match="shard 7: the index takes 3"):
-        index.add(folder, "ivf", INDEX, 7)
-    with pytest.raises(UserError, match="no merged index"):
-        Index(Database(folder), "unknown")
 
 
 def test_an_index_of_another_database_is_refused(tmp_path: Path) -> None:
@@ -386,18 +367,6 @@ def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(
     assert (again == exact).all()
 
 
-def test_an_exact_search_of_other_chunks_begins_anew(folder: Path, tmp_path: Path) -> None:
-    """As where an evaluation set was added, of which further documents are near-duplicates."""
-    vectors = Vectors.open(folder, INDEX)
-    saved = tmp_path / "saved"
-    queries = vectors.sample(20)[:5]
-    exact_search_within(vectors, queries, None, saved)
-    fewer = Vectors.open(folder, INDEX)
-    fewer.database.sha256, fewer.database.near_duplicates = "marked anew", np.arange(40)
-    again, shards = exact_search_within(fewer, queries, None, saved)
-    assert (again == exact_search(fewer, queries, 10, shards)[1]).all()
-
-
 def test_recall_is_of_the_recipe_and_the_encoder_that_the_index_was_made_with(
     folder: Path,
     tmp_path: Path,
@@ -437,22 +406,6 @@ def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> No
     )
     assert last["recall"] == pytest.approx(expected)
     assert last["recall"] > 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dtype": "float16"}, "databases.d.dtype: float16 requires the device cuda"),
-        (
-            {"dtype": "bfloat16"},
-            "d.dtype: the engine onnx runs an encoder in float32, not bfloat16; use torch",
-        ),
-        ({"device": "gpu"}, "databases.d.device: must be 'cpu' or 'cuda', not 'gpu'"),
-    ],
-)
-def test_what_embeds_chunks_is_checked(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        parsed(databases={"d": changes})
 
 
 def test_a_gpu_embeds_chunks_by_torch_in_half_precision(

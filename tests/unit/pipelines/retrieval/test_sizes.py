@@ -64,9 +64,3 @@ def test_a_corpus_that_is_not_known_before_it_is_read_has_no_size() -> None:
     assert (sample.documents, sample.download_gb) == (16, 0)
     # 16 x 29,000 bytes / 4.46 / 64, and half a chunk a document
     assert sample.chunks == pytest.approx(1634, abs=1)
-
-
-def test_the_shipped_encoders_have_a_width() -> None:
-    sized = {name for name, entry in entries().items() if entry.kind == "encoder" and entry.width}
-    assert {"minilm", "contriever", "bge-large-en-v1.5", "llm-embedder"} <= sized
-    assert all(entries()[name].download_gb for name in sized)

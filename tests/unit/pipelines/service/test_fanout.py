@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import service_parts as parts
-from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import Neighbours, Query
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.fanout import Fanout, merge
@@ -96,13 +95,6 @@ def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not() -> None:
         merge([one, answer([(1, 4)], 2)], 3)
 
 
-def test_seconds_are_the_longest_of_the_parts_and_nprobe_the_smallest() -> None:
-    one = answer([(1, 5)], 1)
-    other = answer([(2, 4)], 1)
-    merged = merge([one, replace(other, nprobe=2, seconds={"search": 0.3, "queue": 0.2})], 1)
-    assert (merged.nprobe, merged.seconds) == (2, {"search": 0.3, "queue": 0.2})
-
-
 def test_where_asked_the_answer_without_it_says_so(
     clients: list[Client], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,11 +115,6 @@ def test_no_part_at_all_is_an_error_in_any_case() -> None:
         Fanout([one, other], partial=True).search(parts.queries(1))
 
 
-def test_a_refused_query_is_an_error_in_any_case(clients: list[Client]) -> None:
-    with pytest.raises(RetrievalError, match=r"nprobe: 99; must be from 1 to 16"):
-        Fanout(clients, partial=True).search([Query(text="a", nprobe=99)])
-
-
 def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None:
     other = replace(parts.ABOUT, tokenizer="another")
     with parts.server(parts.Toy(part=2, of=3), other) as server, Client(server.address) as client:
@@ -136,8 +123,3 @@ def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None
                 RetrievalError, match="hold parts of different databases: they differ in tokenizer"
             ):
                 Fanout([*clients[:2], client], partial=partial).search(parts.queries(1))
-
-
-def test_parts_that_are_no_set_are_refused(clients: list[Client]) -> None:
-    with pytest.raises(UserError, match=f"retrieval server {clients[0].address} is named twice"):
-        Fanout([clients[0], clients[0]])

@@ -242,8 +242,16 @@ def test_a_single_setting_is_shown_where_nothing_is_compared(tmp_path: Path) -> 
 def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path: Path) -> None:
     for saliency, right in {"none": 0, "attention": 1, "query": 2, "bayesian": 3}.items():
         scores = [i < right for i in range(4)]
-        write_variant(tmp_path, saliency[0], "superposition", scores, params={"saliency": saliency})
+        params = {"saliency": saliency}
+        if saliency == "attention":
+            params["reduce"] = "sum"
+        write_variant(tmp_path, saliency[0], "superposition", scores, params=params)
     rows = table("superposition_table_4", tmp_path)
+    accuracy = rows[(rows["quantity"] == "accuracy") & (rows["model"] == MODEL)]
+    summed = dict(
+        zip(accuracy["saliency"], accuracy["note"].str.contains("reduce sum"), strict=True)
+    )
+    assert summed == {"none": False, "attention": True, "query": False, "bayesian": False}
     differences = rows[(rows["quantity"] == "accuracy_difference") & (rows["model"] == MODEL)]
     assert list(differences["measured"]) == [0.75, 0.5, 0.25]
 

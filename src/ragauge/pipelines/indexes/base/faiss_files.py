@@ -40,7 +40,7 @@ def write(index: Any, path: Path) -> None:
 
 
 def read(path: Path, flags: int = 0) -> Any:
-    """The index of a file. Raises UserError if faiss cannot read it."""
+    """Return the index of a file. Raises UserError if faiss cannot read it."""
     import faiss
 
     try:

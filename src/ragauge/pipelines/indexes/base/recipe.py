@@ -53,10 +53,11 @@ class Searchable(Protocol):
 
 
 class IndexRecipe(Section):
-    """How an index is made from the embeddings of its database. A type is a file with one subclass.
-    Steps write folders that appear complete or not at all: `train` once, `add` once a shard,
-    `merge` over all shards or those of one server. All keys but `parts` and the nprobe are part of
-    the index's identity.
+    """How an index is made from the embeddings of its database.
+
+    A type is a file with one subclass. Steps write folders that appear complete or not at all:
+    `train` once, `add` once a shard, `merge` over all shards or those of one server. All keys but
+    `parts` and the nprobe are part of the index's identity.
     """
 
     # key of the default nprobe of a search; None: the search is exact
@@ -97,7 +98,7 @@ class IndexRecipe(Section):
         return 1
 
     def origin(self) -> dict[str, Any]:
-        """What the content of the index depends on."""
+        """Return what the content of the index depends on."""
         return self.model_dump(exclude={"parts", self.NPROBE_KEY or ""})
 
     def vector_bytes(self, dim: int) -> float:
@@ -118,8 +119,9 @@ class IndexRecipe(Section):
         """Raise UserError if the recipe does not fit the vectors; called before every step."""
 
     def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
-        """Write what all shards share to `folder`; returns entries for its manifest. Default:
-        nothing.
+        """Write what all shards share to `folder`; returns entries for its manifest.
+
+        Default: nothing.
         """
         return {}
 
@@ -130,13 +132,14 @@ class IndexRecipe(Section):
         """
 
     def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
-        """Write the index that is searched to `folder`. Default: the shards' files, prefixed with
-        their numbers.
+        """Write the index that is searched to `folder`.
+
+        Default: the shards' files, prefixed with their numbers.
         """
-        for place, shard in enumerate(shards):
+        for number, shard in enumerate(shards):
             for path in sorted(shard.iterdir()):
                 if path.name != "manifest.json":
-                    target = folder / f"{place:05d}-{path.name}"
+                    target = folder / f"{number:05d}-{path.name}"
                     try:
                         os.link(path, target)
                     except OSError:  # the file system has no hard links
@@ -144,7 +147,11 @@ class IndexRecipe(Section):
 
     @abstractmethod
     def open(self, folder: Path) -> Searchable:
-        """The index in a folder that `merge` filled. Raises UserError if it cannot be read."""
+        """Return the index in a folder that `merge` filled.
+
+        Raises:
+            UserError: it cannot be read.
+        """
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,9 @@ class Together:
 
 
 def nearest(results: Sequence[SearchResult], k: int, largest_is_nearest: bool) -> SearchResult:
-    """The nearest of several searches' distances and ids (q, any); ties go to the smaller id."""
+    """Return the nearest of several searches' distances and ids (q, any); ties go to the smaller
+    id.
+    """
     import numpy as np
 
     distances, ids = (np.concatenate([result[i] for result in results], axis=1) for i in range(2))

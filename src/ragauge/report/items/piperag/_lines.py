@@ -8,7 +8,6 @@ from typing import Any
 from ragauge.report.figures import Axis, Figure, Lines, Point, TableRow, style
 from ragauge.results.cells import Table
 from ragauge.results.sequences import AGAINST_NONE
-from ragauge.results.systems import S3
 
 PAPER = "the paper's RETRO"  # the model of the paper's rows
 PERPLEXITY = Axis("perplexity")
@@ -43,15 +42,15 @@ class Frontiers(SystemLines):
     """
 
     def draw(self, points: Iterable[Point]) -> Figure:
-        shown = list(points)
-        plain = [p for p in shown if p.look == "no_retrieval"]
+        all_points = list(points)
+        plain = [p for p in all_points if p.look == "no_retrieval"]
         alone = {p.panel: f"\nno retrieval: {p.y:.3g} s, perplexity {p.x:.4g}" for p in plain}
-        others = [
+        drawn = [
             replace(p, panel=p.panel + alone.get(p.panel, ""))
-            for p in shown
+            for p in all_points
             if p.look != "no_retrieval"
         ]
-        return super().draw(others or shown)
+        return super().draw(drawn or all_points)
 
 
 def schedule(row: TableRow) -> str:
@@ -74,11 +73,11 @@ def with_interval(row: TableRow) -> str:
 def with_lists(label: str, row: TableRow) -> str:
     """A row's line with the lists that searches scan, where they scan any."""
     nprobe = row.keys["nprobe"]
-    return f"{label}, {S3 if nprobe == S3 else f'nprobe {nprobe}'}" if nprobe else label
+    return f"{label}, nprobe {nprobe}" if nprobe else label
 
 
 def database(keys: Mapping[Any, Any], mark: str) -> str:
-    """The database of a row behind a mark; empty where a text has neighbours from one alone."""
+    """Return the database of a row behind a mark; empty where a text has neighbours from one alone."""
     return f"{mark}database {keys['database']}" if keys.get("database") else ""
 
 
@@ -108,10 +107,10 @@ def _panels(point: Point, measured: Iterable[TableRow]) -> list[str]:
             for row in measured
             if row.keys["index"] and all(row.keys[n] == keys[n] for n in same)
         ]
-    places = [(other, getattr(other["index"], "filled", None)) for other in alike or [keys]]
+    sources = [(other, getattr(other["index"], "filled", None)) for other in alike or [keys]]
     filled = [
         database(other, "\n") + (f"\nindex filled to {count:,}" if count else "")
-        for other, count in places
+        for other, count in sources
     ]
     return [point.panel + place for place in dict.fromkeys(filled)]
 
@@ -124,5 +123,5 @@ def _label(row: TableRow) -> str:
         if keys["interval"] and keys["method"] in ("retro_plus", "piperag")
         else ""
     )
-    nprobe = S3 if keys["nprobe"] == S3 else f"n{keys['nprobe']}" if keys["nprobe"] else ""
-    return " ".join(filter(None, (interval, nprobe)))
+    nprobe = str(keys["nprobe"])
+    return f"{interval} {nprobe if nprobe in ('', 'hide') else f'n{nprobe}'}".strip()

@@ -3,15 +3,16 @@ pairs of systems.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from ragauge.report.items.piperag._lines import PAPER
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, noted
-from ragauge.results.pipelines import IndexName, Text
+from ragauge.results.pipelines import IndexName, SequenceKey
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, S3, System, plain
+from ragauge.results.systems import KEYS, System, plain
 
 OTHER = "published for another model, corpus and machine"
 OTHER_MACHINE = "published for another machine"
@@ -38,82 +39,78 @@ def row(dataset: str, kind: str, **more: Any) -> dict[str, Any]:
 
 
 def dataset(label: str) -> str:
-    """The paper's name of a text: its label as far as the first underscore, so that c4_t5 is C4."""
+    """Return the paper's name of a text: its label as far as the first underscore, so that c4_t5 is
+    C4.
+    """
     return label.partition("_")[0]
 
 
 def table_1(quantities: tuple[str, ...] = ("perplexity", "latency_s")) -> list[Cell]:
     cells = []
     for line in read_csv("piperag_table_1"):
-        nprobe = S3 if line["system"] == "piperag_s3" else ""
+        nprobe = "hide" if line["system"] == "piperag_s3" else ""
         keys = row(line["dataset"], KINDS[line["system"]], nprobe=nprobe)
         cells += [Cell(keys, q, Measure(note=OTHER), float(line[q])) for q in quantities if line[q]]
     return cells
 
 
 def logged(*, swept: bool) -> list[Cell]:
-    """The perplexities of the logs that vary interval or nprobe, or of those that vary neither."""
+    """Return the perplexities of the logs that vary interval or nprobe, or of those that vary
+    neither.
+    """
     cells = []
     for line in read_csv("piperag_perplexity_from_logs"):
         if swept != any(name in line["log"] for name in ("_interval_", "_nprobe_")):
             continue
-        kind = (
-            "no_retrieval"
-            if line["no_retrieval"] == "1"
-            else "piperag"
-            if line["staleness"] == "1"
-            else "retro"
-        )
+        kind = "piperag" if line["staleness"] == "1" else "retro"
+        if line["no_retrieval"] == "1":
+            kind = "no_retrieval"
         database = line["config_set"].partition("_eval_")[2].removesuffix(".json")
         dataset = "wikipedia" if line["config_set"].startswith("wikipedia") else "realnews"
         interval, nprobe = (
             int(line[k]) if line[k].isdigit() else "" for k in ("retrieval_interval", "nprobe")
         )
-        retrieval = (
-            {"interval": interval, "options": _options(line)} if kind != "no_retrieval" else {}
-        )
-        keys = row(
-            dataset, kind, nprobe=nprobe, index=IndexName(database) if database else "", **retrieval
-        )
+        keys = row(dataset, kind, nprobe=nprobe, index=IndexName(database) if database else "")
+        if kind != "no_retrieval":
+            keys |= {"interval": interval, "options": _options(line)}
         cells.append(Cell(keys, "perplexity", Measure(note=LOGGED), float(line["perplexity"])))
     return cells
 
 
 def _options(line: Mapping[str, str]) -> str:
-    chunks = int(line["num_continuation_chunks"])
-    parts = (
-        [] if chunks == 1 else [f"{chunks} chunks of continuation" if chunks else "no continuation"]
-    )
+    chunks = line["num_continuation_chunks"]
+    parts = {"0": ["no continuation"], "1": []}.get(chunks, [f"{chunks} chunks of continuation"])
     if line["staleness"] == "1":
-        parts.append(
-            "stale context dropped" if line["remove_stale_context"] == "1" else "stale context kept"
-        )
+        is_dropped = line["remove_stale_context"] == "1"
+        parts.append(f"stale context {'dropped' if is_dropped else 'kept'}")
     return ", ".join(parts)
 
 
 def best_speedups(
-    runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]
+    runs: Runs, group: Sequence[System], baseline: str, shared: set[SequenceKey]
 ) -> Iterator[Cell]:
-    """For each index the largest speedup over the baseline at equal or lower perplexity."""
+    """Yield for each index the largest speedup over the baseline at no higher perplexity."""
     for keys, pairs in _by_index(runs, group, baseline, shared):
-        fitting = [pair for pair in pairs if pair[1][1] <= pair[0][1]]
-        best = max(fitting, key=lambda pair: pair[0][2] / pair[1][2], default=None)
-        measure = (
-            noted(sequences.speedup(runs, best[0][0], best[1][0]), _named(best))
-            if best
-            else _none(pairs)
-        )
+        fitting = [(a, b) for a, b in pairs if b[1] <= a[1]]
+        if fitting:
+            a, b = max(fitting, key=lambda pair: pair[0][2] / pair[1][2])
+            measure = noted(sequences.speedup(runs, a[0], b[0]), _name(a, b))
+        else:
+            measure = _no_pair(pairs)
         yield Cell(keys, SPEEDUP, measure)
 
 
-def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Cell]:
-    """For each index how much lower PipeRAG's perplexity is at most, at equal or lower latency than
+def best_gains(runs: Runs, group: Sequence[System], shared: set[SequenceKey]) -> Iterator[Cell]:
+    """Yield for each index how much lower PipeRAG's perplexity is at no higher latency than
     RETRO's.
     """
     for keys, pairs in _by_index(runs, group, "retro", shared):
-        fitting = [pair for pair in pairs if pair[1][2] <= pair[0][2]]
-        best = max(fitting, key=lambda pair: pair[0][1] - pair[1][1], default=None)
-        measure = Measure(best[0][1] - best[1][1], n=1, note=_named(best)) if best else _none(pairs)
+        fitting = [(a, b) for a, b in pairs if b[2] <= a[2]]
+        if fitting:
+            a, b = max(fitting, key=lambda pair: pair[0][1] - pair[1][1])
+            measure = Measure(a[1] - b[1], n=1, note=_name(a, b))
+        else:
+            measure = _no_pair(pairs)
         yield Cell(keys, GAIN, measure)
 
 
@@ -122,41 +119,39 @@ def printed() -> list[Cell]:
     another model.
     """
     keys = row("the paper's text", "piperag − retro")
-    note = Measure(note=OTHER)
-    named = {
+    names = {
         SPEEDUP: "max_speedup_over_retro_at_equal_or_lower_perplexity",
         GAIN: "max_perplexity_reduction_at_equal_latency",
     }
-    return [Cell(keys, quantity, note, statement(name)) for quantity, name in named.items()]
+    note = Measure(note=OTHER)
+    return [Cell(keys, quantity, note, statement(name)) for quantity, name in names.items()]
 
 
 def _by_index(
-    runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]
+    runs: Runs, group: Sequence[System], baseline: str, shared: set[SequenceKey]
 ) -> Iterator[tuple[dict[str, object], list[Pair]]]:
-    """(keys of the row, pairs) of each index that PipeRAG was run on."""
+    """Yield (keys of the row, pairs) of each index that PipeRAG was run on."""
     without_options = plain(group)
     for index in dict.fromkeys(s.index for s in group if s.kind == "piperag"):
         members = [s for s in group if s.index == index]
         keys = {key: members[0].keys[key] for key in ("model", "dataset", "database", "index")}
-        known: list[Scored] = []
-        for system in (s for s in members if s in without_options):
-            quality = sequences.perplexity(runs, system, shared).value
-            seconds = sequences.latency(system).value
-            known += (
-                [(system, quality, seconds)] if quality is not None and seconds is not None else []
-            )
-        pairs = [
-            (a, b) for a in known for b in known if (a[0].kind, b[0].kind) == (baseline, "piperag")
-        ]
+        measured: dict[str, list[Scored]] = {baseline: [], "piperag": []}
+        for system in members:
+            if system.kind in measured and system in without_options:
+                perplexity = sequences.perplexity(runs, system, shared).value
+                seconds = sequences.latency(system).value
+                if perplexity is not None and seconds is not None:
+                    measured[system.kind].append((system, perplexity, seconds))
+        pairs = list(product(measured[baseline], measured["piperag"]))
         yield keys | {"method": f"piperag − {baseline}"}, pairs
 
 
-def _named(pair: Pair) -> str:
+def _name(*pair: Scored) -> str:
     systems = (f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair)
     return f"the luckiest pair: {', '.join(systems)}"
 
 
-def _none(pairs: Sequence[Pair]) -> Measure:
+def _no_pair(pairs: Sequence[Pair]) -> Measure:
     if pairs:
         return Measure(reason="no PipeRAG is at once as good and as fast as the baseline")
     return Measure(

@@ -18,7 +18,7 @@ from ragauge.report.items.piperag import _lines
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
 from ragauge.results.runs import Runs
-from ragauge.results.systems import S3, System, grouped
+from ragauge.results.systems import System, grouped
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
@@ -33,10 +33,10 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Seconds against perplexity, joined over nprobe, a panel an interval; RETRO is RETRO+ at 64."""
     plot = replace(_lines.FRONTIERS, join="all", across=2)
-    shown = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
+    all_points = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
     # RETRO may have been run under both names
     once = {
-        (p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in shown
+        (p.panel, p.line, p.row.keys["interval"], p.row.keys["nprobe"]): p for p in all_points
     }.values()
     points = [_at_interval(point) for point in once]
     return plot.draw(
@@ -45,11 +45,12 @@ def draw(table: Table) -> Figure:
 
 
 def _at_interval(point: Point) -> Point:
-    """The point in the panel of its interval, labelled by nprobe; S3's is no part of the curve over
-    nprobe.
+    """Return the point in the panel of its interval, labelled by nprobe.
+
+    `hide` is no part of the curve over nprobe.
     """
     interval, nprobe = (point.row.keys[name] for name in ("interval", "nprobe"))
-    curve, label = (f"{point.line}, {S3}", S3) if nprobe == S3 else (None, f"n{nprobe}")
+    curve, label = (f"{point.line}, {nprobe}", nprobe) if nprobe == "hide" else (None, f"n{nprobe}")
     order = point.row.number("nprobe")
     return replace(
         point, panel=f"m = {interval}\n{point.panel}", curve=curve, label=label, order=order
@@ -57,9 +58,9 @@ def _at_interval(point: Point) -> Point:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    shown = [s for s in group if s.kind in SHOWN]
-    shared = sequences.shared_keys(shown)
-    for system in shown:
+    systems = [s for s in group if s.kind in SHOWN]
+    shared = sequences.shared_keys(systems)
+    for system in systems:
         yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
         yield from sequences.quality(runs, group, system, shared)
         yield Cell(system.keys, "latency_s", sequences.latency(system))

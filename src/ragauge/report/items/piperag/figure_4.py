@@ -50,18 +50,18 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    """The systems over each index that holds nothing but text; and those that ask none."""
-    shown = [s for s in group if s.kind in ("no_retrieval", "random")]
-    shown += [s for s in group if s.index and not s.index.filled]
-    shared = sequences.shared_keys(shown)
-    for system in shown:
+    """Yield the systems over each index that holds nothing but text; and those that ask none."""
+    systems = [s for s in group if s.kind in ("no_retrieval", "random")]
+    systems += [s for s in group if s.index and not s.index.filled]
+    shared = sequences.shared_keys(systems)
+    for system in systems:
         facts = system.members[0].specification.index
         more = ((DUPLICATES, "keep"),) if _has_duplicates(system) else ()
         keys = system.keys | {"options": Options((*system.options.changed, *more))}
         yield from (
             replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared)
         )
-        if more and (twin := next((s for s in shown if _is_twin(s, system)), None)) is not None:
+        if more and (twin := next((s for s in systems if _is_twin(s, system)), None)) is not None:
             gain = noted(
                 sequences.difference(runs, system.scored, twin.scored),
                 f"kept minus dropped ({twin.index})",
@@ -81,7 +81,9 @@ def _has_duplicates(system: System) -> bool:
 
 
 def _is_twin(other: System, system: System) -> bool:
-    """Whether the other asks the same shards in the same way, without near-duplicates of the text."""
+    """Return whether the other asks the same shards in the same way, without near-duplicates of the
+    text.
+    """
     recipes = [(s.database, s.kind, s.interval, s.nprobe, s.options) for s in (other, system)]
     shards = [
         facts.settings.get("shards")

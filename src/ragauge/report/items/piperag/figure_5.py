@@ -1,7 +1,7 @@
 """PipeRAG, Figure 5: nprobe and retrieval interval against perplexity.
 
 What this shows: the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a
-search scans, a line an interval. S3 has no nprobe of its own and is not drawn.
+search scans, a line an interval. An nprobe that hides the search is no fixed one and not drawn.
 
 Limits: Figure 6 has latency. The paper prints no numbers for its curves; the shaded panels show the
 logs of its repository, at 512 tokens, where nprobe was varied.
@@ -46,8 +46,8 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on
-    none.
+    """Yield what was scored, or is to be, over the indexes on which nprobe was varied; over all if
+    on none.
     """
     searched = [
         s

@@ -4,7 +4,7 @@ What this shows: the seconds if one part were faster against perplexity, for RET
 the frontier of each. A projection is a fold over the measured trace: for PipeRAG the longer of
 retrieval and generation in each window plus the first retrieval, for RETRO the sum of both.
 `latency_as_traced_s` is the same fold with nothing faster, `over_ideal` the measured seconds
-divided by it. The errors of the fitted lines that S3 relies on are in the table.
+divided by it. The errors of the fitted lines that nprobe `hide` relies on are in the table.
 
 Limits: faster parts were not measured. The paper prints no numbers, and its performance model
 predicts from profiles.
@@ -62,11 +62,11 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    shown = [
+    systems = [
         s for s in group if s.kind in SHOWN and (s.timed is not None or s.requested("generate"))
     ]
-    shared = sequences.shared_keys(shown)
-    for system in shown:
+    shared = sequences.shared_keys(systems)
+    for system in systems:
         yield from sequences.quality(runs, group, system, shared)
         ideal = sequences.ideal_overlap(system)
         measured = sequences.latency(system)
@@ -91,7 +91,7 @@ def _quantity(part: str, times: int) -> str:
 
 
 def _fits(system: System) -> Iterator[Cell]:
-    """The median errors of the fitted lines by which S3 chose nprobe, as the run recorded them."""
+    """Yield the median errors of the fitted lines by which nprobe `hide` was chosen, as recorded."""
     model: Mapping[str, Any] = (
         (system.timed.meta.get("performance_model") or {}) if system.timed else {}
     )

@@ -29,9 +29,9 @@ draw = _lines.FRONTIERS
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    shown = [s for s in group if s.kind in SHOWN]
-    shared = sequences.shared_keys(shown)
-    for system in shown:
+    systems = [s for s in group if s.kind in SHOWN]
+    shared = sequences.shared_keys(systems)
+    for system in systems:
         yield from sequences.quality(runs, group, system, shared)
         yield Cell(system.keys, "latency_s", sequences.latency(system))
     yield from _published.best_speedups(runs, group, "retro_plus", shared)

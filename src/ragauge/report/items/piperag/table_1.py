@@ -1,8 +1,8 @@
-"""PipeRAG, Table 1: performance-driven retrieval (S3), no retrieval, one retrieval and RETRO.
+"""PipeRAG, Table 1: performance-driven retrieval (nprobe `hide`), no or one retrieval, and RETRO.
 
 What this shows: perplexity and the median seconds of a generated sequence, their differences from
-no retrieval, the ideal overlap of the sequence's own trace, and the nprobe that S3 chose. S3 is the
-interval of the lowest perplexity; RETRO the nprobe whose perplexity is just worse than that S3's
+no retrieval, the ideal overlap of the sequence's own trace, and the nprobe that `hide` (the paper's S3)
+chose, at the interval of the lowest perplexity. RETRO has the nprobe whose perplexity is just worse
 among those that are slower, as the released script selects it. Where the paper's RETRO was scored
 on all labels, its perplexities stand beside the paper's.
 
@@ -22,14 +22,14 @@ from ragauge.report.figures import Axis, Dots, Figure, TableRow, style
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
-from ragauge.results.pipelines import Text
+from ragauge.results.pipelines import SequenceKey
 from ragauge.results.runs import Runs
-from ragauge.results.systems import S3, System, in_columns, in_groups, plain
+from ragauge.results.systems import System, in_columns, in_groups, plain
 
 AXES = {"perplexity": Axis("perplexity"), "latency_s": Axis("latency of a sequence (s)")}
-Line = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
+PublishedKey = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
 PERPLEXITIES = ("perplexity", "perplexity_difference")
-LARGEST = "the largest nprobe: no RETRO is slower than S3 and of a higher perplexity"
+LARGEST = "the largest nprobe: no RETRO is slower than hide and of a higher perplexity"
 OVERHEAD = "latency_over_no_retrieval_percent"
 
 READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
@@ -44,9 +44,9 @@ def table(runs: Runs) -> Table:
     for cell in (cell for cell in printed if _line(cell) not in compared):
         note = _published.OTHER_MACHINE if _line(cell)[:2] in rows else _published.OTHER
         cells.append(replace(cell, measure=Measure(note=note)))
-    # S3's overhead in the paper's text, in rows of their own: they are of another model
+    # the overhead of nprobe hide in the paper's text, in rows of their own: they are of another model
     for end in ("min", "max"):
-        keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe=S3)
+        keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe="hide")
         value = _published.statement(f"s3_latency_overhead_{end}")
         cells.append(Cell(keys, OVERHEAD, Measure(note=_published.OTHER), value))
     return in_columns(cells)
@@ -60,7 +60,7 @@ def draw(table: Table) -> Figure:
     parts = []
     for _, group in table.groupby(["model", "dataset"], sort=False):
         indexed = group[group["index"] != ""]
-        others = group[group["index"] == ""]
+        without_index = group[group["index"] == ""]
         databases = [_lines.database(row, " · ") for row in indexed.to_dict("records")]
         rows = zip(indexed["dataset"], databases, indexed["index"], strict=True)
         names = [
@@ -68,7 +68,7 @@ def draw(table: Table) -> Figure:
             for text, database, index in rows
         ]
         for name, part in indexed.assign(dataset=names).groupby("dataset", sort=False):
-            parts.append(pd.concat([others.assign(dataset=str(name)), part]))
+            parts.append(pd.concat([without_index.assign(dataset=str(name)), part]))
         if indexed.empty:
             parts.append(group)
     return Dots(AXES, name=_row_name)(pd.concat(parts) if parts else table)
@@ -81,26 +81,24 @@ def _row_name(line: Mapping[Any, Any]) -> str:
     return _lines.with_lists(style.method_label(line["method"]) + interval, TableRow(line, {}))
 
 
-def _line(cell: Cell) -> Line:
+def _line(cell: Cell) -> PublishedKey:
     return _published.dataset(str(cell.keys["dataset"])), str(cell.keys["method"]), cell.quantity
 
 
 def _group(
-    values: Mapping[Line, float | None], runs: Runs, group: Sequence[System]
+    values: Mapping[PublishedKey, float | None], runs: Runs, group: Sequence[System]
 ) -> Iterator[Cell]:
     timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
     compared = [
-        s
-        for s in compared
-        if s.kind in READS.pipelines and (s.kind != "piperag" or s.chooses_nprobe)
+        s for s in compared if s.kind in READS.pipelines and (s.kind != "piperag" or s.hides_search)
     ]
     shared = sequences.shared_keys(compared)
-    chosen = {s: "" for s in compared if s.kind == "no_retrieval"}
+    notes = {s: "" for s in compared if s.kind == "no_retrieval"}
     for index in dict.fromkeys(s.index for s in compared if s.index):
-        chosen |= _of_index(runs, [s for s in compared if s.index == index], shared)
-    base = next((s for s in chosen if s.kind == "no_retrieval"), None)
-    for system, note in chosen.items():
+        notes |= _of_index(runs, [s for s in compared if s.index == index], shared)
+    base = next((s for s in notes if s.kind == "no_retrieval"), None)
+    for system, note in notes.items():
         is_alike = sequences.is_scored_alike(runs, system)
         for cell in _row(runs, base, system, shared):
             measure = noted(cell.measure, note) if cell.quantity == "latency_s" else cell.measure
@@ -109,9 +107,9 @@ def _group(
             )
 
 
-def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[System, str]:
-    """What the table compares of an index, each with a note on its choice; one retrieval has the
-    largest nprobe.
+def _of_index(runs: Runs, systems: Sequence[System], shared: set[SequenceKey]) -> dict[System, str]:
+    """Return what the table compares of an index, each with a note on its choice; one retrieval has
+    the largest nprobe.
     """
     scores = {s: sequences.perplexity(runs, s, shared).value or math.inf for s in systems}
     seconds = {s: sequences.latency(s).value or 0.0 for s in systems}
@@ -123,13 +121,13 @@ def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[
         for s in retros
         if s3 and scores[s3] < scores[s] < math.inf and seconds[s] > seconds[s3] > 0
     ]
-    chosen = dict.fromkeys(retros[-1:], LARGEST if s3 and seconds[s3] else "")
+    compared = dict.fromkeys(retros[-1:], LARGEST if s3 and seconds[s3] else "")
     if worse:
-        chosen = {min(worse, key=scores.__getitem__): ""}
-    return dict.fromkeys(once[-1:], "") | chosen | ({s3: ""} if s3 else {})
+        compared = {min(worse, key=scores.__getitem__): ""}
+    return dict.fromkeys(once[-1:], "") | compared | ({s3: ""} if s3 else {})
 
 
-def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> list[Cell]:
+def _row(runs: Runs, base: System | None, system: System, shared: set[SequenceKey]) -> list[Cell]:
     measures = {
         "perplexity": sequences.perplexity(runs, system, shared),
         "latency_s": sequences.latency(system),
@@ -145,10 +143,10 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
         }
     cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
     scanned = system.chosen_nprobes
-    if scanned and system.chooses_nprobe:
+    if scanned and system.hides_search:
         spread = median(scanned), float(min(scanned)), float(max(scanned))
-        chosen = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
-        cells.append(Cell(system.keys, "nprobe_chosen", chosen))
+        nprobe = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
+        cells.append(Cell(system.keys, "nprobe_chosen", nprobe))
     if system.kind != "no_retrieval":
         ratio = (
             sequences.speedup(runs, system, base)

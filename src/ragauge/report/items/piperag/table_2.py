@@ -43,13 +43,13 @@ def table(runs: Runs) -> Table:
     cells = [
         cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)
     ]
-    shown = {
+    compared = {
         (_published.dataset(c.keys["dataset"]), c.keys["stale_tokens"])
         for c in cells
         if c.published is not None
     }
     for (dataset, stale), value in printed.items():
-        if (dataset, stale) not in shown:
+        if (dataset, stale) not in compared:
             keys = {"model": ENCODER, "dataset": dataset, "stale_tokens": stale}
             cells.append(Cell(keys, COSINE, Measure(note=OTHER), value))
     return frame(KEYS, cells)
@@ -97,15 +97,15 @@ def _measured(
                 value,
             )
         return
-    for place, stale in enumerate(report.stale_tokens):
+    for number, stale in enumerate(report.stale_tokens):
         keys = {"model": encoder, "stale_tokens": stale, "nprobe": report.nprobe, **common}
         published = printed.get((dataset, stale)) if encoder == ENCODER else None
-        cosine = _mean(runs, [query.cosine[place] for query in report.queries])
+        cosine = _mean(runs, [query.cosine[number] for query in report.queries])
         yield Cell(
             keys, COSINE, cosine if published is None else noted(cosine, RELEASED), published
         )
         # of the fresh, of the stale
-        chunks = [(query.chunks[0], query.chunks[1 + place]) for query in report.queries]
+        chunks = [(query.chunks[0], query.chunks[1 + number]) for query in report.queries]
         yield Cell(
             keys,
             SAME,
@@ -114,12 +114,12 @@ def _measured(
 
 
 def _mean(runs: Runs, values: list[float | None]) -> Measure:
-    known = [v for v in values if v is not None and math.isfinite(v)]
+    finite = [v for v in values if v is not None and math.isfinite(v)]
     note = (
-        f"{len(values) - len(known)} of {len(values)} queries found nothing"
-        if len(known) < len(values)
+        f"{len(values) - len(finite)} of {len(values)} queries found nothing"
+        if len(finite) < len(values)
         else ""
     )
-    if len(known) == 1:
-        return Measure(known[0], n=1, note=note)
-    return mean(known, runs.seed, note, nothing="no query")
+    if len(finite) == 1:
+        return Measure(finite[0], n=1, note=note)
+    return mean(finite, runs.seed, note, nothing="no query")

@@ -8,10 +8,20 @@ from itertools import product
 from typing import Any
 
 from ragauge.report.figures import Axis, Dots
-from ragauge.results.cells import Cell, Keys, Measure, Measures, Table, frame, merge, row_cells
+from ragauge.results.cells import (
+    Cell,
+    Keys,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    merge,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, predicted, published
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Runs, Variant, defaults
 
 # columns of a published table that have another name here
 NAMES = {"cuda_speedup": "measured_speedup_cuda"}
@@ -73,6 +83,7 @@ class Ablation:
     option: str
     # the last one is the paper's choice, which the others are compared with
     settings: Sequence[str]
+    free: Sequence[str] = ()  # options that may have any value, which the table's notes state
 
     def table(self, runs: Runs) -> Table:
         groups = [list(self._group(runs, *group)) for group in runs.groups("single_hop")]
@@ -116,7 +127,8 @@ class Ablation:
     def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         swept = find(runs, dataset, model, "superposition")
         by_setting = {
-            s: [v for v in swept if v.is_superposition(**{self.option: s})] for s in self.settings
+            s: [v for v in swept if v.is_superposition(*self.free, **{self.option: s})]
+            for s in self.settings
         }
         pruned = [
             v.param("top_k") for variants in by_setting.values() for v in variants if v.prunes
@@ -146,6 +158,13 @@ class Ablation:
             name = variant.name if variant else ""
             missing = f"not run: no variant with {self.option}={setting}"
             measure = quality(runs, variant) if variant else Measure(reason=missing)
+            if variant:
+                usual = defaults(variant.method)
+                stated = {name: variant.options.get(name, usual[name]) for name in self.free}
+                notes = [
+                    f"{name} {value}" for name, value in stated.items() if value != usual[name]
+                ]
+                measure = noted(measure, *notes)
             row = {**keys, self.option: setting, "variant": name}
             yield Cell(row, "accuracy", measure, paper_model=paper_name)
             if variant:

@@ -1,0 +1,43 @@
+"""Exports a decoder that reads neighbours, or a mode's own model, to ONNX."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ragauge.assets.store import has_manifest
+from ragauge.errors import UserError
+from ragauge.io import folders
+from ragauge.io.files import file_sha256
+from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.modes.base import Checkpoint, make_mode
+
+
+def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path) -> None:
+    """Write the graphs that a mode runs in ONNX Runtime.
+
+    Args:
+        name: of the mode.
+        checkpoint: the weights; hashes are added here.
+        database: chunk database whose tokenizer sets the vocabulary of a mode's own model.
+        folder: where they are written; an earlier export there is replaced.
+
+    Raises:
+        UserError: the mode is not exported, an option does not go with it, or weights are missing.
+    """
+    folders.check_replaceable(folder, has_manifest)
+    mode = make_mode(name, {})
+    if "onnx" not in mode.engines:
+        raise UserError(f"--mode {name}: cannot be exported to ONNX")
+    if mode.own_model and not database:
+        raise UserError(f"--mode {name}: requires --database, whose tokenizer sets the vocabulary")
+    refused = "adapters" if mode.own_model else "weights"
+    if getattr(checkpoint, refused):
+        raise UserError(f"--{refused}: not valid with mode {name!r}")
+    if checkpoint.adapters and not checkpoint.adapters.is_file():
+        raise UserError(f"--adapters: no such file: {checkpoint.adapters}")
+    checkpoint = replace(
+        checkpoint,
+        adapters_sha256=file_sha256(checkpoint.adapters) if checkpoint.adapters else None,
+        vocabulary=Database(database).vocabulary if database else 0,
+    )
+    checkpoint = replace(checkpoint, sha256=mode.origin(checkpoint)[1])
+    folders.replace(folder, lambda target: mode.export(checkpoint, target), has_manifest)
