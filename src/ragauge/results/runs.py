@@ -7,6 +7,7 @@ variant's name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
@@ -172,6 +173,11 @@ class Variant:
     def answered(self) -> dict[str, Record]:
         """The records of the questions that did not fail, by key."""
         return {key: record for key, record in self.records.items() if key not in self.failed}
+
+    def values(self, field: str) -> list[float]:
+        """A field's numbers, such as `online_s`, of the questions that did not fail."""
+        values = (getattr(record, field) for record in self.answered.values())
+        return [value for value in values if value is not None and math.isfinite(value)]
 
     @property
     def has_responses(self) -> bool:

@@ -36,8 +36,7 @@ def latencies(
 
 def answering_latency(variant: Variant, field: str) -> Measure:
     """The median of a field of seconds, of the questions that did not fail."""
-    values = (getattr(record, field) for record in variant.answered.values())
-    seconds = [s for s in values if s and math.isfinite(s)]
+    seconds = variant.values(field)
     note = join(
         "latency of the answering run, not of the latency protocol",
         (variant.stack and variant.engine) or "",

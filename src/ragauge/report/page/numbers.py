@@ -5,7 +5,7 @@ pair them.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ragauge.report.figures.style import method_style
@@ -245,8 +245,7 @@ def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str
     """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and
     offline.
     """
-    records = variant.answered.values()
-    prepared_s = _known(record.offline_s for record in records)
+    prepared_s = variant.values("offline_s")
     offline_s = statistics.median(prepared_s) if prepared_s else None
     offline = list(costs(variant, offline_cycles).values())
     numbers = {
@@ -256,8 +255,7 @@ def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str
     }
     for kind in PROTOCOL:
         clocked = timed.seconds(variant.name, kind) if timed else []
-        field = "online_s" if kind == "total_s" else kind
-        answering = _known(getattr(record, field) for record in records)
+        answering = variant.values("online_s" if kind == "total_s" else kind)
         numbers[kind] = _cost(timing.quartiles(clocked), offline_s)
         numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
     return numbers
@@ -273,10 +271,6 @@ def _cost(online: Measure, offline: float | None) -> Numbers | None:
         "n": online.n,
         "offline": offline,
     }
-
-
-def _known(seconds: Iterable[float | None]) -> list[float]:
-    return [s for s in seconds if s is not None and math.isfinite(s)]
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:

@@ -93,14 +93,13 @@ class VariantSeconds:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
             return self.timed.seconds(variant.name, "first_token_s")
-        waits = (record.first_token_s for record in variant.answered.values())
-        return [wait for wait in waits if wait and math.isfinite(wait)]
+        return variant.values("first_token_s")
 
     def tokens(self, variant: Variant) -> list[float]:
         if self.timed:
             return self.timed.seconds(variant.name, "per_token_s")
         waits = map(_decode_s, variant.traces.values())
-        return [wait for wait in waits if wait and math.isfinite(wait)]
+        return [wait for wait in waits if wait is not None and math.isfinite(wait)]
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
         """How many times sooner than the plain prompt's the first token is known: the ratio of
