@@ -72,7 +72,7 @@ class VariantSeconds:
     stack: str = ""  # whose seconds a served model's are
 
     @classmethod
-    def of(
+    def find(
         cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]
     ) -> VariantSeconds:
         timed = timing.find(runs, dataset, model)

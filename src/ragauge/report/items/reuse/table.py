@@ -58,7 +58,7 @@ draw = Dots(
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     base = naive(runs, dataset, model)
     shown = [v for v in runs.of(dataset, model) if belongs(v)]
-    clock = VariantSeconds.of(runs, dataset, model, shown)
+    clock = VariantSeconds.find(runs, dataset, model, shown)
     cells = list[Cell]()
     for variant in shown:
         keys = variant.keys | {"stored": "yes" if servable(variant) else "no"}
