@@ -441,7 +441,7 @@ class _Trials:
 def disturbance(
     rows: Sequence[Trial], load: Load, machine_share: float, gpu: GpuWatch
 ) -> str | None:
-    """What disturbed the trials, so that their times are not to be published; None if the machine
+    """Say what disturbed the trials, so that they are not to be published; None if the machine
     was quiet enough.
     """
     disturbed = [row.load_share for row in rows if row.disturbed]
