@@ -65,8 +65,6 @@ SCORED = 64
 ROUNDS = 6
 MIN_S = 0.3
 MAX_S = 1.5  # of each operation: rounds, more if they are short and fewer if they are long
-LOADED = 0.25
-LOADED_S = 3600.0  # what was measured under more than this load is measured again after this time
 
 DTYPE_CANDIDATES = ("float32", "bfloat16")
 PROMPT = 1000
@@ -301,7 +299,8 @@ def weight_read(size: int) -> Run | None:
 
 def load_share() -> float:
     """The largest share of the machine that others took while the stored times were measured."""
-    return max(map(_load_share, stored_tables().values()), default=0.0)
+    rows = [row for table in stored_tables().values() for row in table.values()]
+    return max((row["load_share"] for row in rows), default=0.0)
 
 
 def machine() -> dict[str, Any]:
@@ -324,19 +323,9 @@ def table_path() -> Path:
 
 
 def stored_tables() -> dict[str, Any]:
-    """The tables in this machine's file; without those that were measured under load some time ago."""
-    path = table_path()
+    """The tables in this machine's file; none where it cannot be read."""
     try:
-        content = json.loads(path.read_bytes())
-        recent = time.time() - path.stat().st_mtime <= LOADED_S
-    except (OSError, ValueError):  # none, or damaged
+        tables: dict[str, Any] = json.loads(table_path().read_bytes())["kernels"]
+    except (OSError, ValueError):
         return {}
-    return {
-        name: table
-        for name, table in content["kernels"].items()
-        if recent or _load_share(table) <= LOADED
-    }
-
-
-def _load_share(table: Mapping[str, Any]) -> float:
-    return max((row["load_share"] for row in table.values()), default=0.0)
+    return tables
