@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import tiny_models
 from ragauge.engines import tuning
 from ragauge.engines.kernels import choice, compiled
 from ragauge.engines.kernels.choice import Operation
@@ -61,7 +62,7 @@ def test_the_table_is_measured_once_and_a_damaged_one_again(
 
 def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "MIN_S", 0.0)
-    monkeypatch.setattr(tuning, "LAYER", ((64, 32), (32, 64)))
+    monkeypatch.setattr(tuning, "named", lambda _: tiny_models.LLAMA)
     table = tuning.measure(torch.bfloat16)
     assert set(table) == set(Operation)
     for operation, row in table.items():
