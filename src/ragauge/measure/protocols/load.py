@@ -177,7 +177,7 @@ class _Server:
         self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int
     ) -> None:
         self.name = name
-        self.method = method
+        self.configured = self.method = method
         self.lm = bench.lm
         self.prompts = bench.prompts
         self.settings = settings
@@ -201,7 +201,7 @@ class _Server:
 
     def forget(self) -> None:
         """Begin with nothing stored of documents, as a replay does."""
-        self.method = stream.fresh(self.method, self.settings.store_gb)
+        self.method = stream.fresh(self.configured, self.settings.store_gb)
         self.lm.documents = MemoryStore("load", int(self.settings.store_gb * 1e9))
 
     def answer_alone(self, place: int) -> tuple[float, float, int]:
@@ -221,9 +221,7 @@ class _Server:
             free = self.free_states.get(place)
             here = cast(SpanEngine, self.engine)
             state = free.pop() if free else self.method.prepare(here, prompt)
-            answer = self.method.answer(
-                here, state if self.replays else self.method.unread(state), prompt, limits
-            )
+            answer = self.method.answer(here, state, prompt, limits)
         self.found[place] = stream.found_share(trace, prompt)
         if free is not None:
             free.append(state)
