@@ -78,7 +78,7 @@ MISTAKES = [
     (f"{RUN} --data no-such.jsonl", "no-such.jsonl"),
     (
         f"{RUN} --set dataset.gold_position=-1",
-        "gold_position must be a non-negative integer, not -1",
+        "dataset nq_open.gold_position: Input should be greater than or equal to 0; got -1",
     ),
     ("score --metric f1 a.jsonl b.jsonl", "--metric f1: takes one file"),
     ("score --metric perplexity none.jsonl", "none.jsonl: No such file or directory"),
