@@ -216,7 +216,7 @@ class Sender:
     ) -> None:
         """`new_tokens`: of the response to each prompt, or to every one."""
         self.engine = bench.engine
-        self.method = method
+        self.method = method.for_run()
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s

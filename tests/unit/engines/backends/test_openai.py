@@ -310,10 +310,10 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
 def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
     sources = [("A", "Ants run."), ("B", "Bees fly. Cats sit."), ("C", "Cats sleep.")]
     pruning = making.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
-    tree = making.make("prefix_tree", reorder=True).adapted_to(SERVED)
+    tree = making.make("prefix_tree", reorder=True).adapted_to(SERVED).for_run()
     with serving([streams("x")] * 5) as server:
         engine = at(server.url)
-        pilot = making.make("context_pilot", annotate=True).adapted_to(SERVED)
+        pilot = making.make("context_pilot", annotate=True).adapted_to(SERVED).for_run()
         orders = (
             (pilot, sources),
             (pilot, sources[::-1]),
