@@ -27,7 +27,7 @@ from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
 from ragauge.pipelines.database.corpus import Corpus
-from ragauge.pipelines.database.documents import Share
+from ragauge.pipelines.database.documents import ShardShare
 from ragauge.testing import write_checkpoint, write_questions
 from written_records import KEYS, answered, run
 
@@ -137,7 +137,7 @@ def test_corpora(name: str, tmp_path: Path) -> None:
     inner: Damage = damaged
     if name == "text.bz2":  # whole as an archive, damaged in what it holds
         inner = lambda _: damaged(EXPORT.encode()).map(bz2.compress)  # noqa: E731
-    survives(Reader(path, lambda: list(Corpus((str(path),)).documents(Share())), inner))
+    survives(Reader(path, lambda: list(Corpus((str(path),)).documents(ShardShare())), inner))
 
 
 # --- assets ---

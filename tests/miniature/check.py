@@ -17,7 +17,7 @@ from typing import Any
 from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.part import Paths
 from ragauge.config.plan.plan import Plan
-from ragauge.results.cells import Status
+from ragauge.results.cells import CellStatus
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
 RECORDED = "offline_s", "cache_bytes"  # the answering run's in any case
@@ -128,7 +128,7 @@ def _item_faults(run: Run) -> Iterator[str]:
 
 def _problem(run: Run, item: str, row: Row) -> str:
     """What is wrong with a cell; nothing where the papers' own plan leaves it empty."""
-    lost = row["status"] == Status.COULD_NOT_RUN and not _stays_empty(run, item, row)
+    lost = row["status"] == CellStatus.COULD_NOT_RUN and not _stays_empty(run, item, row)
     replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
     keys = ", ".join(
         row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key)
@@ -178,7 +178,7 @@ def _is_measured_twice(run: Run, row: Row) -> bool:
     if entry is None:
         return True
     # S3's text is scored at the number of lists nearest to its own
-    lists = {"nprobe", "first_nprobe"} if entry.chooses_nprobe else set()
+    lists = {"nprobe", "first_nprobe"} if entry.hides_search else set()
     task = {"task", "tokens", "limit", "trials"}
     others = [other for other in run.config.pipelines.values() if other.task != entry.task]
     mine = entry.model_dump(exclude=task | lists)

@@ -11,16 +11,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from ragauge.assets.gguf_weights import FILE, LATER, ROPE_DIVISORS, open_file, readers, tensors
 from ragauge.assets.pretokenizers import WITH_BOS, set_splits, set_tokens
 from ragauge.errors import UserError, error_line, unknown
 
 CONVERSION = 8  # raised when the result of a conversion changes
-FILE = "model.gguf"  # in the folder of a converted model: a link, or several files joined
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # ends the name of one of several files
 # that are read; Mistral and SmolLM files are of the first
 DECODERS = ("llama", "qwen2", "qwen3", "gemma3")
-# of all models of these but Gemma 3 27B, which has another scale of scores
-HEAD_DIMS = {"qwen3": 128, "gemma3": 256}
 
 TOKENS = "tokenizer.ggml.tokens"
 TYPES = "tokenizer.ggml.token_type"
@@ -37,7 +35,6 @@ END_MARKS = (
     "<EOT>",
 )
 
-ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # Llama 3's scaling of rotary frequencies, without its factor
 LLAMA3: dict[str, Any] = {"rope_type": "llama3", "original_max_position_embeddings": 8192}
 LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -88,8 +85,8 @@ def is_later_part(path: Path) -> bool:
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Write configuration and tokenizer of a model, in one file or several, to `folder`, and a link
-    to the file.
+    """Write configuration and tokenizer of a model, in one file or several, to `folder`, and links
+    to the files.
 
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, how
     the tokenizer splits digits and whole words, and whether it begins a text.
@@ -101,13 +98,13 @@ def convert(path: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     try:
-        if len(files := parts(path)) == 1:
-            (folder / FILE).symlink_to(path.absolute())
-        else:
-            _join(files, folder / FILE)
+        for number, file in enumerate(parts(path)):
+            (folder / (LATER.format(f"{number:05d}") if number else FILE)).symlink_to(
+                file.absolute()
+            )
         source = {"pretrained_model_name_or_path": str(folder), "gguf_file": FILE}
         header = read_header(folder / FILE)
-        check_decoder(header)
+        check_keys(header)
         tokenizer = AutoTokenizer.from_pretrained(**source)
         _set_splits(header, tokenizer)
         if header.values.get(
@@ -121,7 +118,9 @@ def convert(path: Path, folder: Path) -> None:
             model = AutoModelForCausalLM.from_config(
                 AutoConfig.from_pretrained(**source), dtype=torch.float32
             )
+        check_tensors(header, folder / FILE, model)
         config = model.config
+        config.tie_word_embeddings = header.is_tied
         config.rope_parameters = _rope_parameters(header, config)
     except MemoryError:
         raise
@@ -147,7 +146,8 @@ def convert(path: Path, folder: Path) -> None:
 @dataclass(frozen=True)
 class Header:
     values: Mapping[str, Any]  # numbers and strings by key; of an array, its length
-    sizes: Mapping[str, tuple[int, ...]]  # of tensors, the slowest dimension first, as torch has it
+    tensors: int  # their number
+    is_tied: bool  # the output matrix is the embedding
     tokens: Sequence[tuple[str, int | None]]  # each with ggml's type, where it is stated
     rope_divisors: Any = None  # float32 array, where the file has the tensor
 
@@ -159,7 +159,8 @@ def read_header(path: Path) -> Header:
     from gguf import GGUFValueType, dequantize
 
     reader = open_file(path)
-    for kind, tensor in {tensor.tensor_type: tensor for tensor in reader.tensors}.items():
+    by_name = tensors(path)
+    for kind, tensor in {tensor.tensor_type: tensor for tensor in by_name.values()}.items():
         dequantize(tensor.data[:1], kind)
     values = {}
     for key, field in reader.fields.items():
@@ -168,133 +169,53 @@ def read_header(path: Path) -> Header:
     tokens, types = (
         reader.fields[key].contents() if key in reader.fields else () for key in (TOKENS, TYPES)
     )
-    sizes = {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in reader.tensors}
-    divisors = next(
-        (tensor.data.copy() for tensor in reader.tensors if tensor.name == ROPE_DIVISORS), None
-    )
-    return Header(values, sizes, list(zip_longest(tokens, types)), divisors)
+    divisors = by_name[ROPE_DIVISORS].data.copy() if ROPE_DIVISORS in by_name else None
+    is_tied = "output.weight" not in by_name
+    return Header(values, len(by_name), is_tied, list(zip_longest(tokens, types)), divisors)
 
 
-def _join(files: Sequence[Path], target: Path) -> None:
-    """Write the parts of a model as one file; raises ValueError if there are other tensors than it
-    should have.
-    """
-    from gguf import GGUFValueType, GGUFWriter
-
-    readers = [open_file(file) for file in files]
-    fields = dict(readers[0].fields)
-    writer = GGUFWriter(target, fields.pop("general.architecture").contents())
-    writer.data_alignment = readers[0].alignment
-    for key, field in fields.items():
-        if not key.startswith(("GGUF.", "split.")):
-            is_array = field.types[0] == GGUFValueType.ARRAY
-            writer.add_key_value(
-                key, field.contents(), field.types[0], field.types[-1] if is_array else None
-            )
-    tensors = [tensor for reader in readers for tensor in reader.tensors]
-    if (stated := fields.get("split.tensors.count")) and stated.contents() != len(tensors):
-        raise ValueError(
-            f"its files have {len(tensors)} tensors where its keys say {stated.contents()}"
-        )
-    for tensor in tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def open_file(path: Path) -> Any:
-    """Open a GGUF file; raises ValueError if it is cut short."""
-    import numpy as np
-    from gguf import GGUFReader
-
-    class BoundedReader(GGUFReader):
-        """Refuses lengths beyond the end of the file, for which the library would loop without end."""
-
-        data: Any
-
-        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-            # whose slices take a fraction of the time of those of a memmap
-            self.data = np.asarray(self.data)
-            if int(offset) + np.dtype(dtype).itemsize * int(count) > len(self.data):
-                raise ValueError(
-                    f"a value ends beyond byte {len(self.data):,}, the end of the file"
-                )
-            return super()._get(offset, dtype, count, override_order)
-
-    return BoundedReader(path)
-
-
-def check_decoder(header: Header) -> None:
-    """Compare the tensors of a file with the sizes that its keys state. Raises UserError: another
-    architecture; ValueError: a tensor is missing, of another size, or unknown, or a key of
-    attention or positions is unknown: transformers would leave it out, or fill it with random
-    numbers.
+def check_keys(header: Header) -> None:
+    """Raise UserError for another architecture, and ValueError for a key of attention or positions
+    that is not read, or more layers than the file has tensors.
     """
     kind = header.values.get("general.architecture")
     if kind not in DECODERS:
         raise unknown("general.architecture", kind, DECODERS)
-    expected = _expected(header)
-    for group, known in READ_KEYS.items():
-        for key in header.values:
+    for group, read_keys in READ_KEYS.items():
+        for key, value in header.values.items():
             name = key.removeprefix(f"{kind}.{group}.")
-            if name != key and (
-                name not in known or (name == "sliding_window" and kind != "gemma3")
-            ):
-                raise ValueError(f"the key {key} ({header.values[key]}) is not read")
-    for name, size in expected.items():
-        if name not in header.sizes:
-            raise ValueError(f"it has no tensor {name!r}")
-        if header.sizes[name] != size:
-            raise ValueError(f"tensor {name!r} is {header.sizes[name]} where its keys say {size}")
-    optional = {"output.weight": expected["token_embd.weight"], ROPE_DIVISORS: None}
-    for name in header.sizes.keys() - expected.keys():
-        if name not in optional or optional[name] not in (None, header.sizes[name]):
-            raise ValueError(f"tensor {name!r} is not of a plain {kind} decoder")
+            is_read = name in read_keys and (name != "sliding_window" or kind == "gemma3")
+            if name != key and not is_read:
+                raise ValueError(f"the key {key} ({value}) is not read")
+    layers = header.values.get(f"{kind}.block_count", 0)
+    if layers > header.tensors:
+        raise ValueError(f"{kind}.block_count: {layers:,} layers of {header.tensors:,} tensors")
 
 
-def _expected(header: Header) -> dict[str, tuple[Any, ...]]:
-    """Return the sizes of the tensors that the file must have."""
+def check_tensors(header: Header, path: Path, model: Any) -> None:
+    """Compare the tensors of a file with those of the model that its keys describe.
+
+    Raises:
+        ValueError: A tensor is missing, of another size, or unknown: transformers would leave it
+            out, or fill it with random numbers.
+    """
+    config = model.config
     kind = header.values["general.architecture"]
-
-    def key(name: str, default: int | None = None) -> int:
-        value = header.values.get(f"{kind}.{name}", default)
-        if type(value) is not int or not 0 < value < 1 << 32:
-            raise ValueError(f"{kind}.{name}: {str(value)[:40]} is not a valid model size")
-        return value
-
-    layers, d, ffn, heads = map(
-        key, ("block_count", "embedding_length", "feed_forward_length", "attention.head_count")
-    )
-    kv_heads = key("attention.head_count_kv", heads)
-    dim = key("attention.key_length", max(1, d // heads))
-    if dim != HEAD_DIMS.get(kind, dim):
-        raise ValueError(
-            f"{kind}.attention.key_length: {dim} numbers of a head; read are {HEAD_DIMS[kind]}"
-        )
-    if layers > len(header.sizes):
-        raise ValueError(f"{kind}.block_count: {layers:,} layers of {len(header.sizes):,} tensors")
-    for name in ("attention.value_length", "rope.dimension_count"):
-        if key(name, dim) != dim:
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        if (count := header.values.get(f"{kind}.{name}", dim)) != dim:
+            raise ValueError(f"{kind}.{name}: {count} where a head has {dim} numbers is not read")
+    stored = {name: read().shape for name, read in readers(path, sizes_only=True).items()}
+    for name, tensor in model.state_dict().items():
+        size = stored.pop(name, None)
+        if size is None and not (header.is_tied and name == "lm_head.weight"):
+            raise ValueError(f"it has no tensor {name!r}")
+        if size not in (None, tensor.shape):
             raise ValueError(
-                f"{kind}.{name}: {key(name)} where a head has {dim} numbers is not read"
+                f"tensor {name!r} is {tuple(size)} where its keys say {tuple(tensor.shape)}"
             )
-    rows = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "attn_v": kv_heads * dim}
-    layer: dict[str, tuple[int, ...]] = {"attn_norm.weight": (d,), "ffn_norm.weight": (d,)}
-    layer |= {"attn_output.weight": (d, heads * dim), "ffn_down.weight": (d, ffn)}
-    layer |= {"ffn_gate.weight": (ffn, d), "ffn_up.weight": (ffn, d)}
-    layer |= {f"{name}.weight": (count, d) for name, count in rows.items()}
-    layer |= {f"{name}.bias": (count,) for name, count in rows.items()} if kind == "qwen2" else {}
-    if kind in HEAD_DIMS:
-        layer |= {"attn_q_norm.weight": (dim,), "attn_k_norm.weight": (dim,)}
-    if kind == "gemma3":
-        layer |= {"post_attention_norm.weight": (d,), "post_ffw_norm.weight": (d,)}
-    blocks = {
-        f"blk.{number}.{name}": size for number in range(layers) for name, size in layer.items()
-    }
-    embedding = header.values.get(TOKENS), d
-    return {"token_embd.weight": embedding, "output_norm.weight": (d,), **blocks}
+    for name in stored:
+        raise ValueError(f"tensor {name!r} is not of a plain {kind} decoder")
 
 
 def _set_splits(header: Header, tokenizer: Any) -> None:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.assets.gguf import FILE, ROPE_DIVISORS, open_file
 from ragauge.assets.shards import ShardWriter
 from ragauge.assets.store import MANIFEST, Store, has_manifest
 from ragauge.io import progress
@@ -16,6 +15,9 @@ from ragauge.io import progress
 if TYPE_CHECKING:
     from torch import Tensor
 
+FILE = "model.gguf"  # in the folder of a converted model: a link
+LATER = "model-{}.gguf"  # links to the further files of a model in several
+ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # that are dequantized together: the `gguf` package takes twice the memory of what it returns
 ROWS = 4096
 PARTS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -38,25 +40,61 @@ def is_converted(folder: Path) -> bool:
     return has_manifest(folder) and (folder / FILE).exists()
 
 
+def open_file(path: Path) -> Any:
+    """Open a GGUF file; raises ValueError if it is cut short."""
+    import numpy as np
+    from gguf import GGUFReader
+
+    class BoundedReader(GGUFReader):
+        """Refuses lengths beyond the end of the file, for which the library would loop without end."""
+
+        data: Any
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            # whose slices take a fraction of the time of those of a memmap
+            self.data = np.asarray(self.data)
+            if int(offset) + np.dtype(dtype).itemsize * int(count) > len(self.data):
+                raise ValueError(
+                    f"a value ends beyond byte {len(self.data):,}, the end of the file"
+                )
+            return super()._get(offset, dtype, count, override_order)
+
+    return BoundedReader(path)
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    """Return the tensors of a converted model's files, the first at `path`, by their names."""
+    later = sorted(path.parent.glob(LATER.format("*")))
+    return {tensor.name: tensor for file in (path, *later) for tensor in open_file(file).tensors}
+
+
 def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Tensor]]":
     """Return a function for each tensor, by its name in the hub's checkpoints, that returns its
-    float32 values; `sizes_only`: tensors on the meta device.
+    float32 values.
+
+    Args:
+        path: Of the file.
+        sizes_only: Tensors on the meta device.
+
+    Raises:
+        ValueError: A tensor that no decoder of this architecture has.
     """
-    file = open_file(path)
-    kind = file.fields["general.architecture"].contents()
-    q, kv = (
-        file.fields.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv")
-    )
+    keys = open_file(path).fields
+    kind = keys["general.architecture"].contents()
+    q, kv = (keys.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv"))
     heads = {"attn_q": q.contents(), "attn_k": (kv or q).contents()} if kind == "llama" else {}
-    places: dict[str, Callable[[], Tensor]] = {}
-    for tensor in file.tensors:
-        *layer, part, suffix = tensor.name.split(".")
-        if tensor.name != ROPE_DIVISORS:
-            name = (PARTS | (GEMMA3 if kind == "gemma3" else {}))[part]
-            less = 1 if kind == "gemma3" and part.endswith("norm") else 0
-            place = f"model.layers.{layer[1]}.{name}" if layer else name
-            places[f"{place}.{suffix}"] = partial(_read, tensor, heads.get(part), less, sizes_only)
-    return places
+    parts = PARTS | (GEMMA3 if kind == "gemma3" else {})
+    by_name: dict[str, Callable[[], Tensor]] = {}
+    for stored_name, tensor in tensors(path).items():
+        *layer, part, suffix = stored_name.split(".")
+        if stored_name == ROPE_DIVISORS:
+            continue
+        if part not in parts:
+            raise ValueError(f"tensor {stored_name!r} is not of a plain {kind} decoder")
+        less = 1 if kind == "gemma3" and part.endswith("norm") else 0
+        name = f"model.layers.{layer[1]}.{parts[part]}" if layer else parts[part]
+        by_name[f"{name}.{suffix}"] = partial(_read, tensor, heads.get(part), less, sizes_only)
+    return by_name
 
 
 def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tensor":
@@ -90,7 +128,7 @@ def float_checkpoint(folder: Path) -> Path:
     def make(made: Path) -> dict[str, Any]:
         progress.line(f"dequantizing {folder.name} to float32")
         for file in folder.iterdir():
-            if file.name not in (FILE, MANIFEST):
+            if file.suffix != ".gguf" and file.name != MANIFEST:
                 shutil.copy(file, made)
         writer = ShardWriter(made)
         for name, read in readers(folder / FILE).items():

@@ -14,7 +14,7 @@ import psutil
 from ragauge.cli import _options as options
 from ragauge.cli._model_findings import model_findings
 from ragauge.errors import EXTRA_PACKAGES
-from ragauge.io.files import file_system, write_file
+from ragauge.io.files import file_system
 
 FLAGS = {"avx512_vnni", "amx_int8", "i8mm"}  # of /proc/cpuinfo: what else decoding gains by
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -54,11 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     kernels.set_defaults(verb=_show_kernels)
     options.add_threads(kernels, "default: torch's own choice")
-    kernels.add_argument(
-        "--again", action="store_true", help="measure again, for example on a quiet machine"
-    )
-    table = "also write the table, for --kernels FILE.json"
-    kernels.add_argument("--out", type=Path, metavar="FILE.json", help=table)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -87,9 +82,7 @@ def _show_kernels(args: argparse.Namespace) -> None:
 
     if args.threads:
         torch.set_num_threads(args.threads)
-    tables = tuning.load_or_measure_tables([torch.float32, torch.bfloat16, torch.int8], args.again)
-    if args.out:
-        write_file(args.out, tuning.encode_tables(tables))
+    tables = tuning.load_or_measure_tables([torch.float32, torch.bfloat16, torch.int8])
     path = str(tuning.table_path())
     lines = list[str]()
     for name, table in tables.items():

@@ -298,7 +298,6 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 def _export(args: argparse.Namespace) -> None:
     from ragauge.pipelines import export
 
-    options.check_adapters(args.adapters)
     checkpoint = Checkpoint(
         check_source(args.model, "--model"),
         dtype=args.dtype,

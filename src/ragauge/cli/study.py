@@ -18,9 +18,10 @@ import yaml
 
 from ragauge.cli import _options as options
 from ragauge.cli._deadline import Deadline
-from ragauge.config import launch, loading, run_progress
+from ragauge.config import loading, run_progress
 from ragauge.config.checks import check_source
 from ragauge.config.dtypes import with_dtype
+from ragauge.config.launch.files import workflow_command
 from ragauge.config.model import SERVED, ModelEntry
 from ragauge.config.sources import check_served
 from ragauge.cost.hardware import AUTO, device_here
@@ -139,7 +140,7 @@ def _study(args: argparse.Namespace) -> None:
     config = args.out / writing.CONFIG
     # jobs side by side would wait for one server
     cores = "1" if args.model.startswith(SERVED) else "all"
-    command = launch.command(args.out.resolve(), config.resolve(), cores)
+    command = workflow_command(args.out.resolve(), config.resolve(), cores)
     folder.check(
         args.out, (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED), shlex.join(command)
     )

@@ -217,7 +217,8 @@ class Config(Sections):
         studies = any(entry.dataset == "study" for entry in self.datasets.values())
         return [name for name in registry.names("item") if studies or not name.startswith("study_")]
 
-    def plan(self) -> str:
+    def overview(self) -> str:
+        """Describe what is run, one subject a line."""
         jobs = list(self.answers())
         counted = sum(self.limit(job) or 0 for job in jobs)
         whole = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)

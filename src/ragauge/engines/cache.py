@@ -80,23 +80,57 @@ class KVCache:
             tensor[:, filled:].zero_()
         # (token,), real-valued
         self.positions = torch.zeros(capacity, dtype=torch.float32, device=device)
-        # (token,), fp32, added to every attention score of a key; None: all zero
-        self.bias: Tensor | None = None
-        self.tempered: Tempered | None = None
         # is shown each layer's queries and keys; not copied with the cache
         self.watch: Watch | None = None
         # (layer, states, positions=) -> what is added to the states after a layer's self-attention,
         # or None
         self.cross_attention: Callable[..., Tensor | None] | None = None
-        self.head_positions: list[Tensor] | None = None  # a layer: (kv_head, slot); inf: no token
-        # like `bias`, of each head: a layer (kv_head, slot); None: all zero
-        self.head_bias: list[Tensor] | None = None
         self.ragged = False  # some head has fewer tokens than others
         self._contents: list[Content] = []  # the named slots, in order
+        # further values of slots, by the names of `_initial`
+        self._values: dict[str, list[Tensor]] = {}
+        self._temper = (1.0, 1.0)  # temperature and scale of the tempered keys
 
     @property
     def capacity(self) -> int:
         return self.positions.shape[0]
+
+    @property
+    def bias(self) -> Tensor | None:
+        """A bias of every attention score of a key (token,), fp32; None: none."""
+        return self._values.get("bias", [None])[0]
+
+    @property
+    def tempered(self) -> Tempered | None:
+        keys = self._values.get("tempered")
+        return Tempered(keys[0], *self._temper) if keys else None
+
+    @property
+    def head_positions(self) -> list[Tensor] | None:
+        """The positions of each head's tokens: a layer (kv_head, slot); inf: no token. None: those
+        of `positions` in all heads.
+        """
+        return self._values.get("head_positions")
+
+    @property
+    def head_bias(self) -> list[Tensor] | None:
+        """Like `bias`, of each head: a layer (kv_head, slot); None: nothing."""
+        return self._values.get("head_bias")
+
+    def _initial(self, name: str) -> list[Tensor]:
+        """Further values of slots where none were set: one tensor (slot,), or a layer (kv_head, slot)."""
+        if name == "bias":
+            return [torch.zeros_like(self.positions)]
+        if name == "tempered":
+            return [torch.zeros_like(self.positions, dtype=torch.bool)]
+        values = self.positions if name == "head_positions" else torch.zeros_like(self.positions)
+        return [values.repeat(k.shape[0], 1) for k in self.k]
+
+    def _set_values(self, name: str) -> list[Tensor]:
+        """Further values of slots, to be changed."""
+        if name not in self._values:
+            self._values[name] = self._initial(name)
+        return self._values[name]
 
     @property
     def bytes(self) -> int:
@@ -127,8 +161,7 @@ class KVCache:
     @property
     def plain(self) -> bool:
         """Whether attention is over keys and values alone, all of a slot in every head."""
-        hooks = (self.bias, self.tempered, self.watch, self.cross_attention, self.head_positions)
-        return all(hook is None for hook in hooks)
+        return not (self._values or self.watch or self.cross_attention)
 
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` more; growing copies the whole cache, so reserve early."""
@@ -140,10 +173,7 @@ class KVCache:
         self.k = grown.k
         self.v = grown.v
         self.positions = grown.positions
-        self.bias = grown.bias
-        self.head_positions = grown.head_positions
-        self.head_bias = grown.head_bias
-        self.tempered = grown.tempered
+        self._values = grown._values
 
     def append(self, source: KVCache, span: Span) -> None:
         """Add a span of another cache's slots at the end of this one."""
@@ -153,22 +183,19 @@ class KVCache:
     @torch.inference_mode()
     def add_bias(self, span: Span, value: float) -> None:
         """Add `value` to the attention scores of the span's keys, for all tokens read from now on."""
-        if self.bias is None:
-            self.bias = torch.zeros_like(self.positions)
-        self.bias[span.start : span.stop] += value
+        self._set_values("bias")[0][span.start : span.stop] += value
+
+    def drop_bias(self) -> None:
+        """Drop what `add_bias` added."""
+        self._values.pop("bias", None)
 
     @torch.inference_mode()
     def temper(self, span: Span, temperature: float, scale: float) -> None:
         """Give the span's keys and earlier tempered ones a temperature and scale: see
         `decoder.tempered_attention`.
         """
-        keys = (
-            torch.zeros_like(self.positions, dtype=torch.bool)
-            if self.tempered is None
-            else self.tempered.keys
-        )
-        keys[span.start : span.stop] = True
-        self.tempered = Tempered(keys, temperature, scale)
+        self._set_values("tempered")[0][span.start : span.stop] = True
+        self._temper = (temperature, scale)
 
     @torch.inference_mode()
     def move(self, span: Span, positions: Sequence[float]) -> None:
@@ -219,28 +246,26 @@ class KVCache:
         counts = [len(chosen) for heads in slots for chosen in heads]
         longest = max(counts, default=0)
         device = self.positions.device
-        if not longest or self.bias is not None or self.head_bias is not None:
+        if not longest or not self._values.keys().isdisjoint({"bias", "head_bias"}):
             raise ValueError(
                 "select_by_head requires at least one token and a cache without score biases"
             )
         selected = self._like(longest + extra, 0)
-        selected.length, selected.ragged = longest, len(set(counts)) > 1 or self.ragged
-        selected.head_positions = []
-        for layer, heads in enumerate(slots):
+        selected.length = longest
+        selected.ragged = len(set(counts)) > 1 or self.ragged
+        positions = self.head_positions or self._initial("head_positions")
+        for layer, (heads, new) in enumerate(
+            zip(slots, selected._set_values("head_positions"), strict=True)
+        ):
             padded = torch.tensor(
                 [[*chosen, *[-1] * (longest - len(chosen))] for chosen in heads], device=device
             )
             from_slots = (torch.arange(len(heads), device=device)[:, None], padded.clamp(min=0))
-            at = (
-                self.positions.expand(len(heads), -1)
-                if self.head_positions is None
-                else self.head_positions[layer]
-            )
-            places = torch.full((len(heads), selected.capacity), torch.inf, device=device)
-            places[:, :longest] = at[from_slots].masked_fill(padded < 0, torch.inf)
-            selected.head_positions.append(places)
-            for of, to in ((self.k[layer], selected.k[layer]), (self.v[layer], selected.v[layer])):
-                for source, target in zip(storage(of), storage(to), strict=True):
+            new.fill_(torch.inf)
+            new[:, :longest] = positions[layer][from_slots].masked_fill(padded < 0, torch.inf)
+            for kind in ("k", "v"):
+                stored = (storage(getattr(cache, kind)[layer]) for cache in (self, selected))
+                for source, target in zip(*stored, strict=True):
                     target[:, :longest] = source[from_slots]
         return selected
 
@@ -249,11 +274,8 @@ class KVCache:
         """Replace a layer's first values (kv_head, slot, dim) of a cache with slots by head, and
         its biases.
         """
-        assert self.head_positions is not None
-        if self.head_bias is None:
-            self.head_bias = [torch.zeros_like(at) for at in self.head_positions]
         self.v[layer][:, : values.shape[1]] = values.to(self.dtype)
-        self.head_bias[layer][:, : bias.shape[1]] = bias
+        self._set_values("head_bias")[layer][:, : bias.shape[1]] = bias
 
     @torch.inference_mode()
     def truncate(self, length: int) -> None:
@@ -262,12 +284,9 @@ class KVCache:
         self._contents = [
             c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length
         ]
-        if self.bias is not None:
-            self.bias[self.length :] = 0
-        for by_head in self.head_bias or ():
-            by_head[:, self.length :] = 0
-        if self.tempered is not None:
-            self.tempered.keys[self.length :] = False
+        for name in self._values.keys() - {"head_positions"}:
+            for values in self._values[name]:
+                values[..., self.length :] = 0
 
     def name_spans(self, spans: Sequence[Span], name: str) -> None:
         """Name the content of `spans`, which lie side by side at the cache's end."""
@@ -289,7 +308,7 @@ class KVCache:
         """The names in the spans: (name, its first token, its last), in order; None if a slot has
         no name or a bias.
         """
-        if self.bias is not None or self.tempered is not None or self.head_positions is not None:
+        if self._values:
             return None
         names = []
         for span in merge(spans):
@@ -326,35 +345,13 @@ class KVCache:
     def _fill(self, source: KVCache, slots: slice) -> None:
         stop = self.length + slots.stop - slots.start
         self.copy(source, slots, self.length)
-        if source.bias is not None:
-            self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
-            self.bias[self.length : stop] = source.bias[slots]
-        if source.tempered is not None:
-            keys = (
-                torch.zeros_like(self.positions, dtype=torch.bool)
-                if self.tempered is None
-                else self.tempered.keys
-            )
-            keys[self.length : stop] = source.tempered.keys[slots]
-            self.tempered = source.tempered._replace(keys=keys)
-        if source.head_positions is not None or self.head_positions is not None:
-            by_head = source.head_positions or [
-                source.positions.expand(k.shape[0], -1) for k in source.k
-            ]
-            if self.head_positions is None:
-                self.head_positions = [
-                    self.positions.expand(k.shape[0], -1).clone() for k in self.k
-                ]
-            for own, other in zip(self.head_positions, by_head, strict=True):
-                own[:, self.length : stop] = other[:, slots]
-            self.ragged = self.ragged or source.ragged
-        if source.head_bias is not None:
-            if self.head_bias is None:
-                self.head_bias = [
-                    torch.zeros_like(self.positions).repeat(k.shape[0], 1) for k in self.k
-                ]
-            for own, other in zip(self.head_bias, source.head_bias, strict=True):
-                own[:, self.length : stop] = other[:, slots]
+        for name in self._values.keys() | source._values.keys():
+            others = source._values.get(name) or source._initial(name)
+            for values, other in zip(self._set_values(name), others, strict=True):
+                values[..., self.length : stop] = other[..., slots]
+        if "tempered" in source._values:
+            self._temper = source._temper
+        self.ragged = self.ragged or source.ragged
         moved = self.length - slots.start
         self._contents += [
             Content(start + moved, last + moved, c.name, c.offset + start - c.start)

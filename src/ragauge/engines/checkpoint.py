@@ -15,13 +15,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ragauge.assets import gguf, gguf_weights
+from ragauge.assets import gguf_weights
 from ragauge.assets.shards import ShardWriter
 from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
-from ragauge.engines.families import family
+from ragauge.engines.families._lookup import family
 from ragauge.engines.int8 import Int8Linear, linear_storage, quantized_rows
 from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError, error_line
@@ -29,6 +29,9 @@ from ragauge.io import progress
 from ragauge.io.jsonl import read_object
 
 T = TypeVar("T")
+StoreLinear = Callable[[Linear], Linear]
+"""Turns a linear layer into a stored one; see `linear_storage`."""
+Finish = Callable[[str, Any], Any]
 # Buffers that are computed from the configuration: rotary frequencies, causal masks, positions.
 HARMLESS = re.compile(
     r"(inv_freq|cos_cached|sin_cached|masked_bias|attn\.bias|attention\.bias|position_ids)$"
@@ -128,11 +131,13 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
     once.
     """
 
-    def make(made: Path) -> dict[str, Any]:
+    def make(target: Path) -> dict[str, Any]:
         progress.line(f"quantizing {folder.name} to 8 bits")
-        writer = ShardWriter(made)
+        writer = ShardWriter(target)
 
-        def write(place: str, part: Linear | Norm) -> Any:
+        def write(place: str, part: Any) -> Any:
+            if isinstance(part, Linear) and place != "embedding":
+                part = quantized_rows(part)
             for kind in ("weight", "scale", "bias"):
                 if (tensor := getattr(part, kind, None)) is not None:
                     writer.add(f"{place}.{kind}", tensor)
@@ -147,67 +152,52 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
     return Store(folder.parent).build(folder.with_name(name), make)
 
 
-def _read_quantized(folder: Path, shape: Shape, store: Callable[[Linear], Linear]) -> Weights:
-    stored = {
+def _read_quantized(folder: Path, shape: Shape, store: StoreLinear) -> Weights:
+    """The weights in a folder of `_quantized`."""
+    paths = {
         name: path for path in _files(folder) for name in _undamaged(path, partial(_open, path))
     }
 
-    def read(place: str, kind: str = "weight") -> Any:
-        if (path := stored.get(name := f"{place}.{kind}")) is None:
-            return None
+    def read(place: str, kind: str, *_: int) -> Tensor:
         # Copied from the mapped file, whose numbers are not aligned and beyond whose end kernels
         # may not read. A file is opened for each, so that memory has no more of it.
+        name = f"{place}.{kind}"
+        path = paths[name]
         return _undamaged(path, lambda: _open(path)[name]().clone())
 
-    def linear(place: str, *_: Any) -> Linear:
-        return store(Int8Linear(read(place), read(place, "bias"), scale=read(place, "scale")))
+    def stored(place: str, part: Any) -> Any:
+        if f"{place}.scale" not in paths:
+            return part
+        return store(Int8Linear(part.weight, part.bias, scale=read(place, "scale")))
 
-    def norm(place: str, _: int, kind: str = shape.norm) -> Norm:
-        return Norm(read(place), read(place, "bias"), kind, shape.norm_eps)
-
-    return _assemble(shape, lambda place, *_: read(place), linear, norm, store)
+    return _assemble(shape, read, store, stored)
 
 
 def _read_checkpoint(
     folder: Path,
     dtype: torch.dtype,
     device: torch.device,
-    store: Callable[[Linear], Linear],
-    use: Callable[[str, Any], Any] = lambda _, part: part,
+    store: StoreLinear,
+    finish: Finish | None = None,
 ) -> Weights:
-    """See `read_weights`; `use` takes each part and its place in `Weights`, and returns what takes
-    its place.
-    """
+    """See `read_weights` and, for `finish`, `_assemble`."""
     shape = read_shape(folder)
     config = read_config(folder)
     module = family(config["model_type"])
-    names = module.NAMES
-    convert = getattr(module, "convert", None)
+    convert = getattr(module, "convert", lambda _, tensor, *__: tensor)
     readers = _readers(folder, dtype, device)
-    bare = f"{names.embedding}.weight"
+    names = module.NAMES
+    is_bare = f"{names.root}{names.embedding}.weight" not in readers
     used = set[str]()
-    root = "" if f"{names.root}{bare}" not in readers and bare in readers else names.root
-
-    def stacked(place: str) -> list[str]:
-        """The checkpoint's names of a place in `Weights`: layers on the same input become one."""
-        *layer, part = place.split(".")
-        prefix = ("" if part == "head" else root) + (
-            f"{names.layer.format(layer[1])}." if layer else ""
-        )
-        weights_read = getattr(names, part)
-        return [
-            prefix + name
-            for name in (weights_read if isinstance(weights_read, tuple) else (weights_read,))
-        ]
 
     def read(place: str, kind: str, *size: int) -> Tensor:
         # A tensor that is used twice is read twice; none is cached, so that memory has one copy of
         # the weights.
-        used.update(found := [f"{name}.{kind}" for name in stacked(place)])
-        parts = [readers[name]() for name in found]
+        stacked = [f"{name}.{kind}" for name in names.stacked(place, is_bare)]
+        used.update(stacked)
+        parts = [readers[name]() for name in stacked]
         tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if convert is not None:
-            tensor = convert(place.split(".")[-1], tensor, shape, config)
+        tensor = convert(place.split(".")[-1], tensor, shape, config)
         if tensor.shape != size:
             shown = place if place == "embedding" else f"{place}.{kind}"
             raise UserError(
@@ -215,19 +205,8 @@ def _read_checkpoint(
             )
         return tensor
 
-    def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
-        biases = read(place, "bias", rows) if bias else None
-        return use(place, store(Linear(read(place, "weight", rows, columns), biases)))
-
-    def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
-        bias = read(place, "bias", width) if shape.norm_bias and kind == "layer" else None
-        return use(place, Norm(read(place, "weight", width), bias, kind, shape.norm_eps))
-
-    def matrix(place: str, *size: int) -> Tensor:
-        return use(place, Linear(read(place, "weight", *size))).weight
-
     try:
-        read_in = _assemble(shape, matrix, linear, norm, store)
+        weights = _assemble(shape, read, store, finish)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except torch.OutOfMemoryError as error:  # a RuntimeError, too
@@ -237,8 +216,9 @@ def _read_checkpoint(
             f"{folder}: tensors of other sizes than config.json says ({error_line(error)})"
         ) from None
     unused = {name: reader for name, reader in readers.items() if name not in used}
-    _check_unused(folder, unused, read_in.embedding if shape.tied else None, f"{names.head}.weight")
-    return read_in
+    tied = weights.embedding if shape.tied else None
+    _check_unused(folder, unused, tied, f"{names.head}.weight")
+    return weights
 
 
 def random_weights(
@@ -247,73 +227,83 @@ def random_weights(
     """Normal weights, scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in
     any dtype.
     """
-    store = linear_storage(weights, device)
     # no values on the meta device; drawing them would load torch's compiler, for seconds
     generator = None if device.type == "meta" else torch.Generator(device=device).manual_seed(seed)
 
-    def matrix(_: str, rows: int, columns: int) -> Tensor:
-        values = torch.empty(rows, columns, dtype=dtype, device=device)
-        return (
-            values if generator is None else values.normal_(0, columns**-0.5, generator=generator)
-        )
+    def draw(_: str, kind: str, *size: int) -> Tensor:
+        if kind == "bias":
+            return torch.zeros(size, dtype=dtype, device=device)
+        if len(size) == 1:
+            return torch.ones(size, dtype=dtype, device=device)
+        values = torch.empty(size, dtype=dtype, device=device)
+        if generator is not None:
+            values.normal_(0, size[1] ** -0.5, generator=generator)
+        return values
 
-    def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
-        zeros = torch.zeros(rows, dtype=dtype, device=device) if bias else None
-        return store(Linear(matrix(place, rows, columns), zeros))
-
-    def norm(_: str, width: int, kind: str = shape.norm) -> Norm:
-        ones = torch.ones(width, dtype=dtype, device=device)
-        return Norm(ones, torch.zeros_like(ones) if shape.norm_bias else None, kind, shape.norm_eps)
-
-    return _assemble(shape, matrix, linear, norm, store)
+    return _assemble(shape, draw, linear_storage(weights, device))
 
 
 def _assemble(
     shape: Shape,
-    matrix: Callable[[str, int, int], Tensor],
-    linear: Callable[[str, int, int, bool], Linear],
-    norm: Callable[..., Norm],
-    store: Callable[[Linear], Linear],  # see `linear_storage`
+    tensor: Callable[..., Tensor],
+    store: StoreLinear,
+    finish: Finish | None = None,
 ) -> Weights:
-    """The weights of a shape, each made by a function of its place in `Weights`, its size and
-    whether it has a bias.
+    """The weights of a shape.
+
+    Args:
+        tensor: Returns the tensor of (place in `Weights`, "weight" or "bias", *size).
+        store: See `linear_storage`.
+        finish: Takes each place and its linear layer or norm, the embedding as a layer, and returns
+            what takes its place; None: linear layers are stored.
     """
     d = shape.d_model
     dim = shape.head_dim
     before = shape.norm_place != "after"
     after = shape.norm_place != "before"
 
-    def head_norm(at: str, heads: int) -> Norm | None:
-        if shape.qk_norm_joint:
-            joint = norm(at, heads * dim, "rms")
-            return replace(joint, weight=joint.weight.view(heads, dim))
-        return norm(at, dim, "rms") if shape.qk_norm else None
+    def linear(place: str, rows: int, columns: int, bias: bool) -> Linear:
+        biases = tensor(place, "bias", rows) if bias else None
+        part = Linear(tensor(place, "weight", rows, columns), biases)
+        return finish(place, part) if finish else store(part)
 
-    def layer(i: int) -> Layer:
-        at = f"layers.{i}"
-        qkv = (shape.heads[i] + 2 * shape.kv_heads[i]) * dim
+    def norm(place: str, width: int, kind: str = shape.norm) -> Norm:
+        bias = tensor(place, "bias", width) if shape.norm_bias and kind == "layer" else None
+        part = Norm(tensor(place, "weight", width), bias, kind, shape.norm_eps)
+        return finish(place, part) if finish else part
+
+    def head_norm(place: str, heads: int) -> Norm | None:
+        if shape.qk_norm_joint:
+            joint = norm(place, heads * dim, "rms")
+            return replace(joint, weight=joint.weight.view(heads, dim))
+        return norm(place, dim, "rms") if shape.qk_norm else None
+
+    def layer(index: int) -> Layer:
+        at = f"layers.{index}"
+        heads = shape.heads[index]
+        kv_heads = shape.kv_heads[index]
+        ffn = shape.ffn[index]
+        qkv_bias = shape.bias or shape.attention_bias
+        mlp_bias = shape.bias or shape.mlp_bias
         return Layer(
             attention_norm=norm(f"{at}.attention_norm", d) if before else IDENTITY,
-            qkv=linear(f"{at}.qkv", qkv, d, shape.bias or shape.attention_bias),
-            out=linear(f"{at}.out", d, shape.heads[i] * dim, shape.bias or shape.output_bias),
+            qkv=linear(f"{at}.qkv", (heads + 2 * kv_heads) * dim, d, qkv_bias),
+            out=linear(f"{at}.out", d, heads * dim, shape.bias or shape.output_bias),
             mlp_norm=norm(f"{at}.mlp_norm", d) if before else IDENTITY,
-            up=linear(
-                f"{at}.up",
-                (2 if shape.gated else 1) * shape.ffn[i],
-                d,
-                shape.bias or shape.mlp_bias,
-            ),
-            down=linear(f"{at}.down", d, shape.ffn[i], shape.bias or shape.mlp_bias),
-            q_norm=head_norm(f"{at}.q_norm", shape.heads[i]),
-            k_norm=head_norm(f"{at}.k_norm", shape.kv_heads[i]),
+            up=linear(f"{at}.up", (2 if shape.gated else 1) * ffn, d, mlp_bias),
+            down=linear(f"{at}.down", d, ffn, mlp_bias),
+            q_norm=head_norm(f"{at}.q_norm", heads),
+            k_norm=head_norm(f"{at}.k_norm", kv_heads),
             attention_post_norm=norm(f"{at}.attention_post_norm", d) if after else None,
             mlp_post_norm=norm(f"{at}.mlp_post_norm", d) if after else None,
         )
 
-    embedding = matrix("embedding", shape.vocab, d)
+    embedding = tensor("embedding", "weight", shape.vocab, d)
+    if finish:
+        embedding = finish("embedding", Linear(embedding)).weight
     return Weights(
         embedding=embedding,
-        layers=tuple(layer(i) for i in range(shape.layers)),
+        layers=tuple(map(layer, range(shape.layers))),
         norm=norm("norm", d),
         head=store(Linear(embedding)) if shape.tied else linear("head", shape.vocab, d, False),
         embedding_norm=norm("embedding_norm", d) if shape.embedding_norm else None,
@@ -365,7 +355,7 @@ def _files(folder: Path) -> list[Path]:
     (`training_args.bin`).
     """
     if gguf_weights.is_converted(folder):
-        return [folder / gguf.FILE]
+        return [folder / gguf_weights.FILE]
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
         index = folder / f"{stem}.{suffix}.index.json"
         single = folder / f"{stem}.{suffix}"
@@ -406,7 +396,7 @@ def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
     """A file's tensors; a .bin is a state dictionary for torch's weights-only loader, which runs no
     code of it.
     """
-    if path.name == gguf.FILE:
+    if path.name == gguf_weights.FILE:
         return gguf_weights.readers(path, sizes_only)
     if path.suffix == ".safetensors":
         file = safe_open(path, framework="pt")

@@ -1,7 +1,7 @@
 """One readable transformer for every checkpoint family: its forward pass over a KV cache."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
-from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache, Tempered
 from ragauge.engines.fused import FusedLayers, fuse, is_fusable
+from ragauge.engines.kernels import choice, operations
 from ragauge.engines.layout import Layout, Part
 from ragauge.engines.rope import Rotation, alibi_bias, rotation
 from ragauge.engines.weights import Layer, Norm, Weights
@@ -26,7 +26,7 @@ Rotations = Sequence[Rotation | None]
 Attend = Callable[[int, Tensor], Tensor]
 """Self-attention: (layer, normed states) -> the heads' outputs side by side (token, width)."""
 CrossAttend = Callable[[int, Tensor], Tensor | None]
-"""What is added between a layer's attention and its MLP: (layer, states) -> states or None."""
+"""An addition between a layer's attention and its MLP: (layer, states) -> states or None."""
 PartAttention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values (token, head, dim)) -> the heads' outputs side by side (token,
 width).
@@ -41,12 +41,13 @@ class Decoder:
 
     shape: Shape
     weights: Weights
-    slopes: Tensor | None = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
-        if self.shape.position == "alibi":
-            device = self.weights.embedding.device
-            object.__setattr__(self, "slopes", torch.tensor(self.shape.alibi_slopes, device=device))
+    @cached_property
+    def slopes(self) -> Tensor | None:
+        """ALiBi's slope of each head (head,); None for rotary positions."""
+        if self.shape.position != "alibi":
+            return None
+        return torch.tensor(self.shape.alibi_slopes, device=self.weights.embedding.device)
 
     def read(self, x: Tensor, parts: Sequence[Part], layers: Layers = None) -> Tensor:
         """States (token, d_model) of packed tokens after all layers or a range of them, not normed;
@@ -66,13 +67,9 @@ class Decoder:
             assert self._fused is not None
             x = self._fused.read(x, angles, parts, layers)
         else:
-            hooks = [
-                (part.cache.cross_attention, part.positions)
-                for part in parts
-                if part.cache.cross_attention
-            ]
-            assert not hooks or len(parts) == 1
-            cross_attend = partial(hooks[0][0], positions=hooks[0][1]) if hooks else None
+            cross_attend = parts[0].cache.cross_attention
+            if cross_attend is not None:
+                cross_attend = partial(cross_attend, positions=parts[0].positions)
             x = self.run_layers(x, self._attention(parts), cross_attend, layers)
         for part in parts:
             part.cache.length = part.layout.start + part.tokens
@@ -82,7 +79,7 @@ class Decoder:
         """Whether this many tokens pass all layers in one compiled call, if their caches are plain."""
         stored = self.weights.layers[0].qkv.weight.dtype
         on_cpu = self.weights.embedding.device.type == "cpu"
-        return on_cpu and kernels.runs_fused(stored, tokens) and self._fused is not None
+        return on_cpu and choice.runs_fused(stored, tokens) and self._fused is not None
 
     @cached_property
     def _fused(self) -> FusedLayers | None:
@@ -116,48 +113,45 @@ class Decoder:
             )
             added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
-            pieces = self._mlp_pieces(x, index)
-            outputs = [self._mlp(layer, one) for one in (x.chunk(pieces) if pieces > 1 else [x])]
-            x = x + (torch.cat(outputs) if pieces > 1 else outputs[0])
+            outputs = [self._mlp(layer, piece) for piece in self._mlp_pieces(x, index)]
+            x = x + (torch.cat(outputs) if len(outputs) > 1 else outputs[0])
         return x
 
-    def _mlp_pieces(self, x: Tensor, layer: int) -> int:
-        """Into how many pieces the tokens are cut for a layer's MLP."""
-        if kernels.torch_only(x):
-            return 1
+    def _mlp_pieces(self, x: Tensor, layer: int) -> Sequence[Tensor]:
+        """The tokens cut for a layer's MLP, so that its inner units stay within MLP_BYTES."""
+        if operations.torch_only(x):
+            return [x]
         size = x.shape[0] * x.element_size() * self.shape.ffn[layer] * (1 + self.shape.gated)
-        return -(-size // MLP_BYTES)
+        return x.chunk(-(-size // MLP_BYTES))
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        """What a layer's MLP adds to states (token, d_model)."""
+        """The output of a layer's MLP for states (token, d_model)."""
         inner = layer.up(layer.mlp_norm(x))
         activation = self.shape.activation
         active = (
-            kernels.gate(inner, activation)
+            operations.gate(inner, activation)
             if self.shape.gated
-            else kernels.ACTIVATIONS[activation](inner)
+            else operations.ACTIVATIONS[activation](inner)
         )
         return _normed(layer.down(active), layer.mlp_post_norm)
 
     def rotations(self, positions: Tensor) -> Rotations:
         """Each layer's rotation of tokens at positions (token,), in the decoder's type."""
-        shape = self.shape
         dtype = self.weights.embedding.dtype
-        if shape.position != "rope":
-            return (None,) * shape.layers
+        kinds = self._rotation_kinds
+        angles: dict[bool | None, Rotation] = {}
+        for kind in {*kinds} - {None}:
+            cos, sin = rotation(positions, self.shape, kinds.index(kind), scaled=True)
+            angles[kind] = (cos.to(dtype), sin.to(dtype))
+        return [angles.get(kind) for kind in kinds]
 
-        def rotated(layer: int) -> Rotation:
-            cos, sin = rotation(positions, shape, layer, scaled=True)
-            return cos.to(dtype), sin.to(dtype)
-
-        if shape.local_theta is None and not shape.unrotated:
-            return (rotated(0),) * shape.layers
-        by_kind = {
-            shape.is_local(layer): layer for layer in range(shape.layers) if shape.is_rotated(layer)
-        }
-        angles = {kind: rotated(layer) for kind, layer in by_kind.items()}
+    @cached_property
+    def _rotation_kinds(self) -> list[bool | None]:
+        """Whether each layer has the rotary base of layers with a window; None: it is not rotated."""
+        shape = self.shape
         return [
-            angles[shape.is_local(i)] if shape.is_rotated(i) else None for i in range(shape.layers)
+            shape.is_local(layer) if shape.is_rotated(layer) else None
+            for layer in range(shape.layers)
         ]
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -179,7 +173,7 @@ class Decoder:
             else [self.weights.head]
         )
         if len(parts) == 1:
-            return kernels.log_probabilities(self.logits(hidden), targets)
+            return operations.log_probabilities(self.logits(hidden), targets)
         first = 0
         chosen = torch.zeros(targets.shape)
         total = torch.full(targets.shape, float("-inf"))
@@ -189,9 +183,8 @@ class Decoder:
             inside = (at >= 0) & (at < logits.shape[1])
             at = at.where(inside, 0)
             value = logits.gather(1, at[:, None])[:, 0].float()
-            logp = kernels.log_probabilities(logits, at)
             chosen = value.where(inside, chosen)
-            total = total.logaddexp(value - logp)
+            total = total.logaddexp(value - operations.log_probabilities(logits, at))
             first += logits.shape[1]
         return chosen - total
 
@@ -213,7 +206,6 @@ class Decoder:
 
     def _part_attention(self, part: Part) -> PartAttention:
         """The attention of one part: what its layers share is computed once, here."""
-        positions = part.positions
         cache = part.cache
         same_slots = cache.head_positions is None  # in all layers
         watches = [watch for watch in (part.observe, cache.watch) if watch is not None]
@@ -222,29 +214,32 @@ class Decoder:
 
         def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             layout, bias = views[index]
-            layout.put(k.transpose(0, 1), cache.k[index], 1)
-            layout.put(v.transpose(0, 1), cache.v[index], 1)
+            cached_k = cache.k[index]
+            cached_v = cache.v[index]
+            layout.put(k.transpose(0, 1), cached_k, 1)
+            layout.put(v.transpose(0, 1), cached_v, 1)
             queries = layout.pad(q)
+            attended = None
             if plain and bias is None and layout.key_slots is not None:
-                slots = layout.key_slots
-                mask = layout.mask
-                attended = kernels.attend_gathered(
-                    queries, cache.k[index], cache.v[index], slots, mask
+                attended = operations.attend_gathered(
+                    queries, cached_k, cached_v, layout.key_slots, layout.mask
                 )
-                if attended is not None:
-                    return layout.pack(attended)
-            keys = layout.keys(cache.k[index])
-            added = bias if same_slots else self._bias(positions, cache, layout, index)
-            for watch in watches:
-                watch(index, queries, keys, added)
-            values = layout.keys(cache.v[index])
-            if cache.tempered is not None:
-                return layout.pack(
-                    tempered_attention(queries, keys, values, added, layout, cache.tempered)
-                )
-            if added is not None:
-                return layout.pack(biased_attention(queries, keys, values, added))
-            return layout.pack(kernels.attend(queries, keys, values, layout.mask, layout.causal))
+            if attended is None:
+                keys = layout.keys(cached_k)
+                if not same_slots:
+                    bias = self._bias(part.positions, cache, layout, index)
+                for watch in watches:
+                    watch(index, queries, keys, bias)
+                values = layout.keys(cached_v)
+                if cache.tempered is not None:
+                    attended = tempered_attention(
+                        queries, keys, values, bias, layout, cache.tempered
+                    )
+                elif bias is not None:
+                    attended = biased_attention(queries, keys, values, bias)
+                else:
+                    attended = operations.attend(queries, keys, values, layout.mask, layout.causal)
+            return layout.pack(attended)
 
         return attend
 
@@ -252,25 +247,20 @@ class Decoder:
         """Each layer's layout and, where all heads have the same slots, bias of a pass over a part."""
         positions = part.positions
         cache = part.cache
-        layout = part.layout
-        shape = self.shape
-        if not self._hides(part):
-            bias = self._bias(positions, cache, layout) if cache.head_positions is None else None
-            return [(layout, bias)] * shape.layers
-        if cache.head_positions is not None:
-            raise ValueError("a cache with slots by head cannot be read through a sliding window")
-        windows = [shape.window(index) for index in range(shape.layers)]
+        hides = self._hides(part)
+        windows = [self.shape.window(i) if hides else None for i in range(self.shape.layers)]
         views: dict[int | None, tuple[Layout, Tensor | None]] = {}
         for window in set(windows):
-            near = (
-                layout
-                if window is None
-                else layout.within(window, positions, cache.positions, not watched)
-            )
-            views[window] = (
-                near,
-                self._bias(positions, cache, near, masked=watched and window is not None),
-            )
+            layout = part.layout
+            if window is not None:
+                layout = layout.within(window, positions, cache.positions, not watched)
+            bias = None
+            if cache.head_positions is None:
+                bias = self._bias(positions, cache, layout, masked=watched and window is not None)
+            elif hides:
+                reason = "a cache with slots by head cannot be read through a sliding window"
+                raise ValueError(reason)
+            views[window] = (layout, bias)
         return [views[window] for window in windows]
 
     def _hides(self, part: Part) -> bool:
@@ -300,7 +290,7 @@ class Decoder:
         if layer.q_norm is not None and layer.k_norm is not None:
             qk = torch.cat([layer.q_norm(qk[:, :heads]), layer.k_norm(qk[:, heads:])], 1)
         if angles is not None:
-            qk = kernels.rotate(qk, *angles)
+            qk = operations.rotate(qk, *angles)
         return qk[:, :heads], qk[:, heads:], v
 
     def _bias(
@@ -311,34 +301,34 @@ class Decoder:
         layer: int | None = None,
         masked: bool = False,
     ) -> Tensor | None:
-        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask
+        """The bias of this pass's scores, (row, head, query, key) in fp32, -inf where the mask
         hides a key. None where there is no bias besides the mask, unless that is `masked`: not the
         causal one, and to be observed. In a cache with slots by head the keys' positions and gaps
         are those of a `layer`.
         """
         ragged = layer is not None and cache.ragged
         added = (self.slopes, cache.bias, cache.head_bias, cache.tempered)
-        if all(one is None for one in added) and not (ragged or masked):
+        if all(values is None for values in added) and not (ragged or masked):
             return None
+
+        def by_query_head(values: Tensor) -> Tensor:
+            """(kv_head, slot) -> (row, head, key)."""
+            assert layer is not None
+            by_head = layout.per_key(values)
+            return by_head.repeat_interleave(self.shape.heads[layer] // by_head.shape[1], 1)
+
         bias = torch.zeros(1, 1, 1, 1, device=positions.device)
         if cache.bias is not None:
             bias = layout.per_key(cache.bias)[:, None, None, :].expand(-1, 1, layout.queries, -1)
         hidden = None
         at = layout.per_key(cache.positions)
         if layer is not None and cache.head_positions is not None:
-            at = layout.per_key(cache.head_positions[layer])  # (row, kv_head, key)
-            at = at.repeat_interleave(self.shape.heads[layer] // at.shape[1], 1)
+            at = by_query_head(cache.head_positions[layer])
             # (row, head, 1, key): the head has fewer tokens than another
             hidden = at.isinf()[:, :, None, :]
             at = at.masked_fill(at.isinf(), 0)
-        if layer is not None and cache.head_bias is not None:
-            by_head = layout.per_key(cache.head_bias[layer])  # (row, kv_head, key)
-            bias = (
-                bias
-                + by_head.repeat_interleave(self.shape.heads[layer] // by_head.shape[1], 1)[
-                    :, :, None
-                ]
-            )
+            if cache.head_bias is not None:
+                bias = bias + by_query_head(cache.head_bias[layer])[:, :, None]
         if self.slopes is not None:
             queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
             bias = bias + alibi_bias(self.slopes, queries, at)

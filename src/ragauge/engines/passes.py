@@ -37,6 +37,12 @@ class CallOptions:
     tree: bool = False
     layers: tuple[int, int] | None = None
 
+    @property
+    def is_storable(self) -> bool:
+        """Whether a store has all results: a cache's new content and log-probabilities."""
+        others = self.last_logits or self.logits_at or self.attention or self.layers
+        return self.offline and not others
+
 
 @dataclass(frozen=True)
 class StatesRequest:
@@ -119,30 +125,28 @@ class Reading:
 
     def requests(self) -> Requests[Extension]:
         """Read the rows batch by batch, then make what the options name."""
-        masked = self.decoder.shape.position == "alibi" or any(
-            row.slots is not None for row in self.rows
-        )
-        window = self.decoder.shape.shortest_window
-        masked = masked or (
-            window is not None and max(row.positions[-1] for row in self.rows) >= window
-        )
-        chunk = MASK_CHUNK if masked else ROPE_CHUNK
+        shape = self.decoder.shape
+        window = shape.shortest_window
+        last = max(row.positions[-1] for row in self.rows)
+        is_hidden = window is not None and last >= window
+        in_place = any(row.slots is not None for row in self.rows)
+        is_masked = shape.position == "alibi" or in_place or is_hidden
+        chunk = MASK_CHUNK if is_masked else ROPE_CHUNK
         spans = [Span(0, 0)] * len(self.rows)
         states = [torch.empty(0)] * len(self.rows)
         for batch in _batches(self.rows, chunk):
             start = self.cache.length
             rows = [self.rows[i] for i in batch]
-            parts = list[Tensor]()
-            long = len(batch) == 1 and len(rows[0].ids) > chunk
-            for piece in (
-                ([piece] for piece in _chunks(rows[0], self.cache, chunk)) if long else [rows]
-            ):
-                parts.append((yield self.request(piece, batch)))
-            together = torch.cat(parts) if long else parts[0]
-            for index, part in zip(
-                batch, together.split([len(self.rows[i].ids) for i in batch]), strict=True
-            ):
-                spans[index] = self.rows[index].written(start)
+            if len(rows) == 1:
+                parts = list[Tensor]()
+                for piece in _chunks(rows[0], self.cache, chunk):
+                    parts.append((yield self.request([piece], batch)))
+                together = torch.cat(parts) if len(parts) > 1 else parts[0]
+            else:
+                together = yield self.request(rows, batch)
+            split = together.split([len(row.ids) for row in rows])
+            for index, row, part in zip(batch, rows, split, strict=True):
+                spans[index] = row.written(start)
                 states[index] = part
                 start += len(part)
         return (yield from self._extension(spans, states))
@@ -151,20 +155,19 @@ class Reading:
         """The request of one pass over the tokens, packed, of these rows of the call or of a chunk
         of one.
         """
-        positions = torch.tensor(
-            [p for r in rows for p in r.positions], dtype=torch.float32, device=self.device
-        )
+        flat = [position for row in rows for position in row.positions]
+        positions = torch.tensor(flat, dtype=torch.float32, device=self.device)
         if rows[0].slots is not None:
-            layout = lay_out_in_place(rows, self.cache)
+            layout = lay_out_in_place(rows[0], self.cache)
         else:
             layout = (lay_out_tree if self.options.tree else lay_out)(rows, self.cache)
         observe = self._observer(layout, batch) if self.options.attention else None
-        if rows[0].states is None:
-            x = self.decoder.embed(
-                torch.tensor([t for r in rows for t in r.ids], device=self.device)
-            )
+        states = [row.states for row in rows if row.states is not None]
+        if states:
+            x = torch.cat(states)
         else:
-            x = torch.cat([r.states for r in rows if r.states is not None])
+            ids = [token for row in rows for token in row.ids]
+            x = self.decoder.embed(torch.tensor(ids, device=self.device))
         return StatesRequest(x, Part(positions, self.cache, layout, observe), self.options.layers)
 
     def _observer(self, layout: Layout, batch: Sequence[int]) -> Watch:
@@ -190,35 +193,34 @@ class Reading:
 
     def _extension(self, spans: list[Span], states: list[Tensor]) -> Requests[Extension]:
         options = self.options
-        weights = self.decoder.weights
-        to_last_layer = options.layers is None or options.layers[1] == self.decoder.shape.layers
-        final = [weights.norm(h) for h in states] if to_last_layer else []
-        observed = tuple(self._attention) if options.attention else ()
+        decoder = self.decoder
+        to_last_layer = options.layers is None or options.layers[1] == decoder.shape.layers
+        final = [decoder.weights.norm(h) for h in states] if to_last_layer else []
+        last_logits = None
+        if options.last_logits:
+            last_logits = yield LogitsRequest(torch.stack([h[-1] for h in final]))
+        logits = list[Tensor]()
+        if any(options.logits_at):
+            chosen = zip(final, options.logits_at, strict=True)
+            logits = [decoder.logits(h[list(at)]) for h, at in chosen]
+        observed = self._attention if options.attention else []
         if options.attention == "all":
-            observed = tuple(
+            observed = [
                 total / len(row.ids) for total, row in zip(observed, self.rows, strict=True)
-            )
+            ]
         return Extension(
             tuple(spans),
-            (yield LogitsRequest(torch.stack([h[-1] for h in final])))
-            if options.last_logits
-            else None,
+            last_logits,
             self._logp(final) if options.logp else (),
-            observed,
-            tuple(
-                self.decoder.logits(h[list(at)])
-                for h, at in zip(final, options.logits_at, strict=True)
-            )
-            if any(options.logits_at)
-            else (),
+            tuple(observed),
+            tuple(logits),
             tuple(states) if options.layers else (),
         )
 
     def _logp(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
         before = torch.cat([h[:-1] for h in states]).split(LOGIT_CHUNK)
-        targets = torch.tensor(
-            [t for r in self.rows for t in r.ids[1:]], dtype=torch.long, device=self.device
-        )
+        ids = [token for row in self.rows for token in row.ids[1:]]
+        targets = torch.tensor(ids, dtype=torch.long, device=self.device)
         pairs = zip(before, targets.split(LOGIT_CHUNK), strict=True)
         parts = [self.decoder.log_probabilities(h, t) for h, t in pairs]
         return torch.cat(parts).split([len(r.ids) - 1 for r in self.rows])
@@ -237,15 +239,17 @@ def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
     """Row indices by passes: similar lengths together, up to BATCH_TOKENS a pass; long rows and
     rows in place alone.
     """
-    budget = min(BATCH_TOKENS, chunk)
-    if any(row.slots is not None for row in rows):
-        yield from ([index] for index in range(len(rows)))
-        return
+    in_place = any(row.slots is not None for row in rows)
+    budget = 0 if in_place else min(BATCH_TOKENS, chunk)
+    order = list(range(len(rows)))
     batch: list[int] = []
-    for index in sorted(range(len(rows)), key=lambda i: len(rows[i].ids)):
-        if batch and sum(len(rows[i].ids) for i in batch) + len(rows[index].ids) > budget:
+    tokens = 0
+    for index in order if in_place else sorted(order, key=lambda i: len(rows[i].ids)):
+        tokens += len(rows[index].ids)
+        if batch and tokens > budget:
             yield batch
             batch = []
+            tokens = len(rows[index].ids)
         batch.append(index)
     yield batch
 

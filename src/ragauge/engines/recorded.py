@@ -1,4 +1,4 @@
-"""What engines with key-value caches share: calls are checked and traced; offline ones can be
+"""The base of engines with key-value caches: calls are checked and traced; offline ones can be
 stored on disk.
 """
 
@@ -99,13 +99,10 @@ class RecordedEngine(Traced, ABC):
         it; tokens that one of the two has in addition do not matter.
         """
         if finder is not None:
-            first = finder.tokenizer.get_vocab()
-            second = self.tokenizer.get_vocab()
+            first, second = (engine.tokenizer.get_vocab() for engine in (finder, self))
             added = {*finder.tokenizer.get_added_vocab(), *self.tokenizer.get_added_vocab()}
-            if (
-                any(second.get(token, n) != n for token, n in first.items())
-                or {*first} - added != {*second} - added
-            ):
+            same_ids = all(second.get(token, number) == number for token, number in first.items())
+            if not same_ids or {*first} - added != {*second} - added:
                 raise UserError(
                     "the model that finds evidence and the one that answers have different vocabularies"
                 )
@@ -124,20 +121,8 @@ class RecordedEngine(Traced, ABC):
         cache.reserve(sum(len(r.ids) for r in rows) - len(recomputed))
         if recomputed:  # one span: forgetting thousands of slots one by one would be quadratic
             cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
-        o = call_options
-        in_place = any(row.slots is not None for row in rows)
-        # a store has a cache's new content and log-probabilities, no other result, nor what a watch
-        # is shown
-        other = (
-            in_place
-            or o.last_logits
-            or o.logits_at
-            or o.attention
-            or o.layers
-            or cache.watch is not None
-        )
-        storable = o.offline and not other
-        if self.documents and storable:
+        is_storable = call_options.is_storable and cache.watch is None
+        if self.documents and is_storable and not _in_place(rows):
             return self._extend_stored(self.documents, cache, rows, call_options)
         started = time.perf_counter()
         extension = self.compute(cache, rows, call_options)
@@ -152,18 +137,15 @@ class RecordedEngine(Traced, ABC):
         past = cache.length
         ids = [int(logits.argmax())]
         most = self._begin_response(position, limits)
+        started = time.perf_counter()
         # A fixed number of tokens on a GPU is not watched: the host waits once, for all of them.
-        watched = self.timed and not (limits.ignore_stop and self.device.type == "cuda")
-        if len(ids) < most and not self._ended(ids, limits):
-            ids = self.decode(
-                cache, ids, position, most, partial(self._ended, limits=limits) if watched else None
-            )
+        is_watched = self.timed and not (limits.ignore_stop and self.device.type == "cuda")
+        ended = partial(self._ended, limits=limits)
+        if len(ids) < most and not ended(ids):
+            ids = self.decode(cache, ids, position, most, ended if is_watched else None)
         ids = self._end_response(ids, most, limits)
         if steps := cache.length - past:
-            assert self.first_token_at is not None
-            self._finish(
-                Call("decode", (1,), (past,), logits=(1,), steps=steps), self.first_token_at
-            )
+            self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), started)
         return ids
 
     @torch.inference_mode()
@@ -275,8 +257,8 @@ class RecordedEngine(Traced, ABC):
         scored = options.last_logits or options.logp or any(options.logits_at)
         if options.layers and options.layers[1] < self.shape.layers and scored:
             raise ValueError("logits need the last layer")
-        in_place = any(row.slots is not None for row in rows)
-        if in_place and (options.attention or options.tree or cache.head_positions is not None):
+        unsupported = options.attention or options.tree or cache.head_positions is not None
+        if unsupported and _in_place(rows):
             raise ValueError(
                 "rows in place cannot be a tree, be observed, or go to a cache with slots by head"
             )
@@ -292,17 +274,23 @@ class RecordedEngine(Traced, ABC):
                 )
 
 
+def _in_place(rows: Sequence[Row]) -> bool:
+    """Whether tokens are written to slots of their own."""
+    return any(row.slots is not None for row in rows)
+
+
 def _call(rows: Sequence[Row], options: CallOptions) -> Call:
     logits_at = options.logits_at or [()] * len(rows)
+    lengths = tuple(len(row.ids) for row in rows)
     logits = tuple(
-        options.last_logits + len(at) + (len(r.ids) - 1 if options.logp else 0)
-        for r, at in zip(rows, logits_at, strict=True)
+        options.last_logits + len(at) + (length - 1) * options.logp
+        for length, at in zip(lengths, logits_at, strict=True)
     )
-    again = tuple(len(r.recomputed) for r in rows)
+    again = tuple(len(row.recomputed) for row in rows)
     return Call(
         options.stage,
-        tuple(len(r.ids) for r in rows),
-        tuple(r.past_length - n for r, n in zip(rows, again, strict=True)),
+        lengths,
+        tuple(row.past_length - count for row, count in zip(rows, again, strict=True)),
         options.offline,
         options.parallel and len(rows) > 1,
         logits if options.logp or options.last_logits or options.logits_at else (),

@@ -1,4 +1,4 @@
-"""Which kernels and which data type are fastest on this machine: every kernel is timed once, and
+"""The fastest kernels and the fastest data type of this machine: every kernel is timed once, and
 the times stored.
 
 See docs/engine.md. Candidates take turns, and the least time of each counts: others' work on the
@@ -22,19 +22,26 @@ from ragauge.assets import store
 from ragauge.cost.hardware import DTYPES
 from ragauge.cost.machine import competing_load, cpu_model
 from ragauge.cost.shapes import named
-from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.int8 import int8
-from ragauge.engines.kernels import COMPILED, Choice, Operation, compiled
+from ragauge.engines.kernels import choice, compiled, operations
+from ragauge.engines.kernels.choice import (
+    COMPILED,
+    Choice,
+    Operation,
+    Table,
+    dtype_name,
+    fastest_kernel,
+)
+from ragauge.engines.kernels.operations import candidates
 from ragauge.engines.layout import Part, lay_out
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.weights import Linear
-from ragauge.errors import UserError, unknown
+from ragauge.errors import unknown
 from ragauge.io import progress
 from ragauge.io.files import file_sha256, locked, write_file
-from ragauge.io.jsonl import read_object
 
 AFFECTS_RESULTS = False
 
@@ -69,125 +76,90 @@ Run = Callable[[], object]
 
 
 def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
-    """The kernels for the data type on this machine with torch's present number of threads. The
-    setting is default (torch's own), measured, or the file of a table, for which see `read_choice`;
-    None: the environment variable RAGAUGE_KERNELS, else measured.
+    """The kernels for a data type on this machine with torch's present number of threads.
+
+    Args:
+        dtype: Of activations.
+        setting: default (torch's own) or measured; None: the environment variable RAGAUGE_KERNELS,
+            else measured.
+        weights: One of `cost.hardware.WEIGHTS`.
+
+    Raises:
+        UserError: Another setting.
     """
     setting = setting or os.environ.get(KERNELS_VARIABLE) or "measured"
     if setting == "default":
-        return kernels.DEFAULT
+        return choice.DEFAULT
     if setting != "measured":
-        return read_choice(Path(setting))
-    return Choice(
-        "measured", load_or_measure_tables([dtype, torch.int8] if weights == "int8" else [dtype])
-    )
+        raise unknown("kernels", setting, ("measured", "default"), KERNELS_VARIABLE)
+    dtypes = [dtype, torch.int8] if weights == "int8" else [dtype]
+    return Choice("measured", load_or_measure_tables(dtypes))
 
 
-def load_or_measure_tables(dtypes: Sequence[torch.dtype], again: bool = False) -> dict[str, Any]:
+def load_or_measure_tables(dtypes: Sequence[torch.dtype], again: bool = False) -> Table:
     """The kernels' tables of these data types, by name; what this machine's file lacks is measured
-    and added.
+    and added, or all of them `again`.
     """
-    names = [_name(dtype) for dtype in dtypes]
-    path = table_path()
-    tables = {} if again else _read(path)
+    names = [*map(dtype_name, dtypes)]
+    tables = {} if again else stored_tables()
     if not set(names) <= set(tables):
+        path = table_path()
         with locked(path):  # of jobs that start together one measures, the others read
-            tables = _read(path)
-            tables |= {
-                n: measure(d)
-                for n, d in zip(names, dtypes, strict=True)
-                if again or n not in tables
-            }
-            write_file(path, encode_tables(tables))
+            tables = stored_tables()
+            for name, dtype in zip(names, dtypes, strict=True):
+                if again or name not in tables:
+                    tables[name] = measure(dtype)
+            content = {"machine": machine(), "kernels": tables}
+            write_file(path, (json.dumps(content, indent=1) + "\n").encode())
     return {name: tables[name] for name in names}
 
 
 def has_tables(dtypes: Iterable[str]) -> bool:
     """Whether this machine's file has the kernels' tables of these data types."""
-    return set(dtypes) <= set(_read(table_path()))
-
-
-def encode_tables(tables: Mapping[str, Any]) -> bytes:
-    """Tables as a file that `read_choice` takes."""
-    return (json.dumps({"machine": machine(), "kernels": tables}, indent=1) + "\n").encode()
-
-
-def read_choice(path: Path) -> Choice:
-    """The choice in a file, of any machine; raises UserError if it has an unknown data type,
-    operation or kernel.
-    """
-    table: Any = read_object(path).get("kernels")
-    check_tables(table, f"kernels: {path}")
-    return Choice(str(path), table)
-
-
-def check_tables(table: Any, place: str) -> None:
-    """Raise UserError unless these are tables of existing kernels."""
-    if not isinstance(table, Mapping):
-        raise UserError(f"{place}: an object by dtype is needed, not {type(table).__name__}")
-    for dtype, rows in table.items():
-        if dtype not in (known := [_name(one) for one in kernels.MEASURED]):
-            raise unknown("dtype", dtype, known, place)
-        if not isinstance(rows, Mapping) or not all(
-            isinstance(row, Mapping) for row in rows.values()
-        ):
-            raise UserError(
-                f"{place}: {dtype}: an object of operations is needed, each with its `kernel`"
-            )
-        for operation, row in rows.items():
-            if operation not in (operations := [*map(str, Operation)]):
-                raise unknown("operation", operation, operations, f"{place}: {dtype}")
-            valid = kernels.candidates(operation, getattr(torch, dtype))
-            if (kernel := row.get("kernel")) not in valid:
-                raise unknown("kernel", str(kernel), valid, f"{place}: {dtype}: {operation}")
+    return set(dtypes) <= set(stored_tables())
 
 
 @torch.inference_mode()
 def measure(dtype: torch.dtype) -> dict[str, Any]:
     """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine
-    others took.
+    that other processes took.
     """
     table: dict[str, Any] = {}
     for make in (operator_runs, layers_runs):
         for operation, run in make(dtype, table).items():
-            choices = {
-                k: choice_of(k, operation, dtype, table)
-                for k in kernels.candidates(operation, dtype)
-            }
+            kernels = candidates(operation, dtype)
+            choices = {name: choice_of(name, operation, dtype, table) for name in kernels}
             table[operation] = _measured(run, choices)
     return table
 
 
 def choice_of(kernel: str, operation: str, dtype: torch.dtype, table: Mapping[str, Any]) -> Choice:
     """One kernel for an operation, those of a table for the others."""
-    return Choice("measured", {_name(dtype): {**table, operation: {"kernel": kernel}}})
+    return Choice("measured", {dtype_name(dtype): {**table, operation: {"kernel": kernel}}})
 
 
 def _measured(run: Run, choices: Mapping[str, Choice]) -> dict[str, Any]:
     """The fastest of the kernels, and their least seconds in rounds in which they take turns."""
 
-    def once(choice: Choice) -> float:
-        with kernels.using(choice):
+    def timed(kernels: Choice) -> float:
+        with choice.using(kernels):
             begin = time.perf_counter()
             run()
             return time.perf_counter() - begin
 
-    for choice in choices.values():
-        once(choice)  # warm up
     seconds = dict.fromkeys(choices, math.inf)
+    for kernels in choices.values():
+        timed(kernels)  # warm up
     started = time.perf_counter()
-    done = 0
+    rounds = 0
+    spent = 0.0
     with competing_load() as load:
-        while (
-            done < 2
-            or (spent := time.perf_counter() - started) < MIN_S
-            or (done < ROUNDS and spent < MAX_S)
-        ):
-            seconds = {
-                kernel: min(seconds[kernel], once(choice)) for kernel, choice in choices.items()
-            }
-            done += 1
-    return {"kernel": kernels.fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
+        while rounds < 2 or spent < MIN_S or (rounds < ROUNDS and spent < MAX_S):
+            for name, kernels in choices.items():
+                seconds[name] = min(seconds[name], timed(kernels))
+            rounds += 1
+            spent = time.perf_counter() - started
+    return {"kernel": fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
 
 
 def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
@@ -204,25 +176,25 @@ def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
         return lambda: [linear(states[width]) for linear, width in linears[: layers * len(LAYER)]]
 
     runs: dict[str, Run] = {
-        Operation.ONE: product(1, COLD_LAYERS),
-        Operation.FEW: product(FEW_ROWS, COLD_LAYERS // 2),
-        Operation.MANY: product(MANY_ROWS, 1),
+        Operation.ONE_ROW: product(1, COLD_LAYERS),
+        Operation.FEW_ROWS: product(FEW_ROWS, COLD_LAYERS // 2),
+        Operation.MANY_ROWS: product(MANY_ROWS, 1),
     }
     if dtype != torch.int8:
         q, k, v = (full((1, heads, QUERIES, DIM)) for heads in (HEADS, KV_HEADS, KV_HEADS))
         logits = full((SCORED, named(MODEL).vocab))
         targets = torch.zeros(SCORED, dtype=torch.long)
-        runs[Operation.ATTENTION] = lambda: kernels.attend(q, k, v, None, causal=True)
+        runs[Operation.ATTENTION] = lambda: operations.attend(q, k, v, None, causal=True)
         states = full((MANY_ROWS, LAYER[0][1]))
         inner = full((MANY_ROWS, 2 * LAYER[-1][1]))
         heads = full((MANY_ROWS, HEADS + KV_HEADS, DIM))
         cos = full((MANY_ROWS, 1, DIM), fill_value=1.0)
-        runs[Operation.ROWS] = lambda: (
-            kernels.rms_norm(states, states[0], 1e-5),
-            kernels.gate(inner, "silu"),
-            kernels.rotate(heads, cos, torch.zeros_like(cos)),
+        runs[Operation.ROWWISE] = lambda: (
+            operations.rms_norm(states, states[0], 1e-5),
+            operations.gate(inner, "silu"),
+            operations.rotate(heads, cos, torch.zeros_like(cos)),
         )
-        runs[Operation.LIKELIHOOD] = lambda: kernels.log_probabilities(logits, targets)
+        runs[Operation.LIKELIHOOD] = lambda: operations.log_probabilities(logits, targets)
     return runs
 
 
@@ -236,7 +208,7 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
     first = {name: getattr(shape, name)[:COLD_LAYERS] for name in ("heads", "kv_heads", "ffn")}
     shape = replace(shape, vocab=shape.vocab * COLD_LAYERS // shape.layers, **first)
     # so that 8-bit matrices are stored for both
-    with kernels.using(choice_of(COMPILED, Operation.STEP, dtype, table)):
+    with choice.using(choice_of(COMPILED, Operation.ONE_TOKEN, dtype, table)):
         decoder = Decoder(shape, random_weights(shape, states, cpu, weights=weights))
     cache = KVCache(shape, KEYS + FEW_ROWS, states, cpu)
     for _, tensor in cache.tensors():
@@ -253,7 +225,7 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
 
         return read
 
-    return {Operation.STEP: reading(1), Operation.STEPS: reading(FEW_ROWS)}
+    return {Operation.ONE_TOKEN: reading(1), Operation.FEW_TOKENS: reading(FEW_ROWS)}
 
 
 def fastest_dtype(
@@ -302,10 +274,10 @@ def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, d
         for dtype, (name, table) in zip(
             dtypes, load_or_measure_tables(dtypes, again).items(), strict=True
         ):
-            choice = choose_kernels(dtype)
-            parts = (Operation.MANY, Operation.ATTENTION, Operation.STEP)
+            kernels = choose_kernels(dtype)
+            parts = (Operation.MANY_ROWS, Operation.ATTENTION, Operation.ONE_TOKEN)
             product, attention, layers = (
-                table[part]["seconds"][choice.kernel(dtype, part)] for part in parts
+                table[part]["seconds"][kernels.kernel(dtype, part)] for part in parts
             )
             # Norms and activations take little in comparison.
             prompt_s = product * PROMPT / MANY_ROWS + attention * (PROMPT / QUERIES) ** 2
@@ -329,17 +301,17 @@ def weight_read(size: int) -> Run | None:
 
 def load_share() -> float:
     """The largest share of the machine that others took while the stored times were measured."""
-    return max(map(_load_share, _read(table_path()).values()), default=0.0)
+    return max(map(_load_share, stored_tables().values()), default=0.0)
 
 
 def machine() -> dict[str, Any]:
-    """What a file is valid for: a machine with other values has another file."""
+    """The facts that a file is valid for: a machine with other values has another file."""
     return {
         "cpu": cpu_model(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "code": file_sha256(Path(kernels.__file__))[:12],
+        "code": file_sha256(Path(operations.__file__))[:12],
         "compiled": compiled.source_hash()[:12] if compiled.compiler() else None,
     }
 
@@ -351,28 +323,20 @@ def table_path() -> Path:
     return store.Store(store.home()).folder("kernels", name, valid_for).with_suffix(".json")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The tables in this machine's file; without what is damaged or was measured under load some
-    time ago.
-    """
+def stored_tables() -> dict[str, Any]:
+    """The tables in this machine's file; without those that were measured under load some time ago."""
+    path = table_path()
     try:
         content = json.loads(path.read_bytes())
-        check_tables(content["kernels"], str(path))
-        if content["machine"] != machine():
-            return {}
         recent = time.time() - path.stat().st_mtime <= LOADED_S
-        return {
-            name: table
-            for name, table in content["kernels"].items()
-            if recent or _load_share(table) <= LOADED
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError):
+    except (OSError, ValueError):  # none, or damaged
         return {}
+    return {
+        name: table
+        for name, table in content["kernels"].items()
+        if recent or _load_share(table) <= LOADED
+    }
 
 
 def _load_share(table: Mapping[str, Any]) -> float:
-    return max((float(row["load_share"]) for row in table.values()), default=0.0)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return max((row["load_share"] for row in table.values()), default=0.0)

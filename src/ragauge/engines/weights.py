@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ragauge.engines import kernels
+from ragauge.engines.kernels import operations
 from ragauge.engines.kernels.compiled import Matrix
 
 
@@ -30,16 +30,12 @@ class Linear:
         """
         if not self.weight.is_floating_point():
             return [self]
-        biases = (
-            [None] * -(-len(self.weight) // rows) if self.bias is None else self.bias.split(rows)
-        )
-        return [
-            Linear(weight, bias)
-            for weight, bias in zip(self.weight.split(rows), biases, strict=True)
-        ]
+        weights = self.weight.split(rows)
+        biases = [None] * len(weights) if self.bias is None else self.bias.split(rows)
+        return list(map(Linear, weights, biases))
 
     def __call__(self, x: Tensor) -> Tensor:
-        return kernels.project(x, self.weight, self.bias)
+        return operations.project(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Norm:
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.kind == "rms":
-            return kernels.rms_norm(x, self.weight, self.eps)
+            return operations.rms_norm(x, self.weight, self.eps)
         if self.kind == "none":
             return x
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)

@@ -4,8 +4,9 @@ Comments, docstrings, help texts and layout do not count, nor do modules that sa
 `AFFECTS_RESULTS = False` after their imports: messages, progress, paths, how assets are named and
 fetched (hashes identify them, the prefixes of encoders included), how a configuration is read and a
 data type chosen (the resolved settings are recorded with the result), what a machine is and does. A
-fix to the downloader must not discard hours of answers. C files of their packages count, YAML files with a module's name, and
-modules of installed plugin packages with the package's name, version and data files.
+fix to the downloader must not discard hours of answers. C files of their packages count, YAML files
+with a module's name, and modules of installed plugin packages with the package's name, version and
+data files.
 """
 
 import ast

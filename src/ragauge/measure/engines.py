@@ -14,8 +14,9 @@ from ragauge.config.code import engine_code
 from ragauge.config.model import Served
 from ragauge.cost.machine import cpu_model
 from ragauge.cost.shape import Shape
-from ragauge.engines import backend, kernels
+from ragauge.engines import backend
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.kernels import choice
 from ragauge.engines.protocol import Capability, Engine, RemoteEngine
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
@@ -129,7 +130,7 @@ class DocumentFolder:
         engine = specification.engine
         stored = f"{engine.dtype} {engine.weights} {engine.kv} {engine.max_context}"
         decoder = f"{weights} {engine.name} {stored} {engine.device} {engine_code(engine.name)}"
-        decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
+        decoder += choice.active().digest(getattr(torch, engine.dtype or "float32"))
         # to the last bit, only there
         decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"
         return DocumentStore(self.path, decoder, self.max_bytes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 
@@ -23,6 +23,7 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.measure.engines import Engines
 from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.inputs import Questions, specification
@@ -56,7 +57,7 @@ class Bench:
             name: method for name, method in variants.items() if name not in unsupported
         }, unsupported
 
-    def protocol(self, seed: int) -> dict[str, Any]:
+    def protocol(self, seed: int) -> JsonObject:
         """The part of a result's protocol that every kind of measurement states."""
         return {
             "dataset": self.dataset,
@@ -67,7 +68,7 @@ class Bench:
         }
 
     @property
-    def prompt_sizes(self) -> dict[str, Any]:
+    def prompt_sizes(self) -> JsonObject:
         """The number of prompts, and the token counts of the first one."""
         return {"tokens": self.prompts[0].token_counts(), "prompts": len(self.prompts)}
 
@@ -214,7 +215,7 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
 
 
 def _load(model: ModelEntry, threads: int | None) -> LM:
-    options: dict[str, Any] = {
+    options: JsonObject = {
         "device": model.device,
         "max_context": model.max_context,
         **asdict(model.precision),

@@ -5,18 +5,20 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ragauge.engines import kernels
-from ragauge.pipelines.reader import Prepared, Reader, Tokens
+from ragauge.engines.kernels import operations
+from ragauge.pipelines.reader import Prepared, SequenceReader, Tokens
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.windows import Windows
 
 
-def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Windows) -> Tensor:
+def token_nll(
+    reader: SequenceReader, ids: Tokens, source: NeighbourSource, windows: Windows
+) -> Tensor:
     """Negative log-likelihood, in nats, of every token but the first: (token - 1,), fp32 on the
     CPU.
     """
     parts = [
-        -kernels.log_probabilities(
+        -operations.log_probabilities(
             logits, torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device)
         )
         for start, stop, logits in read_through(reader, ids, len(ids) - 1, source, windows)
@@ -25,7 +27,7 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
 
 
 def generate(
-    reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows
+    reader: SequenceReader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows
 ) -> list[int]:
     """Continue a prompt greedily to `tokens` tokens; returns the new ones.
 
@@ -43,7 +45,7 @@ def generate(
 
 
 def read_through(
-    reader: Reader,
+    reader: SequenceReader,
     ids: Tokens,
     stop: int,
     source: NeighbourSource,

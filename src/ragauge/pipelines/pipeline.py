@@ -20,7 +20,7 @@ from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.decoding import generate, token_nll
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.performance import GenerationModel
-from ragauge.pipelines.reader import NeighbourModel, PreparingReader, Reader
+from ragauge.pipelines.reader import NeighbourModel, PreparingReader, SequenceReader
 from ragauge.pipelines.schedules.base import SequenceInputs
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.specification import PipelineSpecification
@@ -113,7 +113,7 @@ class Pipeline:
             self.generate(text)
 
     def _run(
-        self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
+        self, text: EvaluationStretch, use: Callable[[SequenceReader, NeighbourSource], Any]
     ) -> tuple[Any, NeighbourSource, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new
         cache.

@@ -20,7 +20,7 @@ OTHER_MODEL = "published for another model"
 NOT_RUN_HERE = "published; this row was not run"
 
 
-class Status(StrEnum):
+class CellStatus(StrEnum):
     MEASURED = "measured"
     PREDICTED = "predicted"
     PUBLISHED_ONLY = "published_only"
@@ -53,9 +53,13 @@ class Measure:
     source: CellSource = CellSource.RECORDS
 
 
+Keys = Mapping[str, Any]  # of a row: its columns that are no numbers
+Measures = dict[str, Measure]  # by quantity
+
+
 @dataclass(frozen=True)
 class Cell:
-    keys: Mapping[str, Any]  # of its row
+    keys: Keys
     quantity: str
     measure: Measure = field(default_factory=Measure)
     published: float | None = None
@@ -63,14 +67,14 @@ class Cell:
     paper_dataset: str | None = None  # where, in addition, its table has several data sets
 
     @property
-    def status(self) -> Status:
+    def status(self) -> CellStatus:
         """What it holds; a reason takes precedence over a published number."""
         measure = self.measure
         if measure.value is not None:
             is_predicted = measure.source in (CellSource.SHAPE, CellSource.PROJECTION)
-            return Status.PREDICTED if is_predicted else Status.MEASURED
+            return CellStatus.PREDICTED if is_predicted else CellStatus.MEASURED
         is_published_only = self.published is not None and not measure.reason
-        return Status.PUBLISHED_ONLY if is_published_only else Status.COULD_NOT_RUN
+        return CellStatus.PUBLISHED_ONLY if is_published_only else CellStatus.COULD_NOT_RUN
 
     @property
     def ratio(self) -> float | None:
@@ -83,9 +87,7 @@ class Cell:
         return value / self.published
 
 
-def row_cells(
-    keys: Mapping[str, Any], measures: Mapping[str, Measure], *paper: str | None
-) -> list[Cell]:
+def row_cells(keys: Keys, measures: Mapping[str, Measure], *paper: str | None) -> list[Cell]:
     """The cells of a row; `paper`: the paper's model and data set, where it measured these."""
     return [Cell(keys, name, measure, None, *paper) for name, measure in measures.items()]
 

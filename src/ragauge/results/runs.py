@@ -25,7 +25,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.results.cells import Cell
@@ -67,7 +67,7 @@ class Variant:
         return {record.key: record for record in records.read(self.path)}
 
     @cached_property
-    def fields(self) -> dict[str, dict[str, Any]]:
+    def fields(self) -> dict[str, JsonObject]:
         """The records' fields by question key, as metrics take them; without the traces."""
         return {key: record.model_dump(exclude={"trace"}) for key, record in self.records.items()}
 
@@ -94,7 +94,7 @@ class Variant:
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
     @property
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> JsonObject:
         """The keys of its rows in tables, of which each table has some."""
         options = {name: self.param(name) or "" for name in ("top_k", "iterations")}
         return {
@@ -115,7 +115,7 @@ class Variant:
         """
         known = defaults(method)
         wanted = {k: v for k, v in known.items() if k not in free} | others
-        options = known | self.options
+        options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
 
     def is_superposition(self, *free: str, **others: Any) -> bool:
@@ -184,7 +184,7 @@ class Variant:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         recorded = self.meta.get("shape")
         if isinstance(recorded, Mapping):
-            sizes: dict[str, Any] = {
+            sizes: JsonObject = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
             }
             return Shape(**sizes)
@@ -349,32 +349,34 @@ class Runs:
 
     def _recorded(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
-            unrun = self._unrun(path.stem, path.parts[-3], path.parts[-2])
-            meta = records.read_meta(path) or {}
-            name = records.meta_path(path).name
-            problem = records.version_problem(meta)
-            made = None
+            variant = self._unrun(path.stem, path.parts[-3], path.parts[-2])
             try:
-                made = (
-                    AnswerSpecification.model_validate(meta["specification"])
-                    if "specification" in meta
-                    else None
-                )
+                yield self._described(variant, records.read_meta(path) or {})
+            except UserError as problem:
+                yield replace(variant, missing=str(problem))
+
+    def _described(self, variant: Variant, meta: JsonObject) -> Variant:
+        """The variant of a file of records with these metadata. Raises UserError: of another
+        version, a damaged specification, or a data set that nobody knows.
+        """
+        name = records.meta_path(variant.path).name
+        if problem := records.version_problem(meta):
+            raise UserError(f"{name}: {problem}")
+        described = replace(variant, meta=meta, missing=None)
+        if "specification" in meta:
+            try:
+                made = AnswerSpecification.model_validate(meta["specification"])
             except ValidationError as error:
-                problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
-            dataset = made.dataset if made else self._configured(unrun.dataset)
-            stated: dict[str, Any] = {"meta": meta, "missing": None}
-            if problem:
-                stated = {
-                    "missing": f"{name} {problem}"
-                    if problem.startswith("holds")
-                    else f"{name}: {problem}"
-                }
-            elif dataset_class(dataset) is None:
-                stated = {"missing": f"{_unknown(dataset)}, nor are its metrics known"}
-            elif made is not None:
-                stated |= {"method": made.method, "options": made.options, "specification": made}
-            yield replace(unrun, **stated)
+                problem = error.errors()[0]["msg"]
+                raise UserError(f"{name} holds no valid specification: {problem}") from error
+            described = replace(
+                described, method=made.method, options=made.options, specification=made
+            )
+        dataset = described.specification.dataset if described.specification else None
+        dataset = dataset or self._configured(variant.dataset)
+        if dataset_class(dataset) is None:
+            raise UserError(f"{_unknown(dataset)}, nor are its metrics known")
+        return described
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its

@@ -37,7 +37,7 @@ class TraceFacts(TimesModel):
     text: str = Field(description="whose words the prompts are made of")
 
 
-class Protocol(TimesModel, extra="allow"):
+class ProtocolFacts(TimesModel, extra="allow"):
     """How times were measured: the settings of their section, model and machine, as readers use
     them.
     """
@@ -263,7 +263,7 @@ class TimesFile(TimesModel):
     model: str = ""
     dataset: str = ""
     provenance: dict[str, Any] = {}
-    protocol: Protocol = Protocol()
+    protocol: ProtocolFacts = ProtocolFacts()
     unsupported: dict[str, str] = {}  # variant -> why the engine does not run it
 
     @classmethod

@@ -12,7 +12,7 @@ from ragauge.results.provenance import place
 from ragauge.results.publications import named_model, paper_table
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
-from ragauge.results.times import LatencyTimes, Protocol, TimesFile
+from ragauge.results.times import LatencyTimes, ProtocolFacts, TimesFile
 
 TIMED = "measured_speedup"  # of which machine, the device's name says
 QUARTILES = "low and high are quartiles"
@@ -130,7 +130,7 @@ def described(latency: LatencyTimes, trials: str = "") -> str:
     )
 
 
-def precision(protocol: Protocol) -> str:
+def precision(protocol: ProtocolFacts) -> str:
     """How the numbers of the decoder of a protocol were computed and kept, in words."""
     if protocol.dtype:
         return str(Precision(protocol.dtype, protocol.weights, protocol.kv))

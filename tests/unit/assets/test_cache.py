@@ -82,17 +82,6 @@ def test_pruning_by_age_removes_what_is_old_and_ours(
     assert not (home / "pypi" / "old-0123456789").exists()
 
 
-def test_pruning_by_size_takes_the_least_recently_used_first(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    total = int(asked(capsys, "list")["bytes"])  # type: ignore[call-overload]
-    assert names(asked(capsys, "prune", "--keep-gb", f"{(total - 1) / 1e9:.9f}")) == [
-        "old-0123456789"
-    ]
-    assert names(asked(capsys, "prune", "--keep-gb", f"{total / 1e9:.9f}")) == []
-    assert len(names(asked(capsys, "prune", "--keep-gb", "0"))) == 3
-
-
 def test_age_and_size_together() -> None:
     entries = [cache.CacheEntry("pypi", Path(str(day)), 10, -day * DAY_S) for day in (1, 5, 9)]
     assert [one.path.name for one in cache.to_prune(entries, 0.0, 7, None)] == ["9"]

@@ -16,9 +16,9 @@ from hub_server import COMMIT, MODEL, Hub, served_hub
 from ragauge.assets import hub as hub_assets
 from ragauge.assets import pins, resolver
 from ragauge.cli._main import main
-from ragauge.config import checks, launch, loading, sources
+from ragauge.config import checks, loading, sources
+from ragauge.config.launch.settings import write_settings
 from ragauge.config.plan.plan import Plan
-from ragauge.datasets import nq_open
 from ragauge.datasets.base import loader
 from ragauge.errors import UserError
 from ragauge.pipelines.database import hub as corpora
@@ -263,29 +263,6 @@ def test_a_file_that_changed_at_its_address_is_refused(
     assert not list((tmp_path / "there").rglob("model.bin"))
 
 
-def test_a_data_sets_file_is_locked(
-    site: Site, tmp_path: Path, elsewhere: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.body = write_questions(tmp_path / "nq.jsonl").read_bytes()
-    monkeypatch.setattr(nq_open, "_SOURCE", site.url("nq.jsonl"))
-    path = locked(
-        tmp_path / "small.yaml", models={"m": {"source": "openai:m"}}, datasets={"nq_open": {}}
-    )
-    ask = [
-        "fetch",
-        "--config",
-        str(path),
-        "--dataset",
-        "nq_open",
-        "--out",
-        str(tmp_path / "out.jsonl"),
-    ]
-    assert main(ask) == 0
-    elsewhere()
-    site.body += b"\n"
-    assert main(ask) == 2
-
-
 def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
     lock = pins.Lock(
         assets={"hf:a/b": pins.Pin(revision=COMMIT)}, corpora={"hf:a/c": pins.Pin(revision=COMMIT)}
@@ -332,7 +309,7 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
     plan = Plan(loading.load(path))
     settled = tmp_path / "results" / "small" / "config.yaml"
     pins.write(pins.lock_path(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
-    launch.write_settings(plan.config, settled, [str(path)])
+    write_settings(plan.config, settled, [str(path)])
     assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))
     manifest = tmp_path / "resources" / "assets" / "bloomz-3b.json"
     manifest.parent.mkdir(parents=True)
@@ -346,5 +323,5 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
             ):
                 sources.check_fetched(plan)
     pins.lock_path(path).unlink()
-    launch.write_settings(plan.config, settled, [str(path)])
+    write_settings(plan.config, settled, [str(path)])
     assert not settled.with_name("config.lock.json").exists()

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge.config import dtypes, launch, loading
+from ragauge.config import dtypes, loading
 from ragauge.config.experiment import Config
+from ragauge.config.launch.settings import write_settings
 from ragauge.engines import tuning
-from ragauge.engines.kernels import Operation
+from ragauge.engines.kernels.choice import Operation
 from ragauge.errors import UserError
 from ragauge.io.records import recorded_dtype
 
@@ -45,12 +46,12 @@ def test_settings_hold_what_auto_stood_for_and_the_next_run_takes_it(
     answers: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"
-    launch.write_settings(config(a=AUTO, b={**AUTO, "dtype": "float16"}), path)
+    write_settings(config(a=AUTO, b={**AUTO, "dtype": "float16"}), path)
     assert dtypes_of(path) == {"a": "bfloat16", "b": "float16"}
     monkeypatch.setattr(tuning, "fastest_dtype", lambda *_, **__: "float32")
-    launch.write_settings(config(a=AUTO, c=AUTO), path)
+    write_settings(config(a=AUTO, c=AUTO), path)
     assert dtypes_of(path) == {"a": "bfloat16", "c": "float32"}
-    launch.write_settings(config(a={**AUTO, "dtype": "float32"}), path)  # a stated one comes first
+    write_settings(config(a={**AUTO, "dtype": "float32"}), path)  # a stated one comes first
     assert dtypes_of(path) == {"a": "float32"}
 
 
@@ -114,7 +115,7 @@ def test_a_types_speed_follows_from_its_kernels(monkeypatch: pytest.MonkeyPatch)
     """Prompts of 1,000 tokens by products of 256 rows and attentions of 512 queries; a token by 8
     layers' time.
     """
-    rows = {Operation.MANY: 0.256, Operation.ATTENTION: 0.512**2, Operation.STEP: 0.08}
+    rows = {Operation.MANY_ROWS: 0.256, Operation.ATTENTION: 0.512**2, Operation.ONE_TOKEN: 0.08}
     tables = {
         dtype: {o: {"kernel": "plain", "seconds": {"plain": factor * s}} for o, s in rows.items()}
         for dtype, factor in (("float32", 1), ("bfloat16", 2))

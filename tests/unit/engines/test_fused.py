@@ -16,16 +16,9 @@ from ragauge.engines import batching, decoder, tuning
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import has_onednn, int8
-from ragauge.engines.kernels import (
-    DEFAULT,
-    Choice,
-    Operation,
-    candidates,
-    compiled,
-    gate,
-    use,
-    using,
-)
+from ragauge.engines.kernels import compiled
+from ragauge.engines.kernels.choice import DEFAULT, Choice, Operation, use, using
+from ragauge.engines.kernels.operations import candidates, gate
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
@@ -37,7 +30,12 @@ COMPILED = Choice(
     {
         d: {
             c: {"kernel": "compiled"}
-            for c in (Operation.ONE, Operation.FEW, Operation.STEP, Operation.STEPS)
+            for c in (
+                Operation.ONE_ROW,
+                Operation.FEW_ROWS,
+                Operation.ONE_TOKEN,
+                Operation.FEW_TOKENS,
+            )
         }
         for d in ("float32", "bfloat16", "int8")
     },
@@ -57,6 +55,12 @@ LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 WITHIN = {"float32": 1e-5, "bfloat16": 0.02}  # of the largest logit
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+
+
+COMPILED_ROWS = Choice(
+    "test",
+    {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
+)
 
 
 @pytest.fixture(autouse=True)
@@ -196,7 +200,7 @@ def test_steps_around_torchs_product_of_integers_are_those_of_the_operators(
     linear = int8(
         Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw).to(dtype))
     )
-    with using(Choice("file", {"int8": {Operation.MANY: {"kernel": "onednn"}}})):
+    with using(Choice("file", {"int8": {Operation.MANY_ROWS: {"kernel": "onednn"}}})):
         found = linear(x)
         assert torch.equal(linear(x[5:]), found[5:])
     exact = linear.by_torch(x.float())
@@ -211,12 +215,7 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
     inner = torch.randn(19, 2 * 67, generator=torch.Generator().manual_seed(0)).mul_(20)
     inner[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])
     gates, values = inner.to(dtype).double().chunk(2, -1)
-    with using(
-        Choice(
-            "file",
-            {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
-        )
-    ):
+    with using(COMPILED_ROWS):
         found = gate(inner.to(dtype), "silu")
         assert torch.equal(gate(inner, "gelu"), F.gelu(inner[:, :67]) * inner[:, 67:])
     close = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 2e-3}[dtype]
@@ -232,12 +231,7 @@ def test_a_compiled_norm_is_that_of_the_operators(
     draw = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(some, generator=draw).to(dtype) for some in (size, size[-1:]))
     x[0] = 0
-    with using(
-        Choice(
-            "file",
-            {name: {Operation.ROWS: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
-        )
-    ):
+    with using(COMPILED_ROWS):
         found = Norm(weight)(x)
     assert found.dtype == dtype
     close = 1e-5 if dtype == torch.float32 else 1e-2
@@ -259,14 +253,15 @@ def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
     table = {
         "int8": {
-            name: {"kernel": "compiled"} for name in (Operation.ONE, Operation.FEW, Operation.MANY)
+            name: {"kernel": "compiled"}
+            for name in (Operation.ONE_ROW, Operation.FEW_ROWS, Operation.MANY_ROWS)
         }
     }
     weight = torch.randn(50, 64)
     x = torch.randn(40, 64)
     use(Choice("all", table))
     alone = int8(Linear(weight))
-    del table["int8"][Operation.MANY]
+    del table["int8"][Operation.MANY_ROWS]
     use(Choice("few", table))
     both = int8(Linear(weight))
     assert alone.layout == "panels" != both.layout
@@ -302,7 +297,7 @@ def test_passes_are_measured_by_operators_and_compiled(
 
 @pytest.fixture
 def fresh_library() -> Iterator[None]:
-    assert "compiled" in candidates(Operation.ONE, torch.float32)
+    assert "compiled" in candidates(Operation.ONE_ROW, torch.float32)
     compiled.library.cache_clear()
     yield
     compiled.library.cache_clear()
@@ -311,7 +306,7 @@ def fresh_library() -> Iterator[None]:
 @pytest.mark.usefixtures("fresh_library")
 def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "COMPILERS", ("no-such-compiler",))
-    assert "compiled" not in candidates(Operation.ONE, torch.float32)
+    assert "compiled" not in candidates(Operation.ONE_ROW, torch.float32)
     assert tuning.machine()["compiled"] is None
 
 

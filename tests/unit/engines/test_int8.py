@@ -81,8 +81,6 @@ def test_a_checkpoint_is_read_in_8_bits(tmp_path: Path):
     assert 0 < (found - exact).norm() / exact.norm() < 0.06
 
 
-def test_unknown_weights_and_devices_without_them_are_refused():
-    with pytest.raises(UserError, match=r"int9.*full, int8, int8_weight_only"):
-        random_lm(FAMILIES["llama"], weights="int9")
+def test_devices_without_them_are_refused() -> None:
     with pytest.raises(UserError, match="'int8' are not available on device 'cuda'"):
         int8_layers.linear_storage("int8", torch.device("cuda"))

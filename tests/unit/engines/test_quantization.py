@@ -16,7 +16,6 @@ from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
-from ragauge.errors import UserError
 from tiny_models import FAMILIES, LLAMA
 
 IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]
@@ -129,8 +128,3 @@ def test_stored_documents_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert computed is None
     assert loaded is not None
     assert all(torch.equal(part, second[name]) for name, part in first.items())
-
-
-def test_an_unknown_kind_and_a_device_without_it_are_refused() -> None:
-    with pytest.raises(UserError, match="unknown kv 'int4'"):
-        reader(kv="int4")

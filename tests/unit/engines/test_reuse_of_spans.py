@@ -337,20 +337,6 @@ def test_kept_tokens_moved_together(lm: LM) -> None:
     assert_read_alike(lm, (small, plain), 8)
 
 
-def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -> None:
-    """Each head keeps other tokens: moving the document before they were kept or the kept ones
-    after is the same.
-    """
-    cache, _ = documents(lm)
-    kept = choice(lm, ragged=True)
-    places = Span(0, 22)
-    after = cache.select_by_head(kept, 3)
-    after.shift(Span(0, after.length), [30.5] * after.length)
-    cache.move(places, line(30.5, 22))
-    before = cache.select_by_head(kept, 3)
-    assert_read_alike(lm, (after, before), 60)
-
-
 def test_no_token_left_is_refused(lm: LM) -> None:
     cache, _ = documents(lm)
     with pytest.raises(ValueError, match="at least one token"):

@@ -104,11 +104,6 @@ def test_another_decoder_and_other_threads_are_other_entries(tmp_path: Path) -> 
     assert len(kinds) == 3
 
 
-def test_an_entry_without_log_probabilities_serves_those_who_need_none(lm: LM) -> None:
-    read(lm, logp=False)
-    assert read(lm, logp=True)[2][1].loading_s is None  # made anew, with them
-    assert read(lm, logp=False)[2][1].loading_s is not None
-    assert read(lm, logp=True)[2][1].loading_s is not None
 
 
 def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm: LM) -> None:

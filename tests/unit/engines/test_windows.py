@@ -18,7 +18,8 @@ from ragauge.cost.roofline import call_bytes, weight_bytes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.engines.batching import BatchScheduler
-from ragauge.engines.kernels import Choice, Operation, compiled, using
+from ragauge.engines.kernels import compiled
+from ragauge.engines.kernels.choice import Choice, Operation, using
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
@@ -27,7 +28,7 @@ from ragauge.engines.steps import StepsByCapacity
 from ragauge.methods.base import making
 
 WINDOW = 7
-STEPS = Choice("test", {"float32": {Operation.STEP: {"kernel": "compiled"}}})
+STEPS = Choice("test", {"float32": {Operation.ONE_TOKEN: {"kernel": "compiled"}}})
 SHAPE = replace(tiny_models.LLAMA, windows=(WINDOW, 0), local_theta=50.0, eos=(2,))
 IDS = tiny.tokens(41)
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)

@@ -380,7 +380,7 @@ def test_kept_documents_are_known_by_processor_code_and_kernels(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
     assert kept.store(setting).decoder != before
     monkeypatch.undo()
-    monkeypatch.setattr(type(engines.kernels.active()), "digest", lambda *_: "other kernels")
+    monkeypatch.setattr(type(engines.choice.active()), "digest", lambda *_: "other kernels")
     assert kept.store(setting).decoder != before
 
 

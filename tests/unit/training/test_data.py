@@ -185,7 +185,7 @@ def evaluation_file(path: Path, *texts: str) -> Path:
 
 
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
     with pytest.raises(
         UserError, match=r"documents found, 1000 requested; the corpora hold 8 articles"
@@ -235,12 +235,12 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
 ) -> None:
     given = settings(tmp_path, documents=12).data()
     whole = Parrot()
-    monkeypatch.setattr(data.Questions, "model", lambda self: whole)
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: whole)
     data.build(given, {}, tmp_path / "whole")
     again = 0
     for after in range(whole.calls):
         writer = Parrot(gives_up_after=1)
-        monkeypatch.setattr(data.Questions, "model", lambda self, writer=writer: writer)
+        monkeypatch.setattr(data.QuestionWriter, "model", lambda self, writer=writer: writer)
         with pytest.raises(KeyboardInterrupt):
             data.build(given, {}, tmp_path / "cut")
         again += writer.calls
@@ -253,7 +253,7 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
             partial.write_bytes(kept + "\n".join(["", *damaged, '["torn']).encode())
         if again == whole.calls - 1:
             break
-    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     data.build(given, {}, tmp_path / "cut")
     for name in (data.TRAIN, data.HELD_OUT):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -99,7 +99,7 @@ class PieceTokenizer:
 
 @dataclass
 class _Quirks:
-    """What a server's replies showed of it; all threads share it."""
+    """Properties of a server that its replies showed; all threads share them."""
 
     refused: set[str] = field(default_factory=set)  # keys of a request, of `REFUSABLE`
     # its model was not seen to answer without thoughts, which a stop string would cut off
@@ -194,19 +194,15 @@ class ServedEngine(Traced):
             raise UserError(
                 "a served model reads a chat as one turn; this prompt has text around it"
             )
-        text = self.nonce() + text
-        turn = self.nonce() + turn
-        body: dict[str, Any] = (
-            {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
-        )
-        body |= {
+        body = {
+            **_prompt(self.nonce() + (turn if chat else text), bool(chat)),
             "model": self.model,
             "max_tokens": limits.max_new_tokens,
             "temperature": 0,
             "stream": True,
+            "stream_options": {"include_usage": True},
+            "ignore_eos": limits.ignore_stop or None,
         }
-        body |= {"stream_options": {"include_usage": True}}
-        body |= {"ignore_eos": True} if limits.ignore_stop else {}
         if limits.stop and not (limits.ignore_stop or (chat and self._quirks.may_think)):
             body["stop"] = list(limits.stop)
         stated = {key: value for key, value in (body | self.body).items() if value is not None}
@@ -253,16 +249,10 @@ class ServedEngine(Traced):
         """Whether the server answers a short prompt at once, so that the prompt before caused the
         failure.
         """
-        short = (
-            {"messages": [{"role": "user", "content": "Hi"}]}
-            if "messages" in body
-            else {"prompt": "Hi"}
-        )
+        short = {**body, **_prompt("Hi", "messages" in body), "max_tokens": 1}
         server = replace(self.server, attempts=1)
         try:
-            server.ask(
-                path, self._adapted({**body, **short, "max_tokens": 1}), read_completion, self.model
-            )
+            server.ask(path, self._adapted(short), read_completion, self.model)
         except EndpointError:
             return False
         return True
@@ -270,11 +260,13 @@ class ServedEngine(Traced):
     def _exchange(self, completion: Completion, sent: Sequence[float]) -> ServedResponse:
         answer, thoughts = completion.split()
         tokens, source = completion.thought_tokens()
-        instead = {
-            key: f"{other} in place of {key}" if other else f"without {key}"
+        remarks = [
+            f"{other} in place of {key}" if other else f"without {key}"
             for key, other in REFUSABLE.items()
-        }
-        remarks = [instead[key] for key in REFUSABLE if key in self._quirks.refused]
+            if key in self._quirks.refused
+        ]
+        if completion.events == 1:
+            remarks.append("not streamed")
         return ServedResponse(
             prompt_tokens=count(completion.usage, "prompt_tokens"),
             cached_tokens=count(completion.usage.get("prompt_tokens_details"), "cached_tokens"),
@@ -288,7 +280,7 @@ class ServedEngine(Traced):
             concurrency=1 if self._turn is None else self.concurrency or 1,
             finish=completion.finish,
             stack=completion.stack,
-            remarks=[*remarks, *(["not streamed"] if completion.events == 1 else [])],
+            remarks=remarks,
         )
 
     def _record_calls(
@@ -301,16 +293,8 @@ class ServedEngine(Traced):
         self.note(Call("prompt", (tokens - cached,), (cached,), logits=(1,), seconds=first - sent))
         steps = max(exchange.new_tokens or 0, len(completion.pieces)) - 1
         if steps > 0:
-            self.note(
-                Call(
-                    "decode",
-                    (1,),
-                    (tokens,),
-                    logits=(1,),
-                    steps=steps,
-                    seconds=completion.ended - first,
-                )
-            )
+            decode = Call("decode", (1,), (tokens,), logits=(1,), steps=steps)
+            self.note(replace(decode, seconds=completion.ended - first))
 
 
 def load(
@@ -377,18 +361,23 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
     return split
 
 
+def _prompt(text: str, is_chat: bool) -> dict[str, Any]:
+    """The keys of a request that hold its prompt."""
+    return {"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}
+
+
 def _added(earlier: ServedResponse | None, last: ServedResponse) -> ServedResponse:
     """The exchange of a question with the counts of its earlier requests; times and end are the
     last one's.
     """
     if earlier is None:
         return last
-    pairs: dict[str, Any] = {name: (getattr(earlier, name), getattr(last, name)) for name in COUNTS}
-    counts: dict[str, Any] = {
-        name: None if None in pair else sum(pair) for name, pair in pairs.items()
-    }
     source = last.thought_tokens_source or earlier.thought_tokens_source
-    return last.model_copy(update={**counts, "thought_tokens_source": source})
+    changes: dict[str, Any] = {"thought_tokens_source": source}
+    for name in COUNTS:
+        pair = (getattr(earlier, name), getattr(last, name))
+        changes[name] = None if None in pair else sum(pair)
+    return last.model_copy(update=changes)
 
 
 def _refused_key(error: EndpointError, body: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""What the checkpoint families share: the names of tensors, and values of configs."""
+"""Common parts of the checkpoint families: the names of tensors, and values of configs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +31,20 @@ class Names:
     # a prefix of all names but the head's, which checkpoints of the bare model leave out
     root: str = ""
 
+    def stacked(self, place: str, is_bare: bool) -> list[str]:
+        """The tensors of a place in `weights.Weights`: layers on the same input become one.
+
+        Args:
+            place: Such as `layers.3.qkv`.
+            is_bare: Whether the checkpoint leaves out the root.
+        """
+        *layer, part = place.split(".")
+        prefix = "" if is_bare or part == "head" else self.root
+        if layer:
+            prefix += f"{self.layer.format(layer[1])}."
+        names = getattr(self, part)
+        return [prefix + name for name in ([names] if isinstance(names, str) else names)]
+
 
 def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
     """`eos_token_id` as a tuple, whichever of the three ways the config writes it."""
@@ -50,7 +64,7 @@ def windows(
     layers = config["num_hidden_layers"]
     types = config.get("layer_types")
     if types is None:
-        sliding = [slides(layer) for layer in range(layers)]
+        sliding = [*map(slides, range(layers))]
     elif len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
         raise UserError(
             f"layer_types: must be full_attention or sliding_attention for each of {layers} layers"

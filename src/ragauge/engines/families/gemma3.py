@@ -44,9 +44,10 @@ def shape(config: dict[str, Any]) -> Shape:
     refuse(scaling, "rope_type", "default", "linear")  # its checkpoints have no other
     if scaling and "rope_type" not in scaling:  # transformers reads no "type" here
         raise UserError(f"rope_scaling: {scaling!r} has no rope_type")
-    config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config, "hidden_act": None}
+    config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config}
+    config |= {"hidden_act": None, "mlp_bias": False}
     return replace(
-        llama.shape(config, default_theta=THETA, others=("rope_local_base_freq",)),
+        llama.llama_shape(config, default_theta=THETA, others=("rope_local_base_freq",)),
         family="gemma3",
         norm_place="both",
         activation="gelu_tanh",

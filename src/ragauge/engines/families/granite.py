@@ -16,7 +16,7 @@ NAMES = llama.NAMES
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face GraniteConfig describes."""
     return replace(
-        llama.shape(config),
+        llama.llama_shape(config),
         family="granite",
         embedding_scale=float(config.get("embedding_multiplier", 1)),
     )

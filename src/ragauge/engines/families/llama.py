@@ -1,5 +1,6 @@
 """Llama and its kin: Llama-2, Llama-3, Vicuna, LongAlpaca, SmolLM2, Mistral, Qwen2."""
 
+from dataclasses import replace
 from typing import Any
 
 from ragauge.cost.shape import Shape
@@ -8,9 +9,8 @@ from ragauge.engines.frequencies import rope_fields, trained_context
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
 WINDOW = 4096
-FIRST_SLIDING_LAYER = 28  # of Mistral and Qwen where a config does not say
-WITHOUT_BIASES = ("mistral", "qwen2", "phi3")  # whatever their configs say
-MLP_BIASES = ("llama", "granite", "smollm3")  # as their configs say
+FIRST_SLIDING_LAYER = 28  # of Qwen where a config does not say
+WITHOUT_BIASES = {"attention_bias": False, "mlp_bias": False}  # whatever a config says
 NAMES = Names(
     embedding="model.embed_tokens",
     norm="model.norm",
@@ -24,15 +24,35 @@ NAMES = Names(
 )
 
 
-def shape(config: dict[str, Any], **positions: Any) -> Shape:
-    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes; `positions`: see
-    `rope_fields`.
+def shape(config: dict[str, Any]) -> Shape:
+    """The shape that a Hugging Face LlamaConfig, MistralConfig or Qwen2Config describes."""
+    if config["model_type"] == "qwen2":
+        return qwen_shape({**config, "attention_bias": False}, attention_bias=True)
+    if config["model_type"] == "llama":
+        return llama_shape(config)
+    refuse(config, "layer_types", None)
+    window = config.get("sliding_window", WINDOW)
+    by_layer = windows(config, window, lambda _: window is not None)
+    return replace(llama_shape({**config, **WITHOUT_BIASES}), windows=by_layer)
+
+
+def qwen_shape(config: dict[str, Any], **changes: Any) -> Shape:
+    """The shape of Qwen2 and Qwen3, which have windows from a layer on where `use_sliding_window`
+    says so; `changes` are fields of the shape.
     """
+    window = config.get("sliding_window", WINDOW) if config.get("use_sliding_window") else None
+    first = config.get("max_window_layers", FIRST_SLIDING_LAYER)
+    by_layer = windows(config, window, lambda layer: window is not None and layer >= first)
+    return replace(llama_shape({**config, "mlp_bias": False}), windows=by_layer, **changes)
+
+
+def llama_shape(config: dict[str, Any], **positions: Any) -> Shape:
+    """The shape that a config of Llama's keys describes; `positions`: see `rope_fields`."""
     refuse(config, "hidden_act", "silu")
     layers = config["num_hidden_layers"]
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
-    biased = config["model_type"] not in WITHOUT_BIASES and bool(config.get("attention_bias"))
+    bias = bool(config.get("attention_bias"))
     return Shape(
         family="llama",
         vocab=config["vocab_size"],
@@ -46,26 +66,9 @@ def shape(config: dict[str, Any], **positions: Any) -> Shape:
         position="rope",
         norm_eps=config["rms_norm_eps"],
         **rope_fields(config, dim, **positions),
-        windows=_windows(config),
         tied=config.get("tie_word_embeddings", False),
-        attention_bias=biased or config["model_type"] == "qwen2",
-        output_bias=biased,
-        mlp_bias=config["model_type"] in MLP_BIASES and bool(config.get("mlp_bias")),
+        attention_bias=bias,
+        output_bias=bias,
+        mlp_bias=bool(config.get("mlp_bias")),
         eos=eos_ids(config),
     )
-
-
-def _windows(config: dict[str, Any]) -> tuple[int, ...]:
-    """Each layer's window: Mistral has one in all layers, Qwen from a layer on where
-    `use_sliding_window` says so.
-    """
-    kind = config["model_type"]
-    window = config.get("sliding_window", WINDOW)
-    if kind == "mistral":
-        refuse(config, "layer_types", None)
-        return windows(config, window, lambda _: window is not None)
-    if kind not in ("qwen2", "qwen3"):
-        return ()
-    window = window if config.get("use_sliding_window") else None
-    first = config.get("max_window_layers", FIRST_SLIDING_LAYER)
-    return windows(config, window, lambda layer: window is not None and layer >= first)

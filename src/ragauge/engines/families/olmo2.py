@@ -22,4 +22,9 @@ NAMES = replace(
 
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face Olmo2Config describes."""
-    return replace(llama.shape(config), family="olmo2", norm_place="after", qk_norm_joint=True)
+    return replace(
+        llama.llama_shape({**config, "mlp_bias": False}),
+        family="olmo2",
+        norm_place="after",
+        qk_norm_joint=True,
+    )

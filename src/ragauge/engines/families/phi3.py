@@ -19,15 +19,14 @@ NAMES = replace(llama.NAMES, qkv=("self_attn.qkv_proj",), up=("mlp.gate_up_proj"
 
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face Phi3Config describes."""
-    made = llama.shape(config, partial=True)
+    shape = llama.llama_shape({**config, **llama.WITHOUT_BIASES}, partial=True)
     window = config.get("sliding_window")
-    if (made.rotary_dim or 0) % 2:
+    if (shape.rotary_dim or 0) % 2:
         raise UserError(
-            f"partial_rotary_factor: rotates {made.rotary_dim} numbers of a head, which are no pairs"
+            f"partial_rotary_factor: rotates {shape.rotary_dim} numbers of a head, which are no pairs"
         )
-    return replace(
-        made, family="phi3", windows=windows(config, window, lambda _: window is not None)
-    )
+    by_layer = windows(config, window, lambda _: window is not None)
+    return replace(shape, family="phi3", windows=by_layer)
 
 
 def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:

@@ -13,4 +13,5 @@ NAMES = replace(llama.NAMES, q_norm="self_attn.q_norm", k_norm="self_attn.k_norm
 
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face Qwen3Config describes."""
-    return replace(llama.shape({"head_dim": HEAD_DIM, **config}), family="qwen3", qk_norm=True)
+    config = {"head_dim": HEAD_DIM, **config}
+    return llama.qwen_shape(config, family="qwen3", qk_norm=True)

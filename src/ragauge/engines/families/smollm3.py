@@ -26,7 +26,7 @@ def shape(config: dict[str, Any]) -> Shape:
     unrotated = tuple(layer for layer in range(layers) if not rotated[layer])
     window = config.get("sliding_window") if config.get("use_sliding_window") else None
     return replace(
-        llama.shape({"tie_word_embeddings": True, **config}, default_theta=THETA),
+        llama.llama_shape({"tie_word_embeddings": True, **config}, default_theta=THETA),
         family="smollm3",
         unrotated=unrotated,
         windows=windows(config, window, lambda layer: window is not None and layer in unrotated),

@@ -42,6 +42,22 @@ KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 # represents 0 among unsigned activations, which processors multiply with signed weights
 ZERO_POINT = 128
 PANEL = 16  # rows of 8-bit integers that stand together
+FLOATS = (torch.float32, torch.bfloat16)
+
+TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float}
+# the arguments of each function, without the number of threads at the end
+SIGNATURES = {
+    "product": "pppn",
+    "product_many": "pppnn",
+    "quantised": "pppnnn",
+    "scaled": "ppnnn",
+    "normed": "pppnnnf",
+    "gated": "ppnnn",
+    "rotated": "pppnnnnn",
+    "log_probabilities": "pppnnn",
+    "attention": "p",
+    "through": "pnpnpnpppnnf",
+}
 
 Fields = list[tuple[str, Any]]
 
@@ -65,16 +81,15 @@ class Matrix(ctypes.Structure):
     def of(
         cls, weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None
     ) -> Matrix | None:
-        """Of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is
+        """The layer of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is
         none of these.
         """
+        is_integer = weight.dtype == torch.int8
         if (
-            weight.layout != torch.strided
-            or weight.dtype not in KINDS
+            weight.dtype not in KINDS
             or not weight.is_contiguous()
+            or is_integer != (scale is not None)
         ):
-            return None
-        if weight.dtype == torch.int8 and scale is None:
             return None
         sizes = weight.shape
         kind = KINDS[weight.dtype]
@@ -90,9 +105,9 @@ class Matrix(ctypes.Structure):
                 None if x is None else F.pad(x, (0, below)) for x in (scale, moved, bias)
             )
         tensors = (weight, scale, moved, bias)
-        made = cls(*(None if t is None else t.data_ptr() for t in tensors), *sizes, kind)
-        made.tensors = tensors
-        return made
+        matrix = cls(*(None if x is None else x.data_ptr() for x in tensors), *sizes, kind)
+        matrix.tensors = tensors
+        return matrix
 
 
 class LayerArguments(ctypes.Structure):
@@ -149,23 +164,18 @@ class AttentionArguments(ctypes.Structure):
 
 
 def multiply(matrix: Matrix, x: Tensor) -> Tensor:
-    """(token, in) -> (token, out), in the type of x."""
-    threads = torch.get_num_threads()
-    if matrix.kind == KINDS[torch.int8] and x.shape[0] > MOST_ROWS:
-        taken = (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()
-        y = taken.new_empty(x.shape[0], matrix.out)
-        arguments = (x.shape[0], KINDS[taken.dtype], threads)
-        failed = library().product_many(
-            ctypes.byref(matrix), taken.data_ptr(), y.data_ptr(), *arguments
-        )
+    """(token, in) -> (token, out), in the type of x; raises MemoryError."""
+    tokens = x.shape[0]
+    if matrix.kind == KINDS[torch.int8] and tokens > MOST_ROWS:
+        x_taken = (x if x.dtype in FLOATS else x.float()).contiguous()
+        y = x_taken.new_empty(tokens, matrix.out)
+        failed = call("product_many", ctypes.byref(matrix), x_taken, y, tokens, y.dtype)
     else:
-        x32 = x.float().contiguous()
-        y = torch.empty(x.shape[0], matrix.out)
-        failed = library().product(
-            ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], threads
-        )
+        x_taken = x.float().contiguous()
+        y = torch.empty(tokens, matrix.out)
+        failed = call("product", ctypes.byref(matrix), x_taken, y, tokens)
     if failed:
-        raise MemoryError(f"a product of {x.shape[0]} tokens")
+        raise MemoryError(f"a product of {tokens} tokens")
     return y.to(x.dtype)
 
 
@@ -173,45 +183,31 @@ def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
     """(token, in) in float32 or bfloat16 -> unsigned integers, ZERO_POINT above the value, and
     scales (token, 1).
     """
-    x = x.contiguous()
     q = torch.empty(x.shape, dtype=torch.uint8)
     scale = torch.empty(len(x), 1)
-    arguments = (*x.shape, KINDS[x.dtype], torch.get_num_threads())
-    library().quantised(x.data_ptr(), q.data_ptr(), scale.data_ptr(), *arguments)
+    call("quantised", x.contiguous(), q, scale, *x.shape, x.dtype)
     return q, scale
 
 
 def scale_(y: Tensor, scale: Tensor) -> Tensor:
     """y (token, out) in float32 or bfloat16 times scales (token, 1), in place."""
-    library().scaled(
-        y.data_ptr(), scale.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads()
-    )
+    call("scaled", y, scale, *y.shape, y.dtype)
     return y
 
 
 def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm (..., width) in float32 or bfloat16, by a weight (width,)."""
     x = x.contiguous()
-    weight = weight.float()
     y = torch.empty_like(x)
-    arguments = (
-        x.numel() // x.shape[-1],
-        x.shape[-1],
-        KINDS[x.dtype],
-        eps,
-        torch.get_num_threads(),
-    )
-    library().normed(x.data_ptr(), y.data_ptr(), weight.data_ptr(), *arguments)
+    width = x.shape[-1]
+    call("normed", x, y, weight.float(), x.numel() // width, width, x.dtype, eps)
     return y
 
 
 def gated(inner: Tensor) -> Tensor:
     """silu(gate) * value: (token, gate then value) in float32 or bfloat16 -> (token, unit)."""
-    inner = inner.contiguous()
     y = inner.new_empty(len(inner), inner.shape[1] // 2)
-    library().gated(
-        inner.data_ptr(), y.data_ptr(), *y.shape, KINDS[y.dtype], torch.get_num_threads()
-    )
+    call("gated", inner.contiguous(), y, *y.shape, y.dtype)
     return y
 
 
@@ -219,21 +215,21 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`rope.rotate` of heads (token, head, dim) that stand side by side, in float32 or bfloat16, in
     place.
     """
-    cos = cos.float().contiguous()
-    sin = sin.float().contiguous()
-    arguments = (*x.shape, x.stride(0), KINDS[x.dtype], torch.get_num_threads())
-    library().rotated(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), *arguments)
+    angles = [part.float().contiguous() for part in (cos, sin)]
+    call("rotated", x, *angles, *x.shape, x.stride(0), x.dtype)
     return x
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """(token, vocab) in float32 or bfloat16, (token,) -> the targets' log-probabilities in float32."""
-    logits = logits.contiguous()
-    targets = targets.contiguous()
     y = torch.empty(len(logits))
-    pointers = (logits.data_ptr(), targets.data_ptr(), y.data_ptr())
-    library().log_probabilities(
-        *pointers, *logits.shape, KINDS[logits.dtype], torch.get_num_threads()
+    call(
+        "log_probabilities",
+        logits.contiguous(),
+        targets.contiguous(),
+        y,
+        *logits.shape,
+        logits.dtype,
     )
     return y
 
@@ -246,15 +242,13 @@ def attend(
     causal: bool = False,
     slots: Tensor | None = None,
 ) -> Tensor | None:
-    """Attention (row, head, query, dim) as `kernels.attend` has it, over all keys and values (1,
+    """Attention (row, head, query, dim) as `operations.attend` has it, over all keys and values (1,
     kv_head, slot, dim) or each row's `slots` (row, key); None where `attention.c` does not compute
     it.
     """
     count, heads, queries, dim = q.shape
     keys, least = (k.shape[2], LEAST_QUERIES) if slots is None else (slots.shape[1], LEAST_GATHERED)
-    types = q.dtype in (torch.float32, torch.bfloat16) and q.dtype == k.dtype == v.dtype
-    sizes = queries >= least and dim % LANES == 0 and dim <= MOST_DIM and v.shape == k.shape
-    if not types or not sizes:
+    if q.dtype not in FLOATS or queries < least or dim % LANES or dim > MOST_DIM:
         return None
     masked: tuple[int | None, int, int] = (None, 0, 0)
     if mask is not None:
@@ -265,53 +259,43 @@ def attend(
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
     slots = None if slots is None else slots.contiguous()
     y = q.new_empty(count, queries, heads, dim)
-    numbers = (
-        count,
-        heads,
-        k.shape[1],
-        queries,
-        keys,
-        dim,
+    arguments = AttentionArguments(
+        *map(Operand.of, (q, k, v)),
+        y.data_ptr(),
+        None if slots is None else slots.data_ptr(),
+        *masked,
+        *(count, heads, k.shape[1], queries, keys, dim),
         KINDS[q.dtype],
         causal and mask is None,
     )
-    slots_at = None if slots is None else slots.data_ptr()
-    arguments = AttentionArguments(
-        *map(Operand.of, (q, k, v)), y.data_ptr(), slots_at, *masked, *numbers
-    )
-    failed = library().attention(ctypes.byref(arguments), torch.get_num_threads())
-    return None if failed else y.transpose(1, 2)
+    return None if call("attention", ctypes.byref(arguments)) else y.transpose(1, 2)
+
+
+def call(name: str, *arguments: Any) -> int:
+    """Call a function of the C files with the process's number of threads.
+
+    Args:
+        arguments: Tensors go by their addresses, data types by their numbers in `KINDS`.
+
+    Returns:
+        What the function returns, true where memory was short; of a function without a result anything.
+    """
+    taken = list[Any]()
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            taken.append(argument.data_ptr())
+        else:
+            taken.append(KINDS[argument] if isinstance(argument, torch.dtype) else argument)
+    return int(getattr(library(), name)(*taken, torch.get_num_threads()))
 
 
 @cache
 def library() -> Any:
     """The compiled file; None where it cannot be made or used, for a reason that is logged."""
-    pointer = ctypes.c_void_p
-    size = ctypes.c_int64
-    count = ctypes.c_int
     try:
         compiled = ctypes.CDLL(str(_compiled_file()))
-        compiled.product.argtypes = [*[pointer] * 3, size, count]
-        compiled.product_many.argtypes = [*[pointer] * 3, size, size, count]
-        for three in (compiled.log_probabilities, compiled.quantised):
-            three.argtypes = [*[pointer] * 3, size, size, size, count]
-        for two in (compiled.scaled, compiled.gated):
-            two.argtypes = [*[pointer] * 2, size, size, size, count]
-        compiled.rotated.argtypes = [*[pointer] * 3, *[size] * 5, count]
-        compiled.attention.argtypes = [pointer, count]
-        layers: list[Any] = [
-            pointer,
-            size,
-            pointer,
-            size,
-            pointer,
-            size,
-            *[pointer] * 3,
-            size,
-            size,
-        ]
-        compiled.through.argtypes = [*layers, ctypes.c_float, count]
-        compiled.normed.argtypes = [*[pointer] * 3, size, size, size, ctypes.c_float, count]
+        for name, letters in SIGNATURES.items():
+            getattr(compiled, name).argtypes = [*map(TYPES.__getitem__, letters), ctypes.c_int]
     except (OSError, AttributeError, UserError, subprocess.SubprocessError) as error:
         logger.info("no compiled kernels: %s", getattr(error, "stderr", None) or error)
         return None

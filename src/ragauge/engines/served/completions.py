@@ -68,36 +68,30 @@ class Completion:
             words = (isinstance(error, Mapping) and error.get("message")) or error
             raise ValueError(f"the reply holds an error: {str(words)[:4096]}")
         self.ended = time.perf_counter()
-        self.events = self.events + 1
-        self.usage = event["usage"] if isinstance(event.get("usage"), dict) else self.usage
-        self.timings = event["timings"] if isinstance(event.get("timings"), dict) else self.timings
+        self.events += 1
+        self.usage = _object(event.get("usage")) or self.usage
+        self.timings = _object(event.get("timings")) or self.timings
         self.model = str(event.get("model") or self.model)
         choices = event.get("choices")
-        choice = (
-            choices[0]
-            if isinstance(choices, list) and choices and isinstance(choices[0], dict)
-            else {}
-        )
-        message = next(
-            (choice[key] for key in ("delta", "message") if isinstance(choice.get(key), dict)),
-            choice,
-        )
+        choice = _object(choices[0]) if isinstance(choices, list) and choices else {}
+        message = _object(choice.get("delta")) or _object(choice.get("message")) or choice
         self._add("thought", next(filter(None, map(message.get, THOUGHTS)), None))
         self._add("answer", message.get("text" if message is choice else "content"))
         self._add("refusal", message.get("refusal"))
-        self._add(
-            "tool", "call" if message.get("tool_calls") or message.get("function_call") else None
-        )
-        self.finish = str(choice["finish_reason"]) if choice.get("finish_reason") else self.finish
+        if message.get("tool_calls") or message.get("function_call"):
+            self._add("tool", "call")
+        if reason := choice.get("finish_reason"):
+            self.finish = str(reason)
 
     def _add(self, channel: Channel, value: Any) -> None:
-        for of_part, text in _texts(value, channel):
-            last = self.pieces[-1] if self.pieces else None
-            # half a character
-            if last and last.channel == of_part and "\ud800" <= last.text[-1:] <= "\udbff":
-                self.pieces[-1] = last._replace(text=last.text[:-1])
-                text = last.text[-1] + text
-            self.pieces.append(Piece(of_part, text, self.ended))
+        for part_channel, text in _texts(value, channel):
+            if self.pieces:
+                last = self.pieces[-1]
+                # half a character
+                if last.channel == part_channel and "\ud800" <= last.text[-1:] <= "\udbff":
+                    self.pieces[-1] = last._replace(text=last.text[:-1])
+                    text = last.text[-1] + text
+            self.pieces.append(Piece(part_channel, text, self.ended))
 
     def checked(self) -> Self:
         """The reply itself; raises ValueError if the server broke it off or it holds no completion."""
@@ -111,19 +105,22 @@ class Completion:
         """(answer, thoughts): thoughts have a channel of their own or stand between marks in front
         of the answer.
         """
-        thoughts = [piece for piece in self.pieces if piece.channel == "thought"]
-        content = [piece for piece in self.pieces if piece.channel == "answer"]
+        thoughts = self._of_channel("thought")
+        content = self._of_channel("answer")
         thought_end, start = _answer_start("".join(piece.text for piece in content), bool(thoughts))
         answer = list[Piece]()
         end = 0
         for piece in content:
             begin = end
-            end = end + len(piece.text)
+            end += len(piece.text)
             if begin < thought_end:
                 thoughts.append(piece._replace(text=piece.text[: thought_end - begin]))
             if end > start:
                 answer.append(piece._replace(text=_valid(piece.text[max(0, start - begin) :])))
         return answer, thoughts
+
+    def _of_channel(self, channel: Channel) -> list[Piece]:
+        return [piece for piece in self.pieces if piece.channel == channel]
 
     def thought_tokens(self) -> tuple[int, CountSource | None]:
         """Tokens of the thoughts by the server's count, else their pieces, and which of the two;
@@ -138,9 +135,9 @@ class Completion:
         """Why there is no answer; None where there is one."""
         thoughts = self.thought_tokens()[0]
         ended = f"(the response ended with {self.finish or 'no reason'!r})"
-        if refusal := text_of([piece for piece in self.pieces if piece.channel == "refusal"]):
+        if refusal := text_of(self._of_channel("refusal")):
             return f"refused: {refusal[:200]}"
-        if self.finish in TOOLS or any(piece.channel == "tool" for piece in self.pieces):
+        if self.finish in TOOLS or self._of_channel("tool"):
             return f"the model called a tool in place of an answer {ended}"
         if self.finish and self.finish.lower() in FILTERED:
             return f"a content filter ended the response {ended}"
@@ -205,8 +202,13 @@ def text_of(pieces: Sequence[Piece]) -> str:
 
 def count(counts: Any, name: str) -> int | None:
     """A count of tokens in a server's reply; None where it does not say."""
-    value = counts.get(name) if isinstance(counts, Mapping) else None
+    value = _object(counts).get(name)
     return value if type(value) is int and value >= 0 else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON object as it is, anything else as an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def _texts(value: Any, channel: Channel, depth: int = 0) -> Iterator[tuple[Channel, str]]:
@@ -238,8 +240,9 @@ def _answer_start(text: str, apart: bool) -> tuple[int, int]:
     # the chat template wrote the opening mark
     if not (end or apart) and (close := CLOSING.search(text)):
         end = close.end()
-    blank = re.compile(r"\s*" if end or apart else r"(\s*\n\s*)?").match(text, end)
-    return end, blank.end() if blank else end
+    start = len(text) - len(text[end:].lstrip())
+    is_dropped = end or apart or "\n" in text[end:start]
+    return end, start if is_dropped else end
 
 
 def _valid(text: str) -> str:

@@ -23,13 +23,19 @@ from ragauge.engines.store import MemoryStore
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals, stream
-from ragauge.measure.protocols.arrivals import Clock, Level, OneByOne, Request, TimedRequest
+from ragauge.measure.protocols.arrivals import (
+    Clock,
+    Level,
+    OneByOne,
+    ScheduledRequest,
+    TimedRequest,
+)
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
 from ragauge.results.times import (
     LoadLevel,
     LoadTimes,
-    Protocol,
+    ProtocolFacts,
     RequestSummary,
     RequestTimes,
     TraceFacts,
@@ -85,7 +91,7 @@ def measure_load(
         protocol |= {"trace": trace_facts(bench.trace)}
     return LoadTimes(
         provenance=provenance(),
-        protocol=Protocol(**protocol),
+        protocol=ProtocolFacts(**protocol),
         unsupported=unsupported,
         levels=measured,
     )
@@ -261,13 +267,13 @@ class _Batched:
 
     def __init__(self, server: _Server) -> None:
         self._server, self._batch = server, BatchScheduler(server.lm, server.size)
-        self._requests: dict[Task[tuple[float, float, int]], Request] = {}
+        self._requests: dict[Task[tuple[float, float, int]], ScheduledRequest] = {}
 
     @property
     def busy(self) -> bool:
         return bool(self._batch.unfinished)
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
 
     def step(self, until: float) -> Sequence[TimedRequest]:

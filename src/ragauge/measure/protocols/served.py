@@ -33,11 +33,12 @@ from ragauge.engines.served.completions import Completion, count
 from ragauge.engines.served.http import MAX_PAUSE_S, EndpointError
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import Questions
 from ragauge.measure.protocols import arrivals, latency, load, stream
-from ragauge.measure.protocols.arrivals import Clock, Request, TimedRequest
+from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
@@ -45,7 +46,7 @@ from ragauge.results.times import (
     LatencyTimes,
     LoadLevel,
     LoadTimes,
-    Protocol,
+    ProtocolFacts,
     RequestSummary,
     RequestTimes,
     ServerView,
@@ -102,7 +103,7 @@ class ServedBench:
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The part of a result that every kind of measurement has; `more`: of its protocol."""
         facts = provenance()
         cache = settings.server_cache
@@ -110,7 +111,7 @@ class ServedBench:
             "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
             "threads": None,
         }
-        protocol: dict[str, Any] = {
+        protocol: JsonObject = {
             **settings.model_dump(exclude={"methods", "models"}),
             "seed": seed,
             "device": SERVER,
@@ -123,7 +124,7 @@ class ServedBench:
         }
         return {
             "provenance": facts,
-            "protocol": Protocol(**protocol),
+            "protocol": ProtocolFacts(**protocol),
             "unsupported": dict(unsupported),
         }
 
@@ -239,7 +240,7 @@ class Sender:
     def busy(self) -> bool:
         return self._open > 0
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         def work() -> None:
             try:
                 self._done.put(self.serve(request))
@@ -261,7 +262,7 @@ class Sender:
             raise done
         return [done]
 
-    def serve(self, request: Request) -> TimedRequest:
+    def serve(self, request: ScheduledRequest) -> TimedRequest:
         """Answer a request, while others wait for the server."""
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
@@ -293,7 +294,7 @@ class Sender:
         """Whether the server has answered nothing for so long that it is asked no more."""
         return time.monotonic() - self._answered_at > self.timeout_s
 
-    def _timed(self, request: Request, start: float, engine: ServedEngine) -> TimedRequest:
+    def _timed(self, request: ScheduledRequest, start: float, engine: ServedEngine) -> TimedRequest:
         exchange = engine.exchange
         completion = engine.completion
         first = engine.first_token_at
@@ -386,7 +387,7 @@ def _trial(name: str, timed: TimedRequest) -> Trial:
 
 def _served(sender: Sender, number: int, place: int) -> TimedRequest:
     """The next of requests that follow one another, and the pause that a failure asks for."""
-    done = sender.serve(Request(number, place, time.perf_counter()))
+    done = sender.serve(ScheduledRequest(number, place, time.perf_counter()))
     time.sleep(done.pause_s)
     return done
 
@@ -443,7 +444,7 @@ def measure_load(
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
     # a replay reuses what it read itself
     cache = "found" if bench.trace and is_cold else settings.server_cache
-    more: dict[str, Any] = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
+    more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
     more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
@@ -492,7 +493,7 @@ def measure_stream(
             sender = Sender(bench, method, prompts, settings.new_tokens)
             streams.append(_stream(name, bench, sender, settings, seed))
             progress.update()
-    more: dict[str, Any] = stream.corpus_sizes(bench.prompts)
+    more: JsonObject = stream.corpus_sizes(bench.prompts)
     more |= {"cache_state": BEGINS_COLD} if settings.server_cache == "cold" else {}
     return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
 

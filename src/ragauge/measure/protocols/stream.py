@@ -22,13 +22,13 @@ from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals
-from ragauge.measure.protocols.arrivals import Request, TimedRequest
+from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
 from ragauge.measure.protocols.cold import STATE, drop_page_cache, storing_documents
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.methods.prompts import Prompt
-from ragauge.results.times import Protocol, RequestSummary, RequestTimes, Stream, StreamTimes
+from ragauge.results.times import ProtocolFacts, RequestSummary, RequestTimes, Stream, StreamTimes
 
 PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
@@ -74,7 +74,7 @@ def measure_stream(
     }
     return StreamTimes(
         provenance=provenance(),
-        protocol=Protocol(**protocol),
+        protocol=ProtocolFacts(**protocol),
         unsupported=unsupported,
         streams=streams,
     )
@@ -189,7 +189,11 @@ class _Stream:
         assert self.lm.first_token_at is not None
         self.after_request()
         request = TimedRequest(
-            Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids)
+            ScheduledRequest(place, place, start),
+            start,
+            self.lm.first_token_at,
+            end,
+            len(answer.ids),
         )
         return request, found_share(trace, prompt)
 

@@ -34,7 +34,7 @@ class Reading:
         segment.
         """
         self.cache.truncate(max((span.stop for span in self.spans.values()), default=0))
-        self.cache.bias = None
+        self.cache.drop_bias()
 
     def again(self) -> Reading:
         """Copy the reading, to continue from here; this one can be continued again later."""

@@ -41,7 +41,7 @@ MARKED = "list of a shard's near-duplicates"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class HeldOutText:
     """Text that the database does not hold."""
 
     # the document that it ends, numbered in the database; -1 if it is a whole document
@@ -83,10 +83,10 @@ class BuiltFolder:
         """MinHash signatures of the evaluation text (text, permutation)."""
         return self.array("evaluation_signatures.bin", "uint32", PERMUTATIONS)
 
-    def evaluation(self) -> Iterator[Evaluation]:
+    def evaluation(self) -> Iterator[HeldOutText]:
         """Yield the evaluation text, its documents counted within the folder."""
         yield from (
-            Evaluation(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl")
+            HeldOutText(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl")
         )
 
 
@@ -220,7 +220,7 @@ class Database:
             )
         return opened
 
-    def evaluation(self, label: str | None = None) -> Iterator[Evaluation]:
+    def evaluation(self, label: str | None = None) -> Iterator[HeldOutText]:
         """Yield the database's held-out text, in the order of the shards, or that of one of its
         evaluation sets.
         """

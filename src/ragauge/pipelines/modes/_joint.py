@@ -28,9 +28,9 @@ from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import (
     CachedReader,
     DecoderModel,
+    NeighbourState,
     Prepared,
     PreparingReader,
-    State,
     StateCache,
     Tokens,
 )
@@ -65,7 +65,7 @@ class JointDecoder(DecoderModel):
         return JointReader(self, tokens + neighbour_tokens)
 
 
-class JointStates(PreparingReader, Generic[State]):
+class JointStates(PreparingReader, Generic[NeighbourState]):
     """A reader of neighbours behind the sequence's first token; the state of each is stored, and
     not read again.
     """
@@ -75,7 +75,7 @@ class JointStates(PreparingReader, Generic[State]):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._sink: Any = None  # the cached first token
-        self._states: StateCache[State] = StateCache()
+        self._states: StateCache[NeighbourState] = StateCache()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
@@ -88,11 +88,11 @@ class JointStates(PreparingReader, Generic[State]):
         return Prepared(tuple(calls), self._placed(states, last))
 
     @abstractmethod
-    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[State]:
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[NeighbourState]:
         """Keys and values of each neighbour, which end before position `last`; appends to `calls`."""
 
     @abstractmethod
-    def _placed(self, states: Sequence[State], last: int) -> Callable[[], None]:
+    def _placed(self, states: Sequence[NeighbourState], last: int) -> Callable[[], None]:
         """Return what makes these states the neighbours in front of the sequence."""
 
 
@@ -154,7 +154,7 @@ class JointReader(JointStates[KVCache], CachedReader):
         joined.append(self._cache, sequence)
         self._cache = joined
         self._front = count
-        self._cache.bias = None
+        self._cache.drop_bias()
         if self.placement.bias and count:
             self._cache.add_bias(Span(0, count), self.placement.bias)
 

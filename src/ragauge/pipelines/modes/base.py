@@ -48,13 +48,13 @@ class Checkpoint:
 
     def decoder(self) -> LM:
         """Return the decoder in torch. Raises UnsupportedError for one with sliding windows."""
-        from ragauge.engines import kernels
+        from ragauge.engines.kernels import choice
         from ragauge.engines.loading import load_lm
 
         lm = load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
         # "native" switches oneDNN off in all threads; another one may read neighbours
         if lm.device.type == "cpu":
-            kernels.use(kernels.active().without("native"))
+            choice.use(choice.active().without("native"))
         if window := lm.shape.shortest_window:
             raise UnsupportedError(
                 f"{self.model}: a sliding window of {window} tokens; pipelines need full attention"

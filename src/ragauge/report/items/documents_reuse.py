@@ -13,14 +13,13 @@ numbers.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from ragauge.config.reads import Reads, timed
 from ragauge.report.figures import Axis, Figure, Lines
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, noted
+from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, noted
 from ragauge.results.measures import quality
 from ragauge.results.reuse import (
     Seconds,
@@ -37,7 +36,6 @@ LATENCY = "mean_latency_s"
 SAME = "the same at every hit rate"
 UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
 
-Keys = Mapping[str, Any]
 Timed = partial(Measure, source=CellSource.LATENCY)
 
 READS = Reads(answers=(timed(),), latency="any")

@@ -4,6 +4,7 @@ pair them.
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -294,23 +295,23 @@ def _families(
     """The hypervolume of each method's variants between the least and the greatest online cost of
     all, best first.
     """
-    usable = [
-        i
-        for i, row in enumerate(rows)
-        if row["resampled"] and not row["reference"] and _price(row, kind)
-    ]
-    prices = [_price(rows[i], kind) for i in usable]
-    if len(set(prices)) < 2:
+    prices = {
+        row["name"]: _price(row, kind) for row in rows if row["resampled"] and not row["reference"]
+    }
+    prices = {name: price for name, price in prices.items() if price}
+    if len(set(prices.values())) < 2:
         return []
-    limits = (min(prices), max(prices))
-    shared = [*on_shared({variants[i].name: scored(runs, variants[i]) for i in usable}).values()]
+    limits = (min(prices.values()), max(prices.values()))
+    shared = on_shared({v.name: scored(runs, v) for v in variants if v.name in prices})
+    by_label = defaultdict[str, list[str]](list)
+    for row in rows:
+        if row["name"] in prices:
+            by_label[row["label"]].append(row["name"])
     families = []
-    for family in dict.fromkeys(rows[i]["label"] for i in usable):
-        places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
-        mine = [prices[p] for p in places]
-        values = [shared[p] for p in places]
-        volume, low, high = hypervolume(mine, values, limits, runs.seed, n=RESAMPLES)
-        names = [rows[usable[p]]["name"] for p in places]
+    for family, names in by_label.items():
+        costs_of = [prices[name] for name in names]
+        values = [shared[name] for name in names]
+        volume, low, high = hypervolume(costs_of, values, limits, runs.seed, n=RESAMPLES)
         families.append(
             {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
         )

@@ -12,8 +12,8 @@ import pytest
 from preloaded import Preloaded
 from ragauge.assets.catalog import Entry, entries
 from ragauge.cli._main import main
-from ragauge.config import launch
 from ragauge.config.experiment import Config
+from ragauge.config.launch.estimate import ESTIMATED_JOBS, say_estimate
 from ragauge.config.loading import load, parse
 from ragauge.cost.flop import call_macs
 from ragauge.cost.hardware import Precision
@@ -293,8 +293,8 @@ def test_a_run_takes_what_was_estimated(
     assert sum(estimated["disk_gb"].values()) == pytest.approx(16 * 3000 / 1e9)
     assert estimated["downloads_gb"]["models"] == 0
     said = []
-    for jobs in (launch.ESTIMATED_JOBS - 1, launch.ESTIMATED_JOBS):
-        launch.say_estimate(load(Path("config.yaml")), Path("config.yaml"), jobs, 1)
+    for jobs in (ESTIMATED_JOBS - 1, ESTIMATED_JOBS):
+        say_estimate(load(Path("config.yaml")), Path("config.yaml"), jobs, 1)
         said.append(capsys.readouterr().err)
         assert "methods   2 variants: naive, superposition" in said[-1]
     assert ["about" in text for text in said] == [False, True]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import tiny_models
-from ragauge.engines import kernels
-from ragauge.engines.kernels import Choice, Operation
+from ragauge.engines.kernels import choice
+from ragauge.engines.kernels.choice import Choice, Operation
 from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row
 from ragauge.pipelines.decoding import token_nll
@@ -97,14 +97,14 @@ def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch: pytest.Monk
 
     def load(*_: object, **__: object) -> LM:
         lm = tiny_models.tiny_lm()
-        kernels.use(Choice("test", {"bfloat16": {Operation.ONE: timed}}))
+        choice.use(Choice("test", {"bfloat16": {Operation.ONE_ROW: timed}}))
         return lm
 
     monkeypatch.setattr("ragauge.engines.loading.load_lm", load)
-    monkeypatch.setattr(kernels, "_active", kernels.DEFAULT)
-    monkeypatch.setattr(kernels, "engines_state", {})
+    monkeypatch.setattr(choice, "_active", choice.DEFAULT)
+    monkeypatch.setattr(choice, "engines_state", {})
     Checkpoint("tiny").decoder()
-    assert kernels.active().named() == {"bfloat16": {Operation.ONE: "widened"}}
+    assert choice.active().named() == {"bfloat16": {Operation.ONE_ROW: "widened"}}
 
 
 def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:

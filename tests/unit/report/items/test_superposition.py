@@ -20,6 +20,7 @@ from ragauge.report.figures.writing import render, write_provenance
 from ragauge.results import timing
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
+from ragauge.results.times import LatencyTimes, Trial, TrialLoad
 from synthetic_run import (
     DOCUMENT,
     MODEL,
@@ -295,12 +296,12 @@ def test_a_refused_timing_gives_its_reason(small: Path) -> None:
     assert cell["note"] == "timing refused: others kept the machine busy"
 
 
-def test_disturbed_and_unclocked_trials_do_not_count(small: Path) -> None:
-    rows = [{"variant": "plain", "total_s": s} for s in (4.0, None, float("nan"))]
-    rows.append({"variant": "plain", "total_s": 99.0, "disturbed": True})
-    assert timing.seconds({"rows": rows}, "plain") == [4.0]
-    busy = {"rows": rows, "load": {"busy": "other processes took 30%"}}
-    assert timing.seconds(busy, "plain") == [4.0, 99.0]
+def test_disturbed_and_unclocked_trials_do_not_count() -> None:
+    rows = [Trial(variant="plain", total_s=seconds) for seconds in (4.0, None)]
+    rows.append(Trial(variant="plain", total_s=99.0, disturbed=True))
+    assert LatencyTimes(rows=rows).seconds("plain") == [4.0]
+    busy = LatencyTimes(rows=rows, load=TrialLoad(busy="other processes took 30%"))
+    assert busy.seconds("plain") == [4.0, 99.0]
     assert timing.described(busy).endswith("; other processes took 30%")
 
 

@@ -14,7 +14,7 @@ from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.report.items.cfic import _shared
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Status, Table, frame, mean, noted
+from ragauge.results.cells import Cell, CellStatus, Measure, Table, frame, mean, noted
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs
 
@@ -44,7 +44,7 @@ def draw(table: Table) -> Figure:
 
     measured = table[table["measured"].notna()].assign(published=math.nan)
     printed = table[table["published"].notna()].assign(
-        model=PAPER, measured=math.nan, status=Status.PUBLISHED_ONLY
+        model=PAPER, measured=math.nan, status=CellStatus.PUBLISHED_ONLY
     )
     table = pd.concat([measured, printed], ignore_index=True)
     axes = {

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Point, Row, lines
+from ragauge.report.figures import Axis, Figure, Point, TableRow, lines
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
@@ -35,8 +35,8 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
 
-    def line(row: Row, options: Options) -> str:
-        row = Row({**row.keys, "options": options}, row.cells)
+    def line(row: TableRow, options: Options) -> str:
+        row = TableRow({**row.keys, "options": options}, row.cells)
         return _lines.with_lists(_lines.with_interval(row), row)
 
     def without(point: Point) -> str:

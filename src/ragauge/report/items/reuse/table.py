@@ -24,7 +24,7 @@ from ragauge.results import timing
 from ragauge.results.cells import (
     Cell,
     CellSource,
-    Measure,
+    Measures,
     Table,
     frame,
     mean,
@@ -70,7 +70,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _measures(
     runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds
-) -> dict[str, Measure]:
+) -> Measures:
     weak = floor(runs, base)
     measures = {
         "quality": noted(quality(runs, variant), weak),

@@ -8,7 +8,17 @@ from itertools import product
 from typing import Any
 
 from ragauge.report.figures import Axis, Dots
-from ragauge.results.cells import Cell, Measure, Table, frame, merge, noted, row_cells
+from ragauge.results.cells import (
+    Cell,
+    Keys,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    merge,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import Runs, Variant, defaults
@@ -18,7 +28,7 @@ NAMES = {"cuda_speedup": "measured_speedup_cuda"}
 KEPT = "kept_gold_recall"  # whether the gold document is kept
 
 
-def cells(runs: Runs, variant: Variant, measures: Mapping[str, Measure], **keys: Any) -> list[Cell]:
+def cells(runs: Runs, variant: Variant, measures: Measures, **keys: Any) -> list[Cell]:
     """The cells of a variant's row, `keys` beside or in place of the variant's own."""
     return row_cells(variant.keys | keys, measures, paper_model(variant, runs))
 
@@ -137,7 +147,7 @@ class Ablation:
             )
 
     def _cells(
-        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Mapping[str, Any]
+        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Keys
     ) -> Iterator[Cell]:
         of_paper = (
             next((paper_model(v, runs) for v in chosen.values() if v), None)

@@ -18,7 +18,7 @@ from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.superposition import _tables
 from ragauge.results import timing
-from ragauge.results.cells import Measure, Table, frame, mean
+from ragauge.results.cells import Measures, Table, frame, mean
 from ragauge.results.measures import find, quality, scored, standard
 from ragauge.results.runs import Runs, Variant
 
@@ -62,7 +62,7 @@ draw = Lines(
 )
 
 
-def _gold_kept(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def _gold_kept(runs: Runs, variant: Variant) -> Measures:
     """How often the gold document is kept, and how good the answers then are."""
     kept = scored(runs, variant, _tables.KEPT)
     scores = scored(runs, variant)
