@@ -65,9 +65,11 @@ def run(args: argparse.Namespace) -> None:
         )
         chat: Chat = EndpointChat(endpoint)
     else:
+        from ragauge.measure import inputs
+
         source = check_source(args.model, "--model")
         where = {"device": args.device, "threads": args.threads}
-        chat = options.local_chat(source, dtype=args.dtype, **where)
+        chat = inputs.local_chat(source, dtype=args.dtype, **where)
     judgements = _judge(chat, sample, args.out, _inquiries(args.of, args.examples))
     judged = sum(judgement.label is not None for judgement in judgements)
     counts = {"judged": judged, "not_judged": len(judgements) - judged}
