@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ragauge.config.experiment import Config
     from ragauge.config.model import ModelEntry
     from ragauge.config.schema import DatasetEntry, VariantEntry
-    from ragauge.measure.inputs import Questions
+    from ragauge.measure.inputs import QuestionSource
     from ragauge.methods.base.method import Method
 
 AFFECTS_RESULTS = False
@@ -318,23 +318,23 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     return with_dtype(chosen, recorded_dtype(args.out), threads=args.threads)
 
 
-def questions(args: argparse.Namespace, config: Config | None) -> Questions:
+def questions(args: argparse.Namespace, config: Config | None) -> QuestionSource:
     """Return the questions of --dataset: a label of the configuration, or a registered name."""
     from ragauge.assets.pins import Pin
-    from ragauge.measure.inputs import Questions
+    from ragauge.measure.inputs import QuestionSource
 
     examples = getattr(args, "examples", None)
     (_, stated) = settings(args.set, "dataset")
     if config is None:
         registry.module_name("dataset", args.dataset, "--dataset")
-        return Questions(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
+        return QuestionSource(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
     chosen: DatasetEntry = entry(
         config.datasets, args.dataset, "data set", f"{args.config}: datasets"
     )
     seed = first(args.seed, config.dataset_seed(args.dataset))
     official = args.data or (Path(chosen.data) if chosen.data else None)
     pin = None if args.data else Pin(revision=chosen.revision, sha256=chosen.sha256)
-    return Questions(
+    return QuestionSource(
         chosen.dataset,
         {"seed": seed, **chosen.options, **stated},
         official,

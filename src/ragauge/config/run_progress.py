@@ -22,7 +22,7 @@ MIN_SHARE = 0.02  # of the run that is done before the rest is estimated
 
 
 @dataclass(frozen=True)
-class Job:
+class JobProgress:
     is_done: Callable[[], bool]
     # the file of all questions, which an earlier job may have to make; None: it has none
     examples: Path | None = None
@@ -44,7 +44,7 @@ class Job:
         )
 
 
-class Status(NamedTuple):
+class RunProgress(NamedTuple):
     jobs: int
     jobs_done: int
     questions: int
@@ -56,15 +56,15 @@ class Status(NamedTuple):
         return (self.jobs_done + self.questions_done) / (self.jobs + self.questions)
 
 
-def status(jobs: Sequence[Job]) -> Status:
+def status(jobs: Sequence[JobProgress]) -> RunProgress:
     counts = [job.count() for job in jobs]
     done = sum(job.is_done() for job in jobs)
-    return Status(
+    return RunProgress(
         len(jobs), done, sum(count for count, _ in counts), sum(answered for _, answered in counts)
     )
 
 
-def line(now: Status, first: Status, elapsed_s: float) -> str:
+def line(now: RunProgress, first: RunProgress, elapsed_s: float) -> str:
     """A line such as `12 of 129 jobs and 340 of 2,655 questions done; about 14 min left`."""
     questions = (
         f" and {now.questions_done:,} of {now.questions:,} questions" if now.questions else ""
@@ -76,7 +76,7 @@ def line(now: Status, first: Status, elapsed_s: float) -> str:
     return f"{now.jobs_done} of {now.jobs} jobs{questions} done{rest}"
 
 
-def start(jobs: Sequence[Job]) -> None:
+def start(jobs: Sequence[JobProgress]) -> None:
     """Print a line to stderr from time to time, as long as this process lives and something has
     changed.
     """
@@ -114,19 +114,21 @@ def start(jobs: Sequence[Job]) -> None:
     threading.Thread(target=report, name="progress", daemon=True).start()
 
 
-def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
+def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> JobProgress:
     """A job of Snakemake. `limit`: the number of questions of a job that answers some, by its
     labels.
     """
     name = " ".join([str(job.rule.name).replace("_", " "), *list(job.wildcards)[-1:]])
     if "records" not in job.output.keys() or "examples" not in job.input.keys():  # noqa: SIM118 (named lists)
-        return Job(lambda: bool(dag.finished(job)), name=name)
+        return JobProgress(lambda: bool(dag.finished(job)), name=name)
     labels = job.wildcards
     examples = Path(str(job.input.examples))
     records = Path(str(job.output.records))
     part = int(getattr(labels, "part", 0))
     parts = int(getattr(labels, "jobs", 1))
-    return Job(lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts, name)
+    return JobProgress(
+        lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts, name
+    )
 
 
 def duration(seconds: float) -> str:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Questions:
+class QuestionSource:
     """The questions of a data set, from its official records or a file that `ragauge fetch
     --dataset` wrote.
     """
@@ -73,7 +73,7 @@ class Questions:
 
 def specification(
     method: Method,
-    questions: Questions,
+    questions: QuestionSource,
     model: ModelEntry,
     max_new_tokens: int,
     finder: ModelEntry | None = None,

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ragauge.assets import resolver
 from ragauge.assets.catalog import entries
 from ragauge.config.dtypes import with_dtype
-from ragauge.config.experiment import Answers, Config
+from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.model import ModelEntry
-from ragauge.config.plan.part import Paths
+from ragauge.config.plan.part import RunPaths
 from ragauge.config.plan.plan import Plan
 from ragauge.config.run_progress import duration, line_count
 from ragauge.cost import shapes
@@ -33,7 +33,7 @@ from ragauge.io import progress, records
 if TYPE_CHECKING:
     from ragauge.datasets.base.dataset import Example
     from ragauge.io.records import Record
-    from ragauge.measure.inputs import Questions
+    from ragauge.measure.inputs import QuestionSource
 
 MAX_QUESTIONS = 3  # that are timed of a variant, as long as they take less than these seconds
 MAX_VARIANT_S = 1.0
@@ -47,7 +47,7 @@ NOT_ESTIMATED = ("load", "stream", "judge", "training", "databases", "pipelines"
 class Work(NamedTuple):
     """The answers of a variant or, with a response length, its timed trials."""
 
-    job: Answers
+    job: AnswerJob
     new_tokens: int | None = None
 
 
@@ -140,7 +140,7 @@ def recorded(config: Config) -> Rates:
     """Read the seconds of an experiment's questions in the records of its earlier runs."""
     rates = Rates()
     for label in config.datasets:
-        rates.counts[label] = line_count(Path(Paths(config.run).data.format(dataset=label)))
+        rates.counts[label] = line_count(Path(RunPaths(config.run).data.format(dataset=label)))
     for job in config.answers():
         with suppress(UserError):
             rates.seconds[Work(job)] = list(map(_seconds, records.read(_records_path(config, job))))
@@ -201,7 +201,7 @@ class _Bench:
         self.is_warm = set[str]()
         self._models = dict[str, ModelEntry]()
 
-    def time(self, job: Answers, new_tokens: int | None) -> Iterator[tuple[float, float]]:
+    def time(self, job: AnswerJob, new_tokens: int | None) -> Iterator[tuple[float, float]]:
         """Answer the first questions of a job as it does, or one as the latency protocol does.
 
         Yields: seconds of preparing the documents, and of answering.
@@ -248,13 +248,13 @@ class _Bench:
             self._models[label] = model.model_copy(update=template)
         return self._models[label]
 
-    def _questions(self, label: str) -> Questions:
-        from ragauge.measure.inputs import Questions
+    def _questions(self, label: str) -> QuestionSource:
+        from ragauge.measure.inputs import QuestionSource
 
         entry = self.config.datasets[label]
         options = {"seed": self.config.dataset_seed(label), **entry.options}
-        written = Path(Paths(self.config.run).data.format(dataset=label))
-        return Questions(
+        written = Path(RunPaths(self.config.run).data.format(dataset=label))
+        return QuestionSource(
             entry.dataset,
             options,
             Path(entry.data) if entry.data else None,
@@ -270,7 +270,7 @@ class _Bench:
         has_file = questions.official.is_file() if questions.official else has_assets
         return questions.examples() if questions.written or has_file else []
 
-    def _check_assets(self, job: Answers) -> None:
+    def _check_assets(self, job: AnswerJob) -> None:
         model = self.config.models[job.model]
         if model.training or model.finder:
             raise UserError("models that the run trains, or with a finder, are not timed")
@@ -300,14 +300,14 @@ def _work(config: Config) -> Iterator[Work]:
         assert protocol is not None
         for name in protocol.methods:
             for new_tokens in protocol.all_new_tokens:
-                yield Work(Answers(dataset, model, name), new_tokens)
+                yield Work(AnswerJob(dataset, model, name), new_tokens)
 
 
-def _records_path(config: Config, job: Answers) -> Path:
-    return Path(f"{Paths(config.run).answers}.jsonl".format(**job._asdict()))
+def _records_path(config: Config, job: AnswerJob) -> Path:
+    return Path(f"{RunPaths(config.run).answers}.jsonl".format(**job._asdict()))
 
 
-def _questions_left(config: Config, job: Answers, count: int) -> int:
+def _questions_left(config: Config, job: AnswerJob, count: int) -> int:
     path = _records_path(config, job)
     answered = line_count(path) or max(line_count(records.partial_path(path)) - 1, 0)
     return max(min(count, config.limit(job) or count) - answered, 0)
