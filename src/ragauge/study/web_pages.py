@@ -19,6 +19,7 @@ ASIDE_NAMES = frozenset((  # words of a class or an id
 ))  # fmt: skip
 SHORT = 400  # characters of prose, with fewer of which trafilatura returns paragraphs alone
 MIN_SHARE = 0.5  # part of the page's prose, below which all of that is taken
+MAX_LINES = 200  # recognised ones, the longest, by which the content's element is found
 MIN_MATCHED = 0.95  # part of what trafilatura recognised that the content's element must hold
 
 
@@ -70,7 +71,7 @@ def _is_aside(element: Element) -> bool:
 def _content(tree: Element, trafilatura: Any) -> Element:
     """Find the smallest element that holds what trafilatura recognises as content."""
     recognised = trafilatura.extract(deepcopy(tree), include_comments=False) or ""
-    lines = [line for line in map(_letters, recognised.split("\n")) if line]
+    lines = sorted(map(_letters, recognised.split("\n")), key=len)[-MAX_LINES:]
 
     def matched(element: Element) -> int:
         text = _letters(element.text_content())
