@@ -77,7 +77,7 @@ def write(study: StudySettings, name: str, deadline: Deadline) -> None:
     settings = draft.settings
     comments = ""
     if study.budget:
-        settings, cuts = budget.limit(settings, draft.questions, path, deadline)
+        settings, cuts = budget.limit(settings, draft.questions, path, deadline, study.cores)
         comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
         draft.account["budget"] = {"seconds": study.budget, "left_out": cuts}
     config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()

@@ -143,7 +143,8 @@ def recorded(config: Config) -> Rates:
         rates.counts[label] = line_count(Path(RunPaths(config.run).data.format(dataset=label)))
     for job in config.answers():
         with suppress(UserError):
-            rates.seconds[Work(job)] = list(map(_seconds, records.read(_records_path(config, job))))
+            seconds = list(map(_seconds, records.read(_records_path(config, job))))
+            rates.seconds |= {Work(job): seconds} if seconds else {}
     return rates
 
 
