@@ -34,7 +34,7 @@ from ragauge.study import (
     writing,
 )
 from ragauge.study.deadline import Deadline
-from ragauge.study.documents import SHOWN, SourceDocuments
+from ragauge.study.documents import MAX_NAMED, SourceDocuments
 from ragauge.study.passages import PassageCorpus
 from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
@@ -97,7 +97,7 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         drop=study.drop_near_duplicates,
     )
     print(corpus, flush=True)
-    for name, omission in islice(sources.omissions.items(), SHOWN):
+    for name, omission in islice(sources.omissions.items(), MAX_NAMED):
         print(f"left out of {name}: {omission}")
     folder.claim(study.out)
     files = dict[str, bytes]()

@@ -174,7 +174,7 @@ def test_no_batch_is_begun_when_time_is_up() -> None:
     assert not writer.requests
     found = made(writer, Scripted(reads), wanted=12, until=0.0)
     assert found.ended_by in ("time", "questions")
-    assert generation.ENOUGH <= len(found.questions) < generation.ENOUGH + generation.BATCH
+    assert generation.MIN_QUESTIONS <= len(found.questions) < generation.MIN_QUESTIONS + generation.BATCH
     fewer = made(Scripted(asks), Scripted(reads), wanted=4, until=0.0)
     assert (len(fewer.questions), fewer.attempts) == (4, generation.BATCH)
 
