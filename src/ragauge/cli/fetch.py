@@ -52,8 +52,7 @@ def _fetch_questions(args: argparse.Namespace) -> None:
 
     if args.out is None:
         raise UserError("--out: required with --dataset, a FILE.jsonl for the questions")
-    args.set = [pair if pair.startswith("dataset.") else f"dataset.{pair}" for pair in args.set]
-    questions = options.questions(args, options.configuration(args))
+    questions = options.questions(args, options.configuration(args), is_subject=True)
     examples = questions.examples()
     write_examples(args.out, examples)
     text = f"{args.out}: {len(examples)} questions of {questions.name}"
