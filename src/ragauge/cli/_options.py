@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ragauge.config.schema import DatasetEntry, VariantEntry
     from ragauge.measure.inputs import QuestionSource
     from ragauge.methods.base.method import Method
-    from ragauge.methods.evidence.chat import Chat
 
 AFFECTS_RESULTS = False
 
@@ -360,14 +359,6 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> Method
     variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
     stated = making.changed_options(variant.instance) | parameters
     return making.make(variant.method, f"{args.config}: methods.{name}", **stated)
-
-
-def local_chat(source: str, **engine_options: Any) -> Chat:
-    from ragauge.engines.loading import load_lm
-    from ragauge.measure.inputs import template_of
-    from ragauge.methods.evidence.chat import LocalChat
-
-    return LocalChat(load_lm(source, **engine_options), template_of(source), source)
 
 
 def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dict[str, Any]]:

@@ -60,9 +60,11 @@ def run(args: argparse.Namespace) -> None:
         )
         chat: Chat = EndpointChat(endpoint)
     else:
+        from ragauge.measure import inputs
+
         source = check_source(args.model, "--model")
         where = {"device": args.device, "threads": args.threads}
-        chat = options.local_chat(source, dtype=args.dtype, **where)
+        chat = inputs.local_chat(source, dtype=args.dtype, **where)
     judgements = judge_records(chat, sample, args.of, args.examples, args.out)
     judged = sum(judgement.label is not None for judgement in judgements)
     counts = {"judged": judged, "not_judged": len(judgements) - judged}

@@ -18,7 +18,7 @@ PAUSE_S = 30.0
 STEP_S = 1.0
 # set in the environment: a line a job that is done, for those who do not see Snakemake's
 STEPS = "RAGAUGE_STEPS"
-LEAST_SHARE = 0.02  # of the run that is done before the rest is estimated
+MIN_SHARE = 0.02  # of the run that is done before the rest is estimated
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class JobProgress:
         """(questions as far as their number is known, how many are answered)."""
         if self.examples is None:
             return 0, 0
-        count = min(filter(None, (_lines(self.examples), self.limit)), default=0)
+        count = min(filter(None, (line_count(self.examples), self.limit)), default=0)
         count = (self.part + 1) * count // self.parts - self.part * count // self.parts
         # While the job runs, its records stand below the header of their file.
         return count, count if self.is_done() else min(
-            max(_lines(partial_path(self.records)) - 1, 0), count
+            max(line_count(partial_path(self.records)) - 1, 0), count
         )
 
 
@@ -71,10 +71,8 @@ def line(now: RunProgress, first: RunProgress, elapsed_s: float) -> str:
     )
     share = now.share - first.share  # of this run: an earlier one may have answered some
     rest = ""
-    if share >= LEAST_SHARE:
-        left_s = elapsed_s * (1 - now.share) / share
-        minutes = f"{left_s / 60:.0f} min" if left_s < 90 * 60 else f"{left_s / 3600:.1f} h"
-        rest = f"; about {f'{left_s:.0f} s' if left_s < 90 else minutes} left"
+    if share >= MIN_SHARE:
+        rest = f"; about {duration(elapsed_s * (1 - now.share) / share)} left"
     return f"{now.jobs_done} of {now.jobs} jobs{questions} done{rest}"
 
 
@@ -133,8 +131,18 @@ def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> JobProgres
     )
 
 
-def _lines(path: Path) -> int:
+def duration(seconds: float) -> str:
+    """Write seconds in words: 40 s, 2.5 min, 12 min, 3.5 h, 2.0 days."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:{'.2g' if seconds < 570 else '.0f'}} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def line_count(path: Path) -> int:
+    """Count the lines of a file; 0 where there is none yet."""
     try:
         return path.read_bytes().count(b"\n")
-    except OSError:  # not made yet
+    except OSError:
         return 0

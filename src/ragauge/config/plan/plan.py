@@ -26,7 +26,7 @@ from ragauge.config.plan.servers import ServerPlan
 from ragauge.config.plan.timing import TimingPlan
 from ragauge.config.plan.training import TrainingPlan
 
-__all__ = ["ALONE", "ASSET", "Labels", "RunPaths", "Plan", "filled", "grown", "manifest"]
+__all__ = ["ALONE", "ASSET", "Labels", "Plan", "RunPaths", "filled", "grown", "manifest"]
 
 
 class Plan(PlanPart):
