@@ -84,7 +84,8 @@ def duration(text: str) -> float:
 
 def amount(text: str) -> float:
     with suppress(ValueError):
-        if 0 <= (number := float(text)) < math.inf:
+        number = float(text)
+        if 0 <= number < math.inf:
             return number
     raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
 

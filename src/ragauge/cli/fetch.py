@@ -78,7 +78,8 @@ def _fetch_all(args: argparse.Namespace) -> None:
         ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some)
         or "nothing to fetch"
     )
-    if path := pins.lock_path(args.config) if args.lock else None:
+    path = pins.lock_path(args.config) if args.lock else None
+    if path:
         pins.write(path, fetched)
     options.print_result(
         args,

@@ -64,7 +64,8 @@ def check(config: Config) -> None:
         check_source(config.judge.model, "judge.model")
     _check_human_judgements(config)
     for item in config.item_names():
-        if unusable := registry.problem("item", item):
+        unusable = registry.problem("item", item)
+        if unusable:
             raise UserError(f"items: {unusable}")
 
 
@@ -220,7 +221,8 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
     label = config.pipeline_model(pipeline)
     model = config.models[label]
     for key, needed in (("engine", "torch"), ("weights", "full"), ("kv", "full")):
-        if (value := getattr(model, key)) != needed:
+        value = getattr(model, key)
+        if value != needed:
             raise UserError(
                 f"{where}.model: {label} has {key} {value!r}; pipelines require {needed!r}"
             )

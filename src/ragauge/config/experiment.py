@@ -93,7 +93,7 @@ class Config(Sections):
         return servers
 
     def server_threads(self, server: tuple[str, str]) -> int:
-        """Of a server that is a job: the most that one of its pipelines names."""
+        """The threads of a server that is a job: the most that one of its pipelines names."""
         return max(self.pipelines[label].server_threads for label in self.servers()[server])
 
     def evaluation_texts(self) -> list[str]:

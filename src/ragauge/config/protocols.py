@@ -23,7 +23,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TimedSettings(Section):
-    """What the three protocols share."""
+    """The settings that the three protocols share."""
 
     allow_load: bool = Field(
         True,

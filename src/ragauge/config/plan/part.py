@@ -86,7 +86,7 @@ class PlanPart:
         return ()
 
     def value(self, path: str, labels: Labels) -> Any:
-        """What stands in the configuration under keys and labels, as in
+        """The value in the configuration under keys and labels, as in
         `databases/{database}/encoder`.
         """
         value: Any = self.config
@@ -141,13 +141,13 @@ class PlanPart:
         return self.config.models[self.model_of(labels)].resources.runtime
 
     def model_manifest(self, model: str) -> str:
-        """Of a model (a label): the asset's, or that of the training that makes it."""
+        """The manifest of a model (a label): of its asset, or of the training that makes it."""
         entry = self.config.models[model]
         made = f"{self.paths.trained}.json".format(training=entry.training)
         return made if entry.training else manifest(entry.source)
 
     def model_manifests(self, model: str) -> list[str]:
-        """Of the files that a model (a label) is read from: none of a served one but its
+        """The manifests of the files that a model (a label) is read from: of a served one its
         tokenizer's, if it has any.
         """
         served = self.config.models[model].served
