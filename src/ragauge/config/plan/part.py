@@ -56,7 +56,9 @@ class RunPaths:
     staleness = "results/RUN/staleness/{staleness}.json"
 
     retrofit = "results/RUN/retrofit/{database}/{index}/{model}/{mode}/{minutes}"
-    adapters = "results/RUN/retrofit/{database}/{index}/{model}/{mode}/{minutes}/adapters.safetensors"
+    adapters = (
+        "results/RUN/retrofit/{database}/{index}/{model}/{mode}/{minutes}/adapters.safetensors"
+    )
     export = "results/RUN/onnx/{export}"
     pipeline = "results/RUN/pipelines/{pipeline}"  # records and .meta.json
     # Of a server that is a job of its own: records and .meta.json until it has ended, what it waits
