@@ -104,8 +104,6 @@ def test_another_decoder_and_other_threads_are_other_entries(tmp_path: Path) -> 
     assert len(kinds) == 3
 
 
-
-
 def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm: LM) -> None:
     cache = lm.new_cache(64)
     lm.extend(cache, [Row([1, 2, 3, 4], unit_steps(0, 4))], stage="prompt")
