@@ -84,7 +84,7 @@ Row = Mapping[str, Any]
 
 
 class State(StrEnum):
-    """What became of a published number, the best first."""
+    """The fate of a published number, the best first."""
 
     MEASURED = "measured"
     RECOMPUTED = "recomputed"
@@ -211,7 +211,7 @@ def errors(cells: Iterable[Shown]) -> tuple[str, str]:
 
 
 def states(runs: Runs, reports: Path) -> list[Shown]:
-    """What became of each published number."""
+    """Return the fate of each published number."""
     tables = {
         item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS
     }

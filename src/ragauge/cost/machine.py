@@ -118,12 +118,12 @@ def measure(
                 time.sleep(PAUSE_S)
             with competing_load() as load:
                 rates = _rates(torch.device(device), weight_read)
-            about = {
+            facts = {
                 "threads": torch.get_num_threads(),
                 "device": device,
                 "processor": processor(device),
             }
-            measured.append({**rates, **about, "load_share": load.share})
+            measured.append({**rates, **facts, "load_share": load.share})
             if load.share <= MAX_LOAD:
                 break
     finally:
@@ -136,7 +136,7 @@ class _Rate(BaseModel):
 
 
 class _Rates(BaseModel):
-    """What the roofline takes from a file of rates."""
+    """The rates that the roofline needs."""
 
     bandwidth_bytes_per_s: _Rate
     matmul_flop_per_s: dict[str, _Rate] = Field(min_length=1)
@@ -331,7 +331,7 @@ def _own_s() -> float:
 
 
 def command_output(*command: str) -> str | None:
-    """What a command prints, stripped; None if it is missing or fails."""
+    """Return the output of a command, stripped; None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What the protocols of `ragauge time`, `load` and `stream` share: a decoder with its prompts, and
+"""Shared parts of the protocols of `ragauge time`, `load` and `stream`: a decoder with prompts, and
 a quiet machine.
 """
 
@@ -180,7 +180,7 @@ def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
 
 
 def disturbance(load: Load, gpu: GpuWatch) -> str | None:
-    """What disturbed times, so that they are not to be published; None if CPU and GPU were quiet
+    """Say what disturbed times, so that they are not to be published; None if CPU and GPU were quiet
     enough.
     """
     if load.share > MAX_LOAD:

@@ -1,4 +1,4 @@
-"""What a language model thinks of an answer."""
+"""The opinion of a language model about an answer."""
 
 from ragauge.metrics.base import RecordFields
 

@@ -28,7 +28,7 @@ class CellStatus(StrEnum):
 
 
 class CellSource(StrEnum):
-    """What a value was computed from."""
+    """The origin of a value."""
 
     RECORDS = "records"  # of a run: scores, traces, seconds of the run itself
     # the latency protocol's trials: of one machine, without a ratio to another one's
@@ -68,7 +68,7 @@ class Cell:
 
     @property
     def status(self) -> CellStatus:
-        """What it holds; a reason takes precedence over a published number."""
+        """The kind of the number; a reason takes precedence over a published number."""
         measure = self.measure
         if measure.value is not None:
             is_predicted = measure.source in (CellSource.SHAPE, CellSource.PROJECTION)
@@ -120,7 +120,7 @@ def merge(
     sets.
     """
     printed = {_identity(cell, on): cell.published for cell in published}
-    guesses = {_identity(cell, on): cell.measure for cell in predicted}
+    predictions = {_identity(cell, on): cell.measure for cell in predicted}
     compared = [
         replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c
         for c in measured
@@ -136,7 +136,7 @@ def merge(
     merged = compared + sorted(
         rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model)
     )
-    return [_stand_in(cell, guesses.get(_identity(cell, on)), models) for cell in merged]
+    return [_stand_in(cell, predictions.get(_identity(cell, on)), models) for cell in merged]
 
 
 def mean(
@@ -175,11 +175,11 @@ def _identity(cell: Cell, on: Sequence[str]) -> tuple[Any, ...]:
     )
 
 
-def _stand_in(cell: Cell, guess: Measure | None, models: set[str | None]) -> Cell:
+def _stand_in(cell: Cell, prediction: Measure | None, models: set[str | None]) -> Cell:
     """The cell with what was predicted of it, where it was not measured; a reason that it was not
     stays.
     """
-    if guess is None or cell.measure.value is not None or not cell.paper_model:
+    if prediction is None or cell.measure.value is not None or not cell.paper_model:
         return cell
     why = join(cell.measure.reason, cell.measure.note) if cell.paper_model in models else ""
-    return replace(cell, measure=replace(guess, note=join(guess.note, why)))
+    return replace(cell, measure=replace(prediction, note=join(prediction.note, why)))

@@ -1,4 +1,4 @@
-"""What answers cost: compute cycles of a run's traces under several accountings, and speedups over
+"""Costs of answers: compute cycles of a run's traces under several accountings, and speedups over
 naive RAG.
 """
 

@@ -1,5 +1,5 @@
-"""What a run has besides its records: documents, training data, judgements, and what metrics
-compare with.
+"""Files of a run besides its records: documents, training data, judgements; and fields that metrics
+compare records with.
 """
 
 import json
@@ -104,7 +104,7 @@ def _selected_texts(runs: Runs, variant: Variant) -> dict[str, list[str]]:
 
 
 def _labels(runs: Runs, variant: Variant) -> dict[str, str]:
-    """What a judge of answers called each answer; a failed question, which it skips, is incorrect."""
+    """The judge's label of each answer; a failed question, which the judge skips, is incorrect."""
     judged = {key: line.get("label") for key, line in judgements(runs, variant).items()}
     labels = {key: label for key, label in judged.items() if label in OF_ANSWERS}
     if labels:  # not of evidence

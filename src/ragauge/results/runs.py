@@ -1,5 +1,4 @@
-"""What a run left behind, read lazily: answers, traces and latencies, with the method behind each
-file.
+"""The results of a run, read lazily: answers, traces and times, with the method behind each file.
 
 Which variant is which method with which options is read from a file's `.meta.json` (its
 `specification`), and from the configuration for variants that left no records; never from a
@@ -8,6 +7,7 @@ variant's name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
@@ -141,7 +141,7 @@ class Variant:
 
     @cached_property
     def stack(self) -> str | None:
-        """What the server that answered calls itself; None: the model ran here."""
+        """The name that the answering server gives itself; None: the model ran here."""
         if self.specification is None or self.specification.engine.served is None:
             return None
         stacks = (response.stack for response in self.responses)
@@ -149,7 +149,7 @@ class Variant:
 
     @property
     def engine(self) -> str:
-        """What the model ran in, in words: its precision here, or another stack."""
+        """The engine in words: the precision here, or another stack."""
         return (
             f"{ELSEWHERE}: {self.stack}"
             if self.stack
@@ -173,6 +173,11 @@ class Variant:
     def answered(self) -> dict[str, Record]:
         """The records of the questions that did not fail, by key."""
         return {key: record for key, record in self.records.items() if key not in self.failed}
+
+    def values(self, field: str) -> list[float]:
+        """A field's numbers, such as `online_s`, of the questions that did not fail."""
+        values = (getattr(record, field) for record in self.answered.values())
+        return [value for value in values if value is not None and math.isfinite(value)]
 
     @property
     def has_responses(self) -> bool:
@@ -246,7 +251,7 @@ class Runs:
     def by_group(
         self, cells: Callable[[Runs, str, str], Iterable[Cell]], datasets: Datasets = "any"
     ) -> list[Cell]:
-        """What a function makes of each (data set, model) pair with records, in one list."""
+        """Collect the cells that a function makes of each (data set, model) pair with records."""
         return [cell for pair in self.groups(datasets) for cell in cells(self, *pair)]
 
     def kind(self, dataset: str) -> Kind:
@@ -312,7 +317,7 @@ class Runs:
 
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
-        """What `ragauge study` found for the questions of its data sets, each with its label,
+        """The searches of `ragauge study` for the questions of its data sets, each with its label,
         "dataset".
         """
         paths = self.config.retrievals().items()
@@ -409,7 +414,7 @@ def identities(variant: Variant) -> list[str]:
 
 @cache
 def known_names(source: str) -> list[str]:
-    """What catalog and hub call the model of a source, in lower case; none for a folder, whatever
+    """The names of a source's model in catalog and hub, in lower case; none for a folder, whatever
     its name is.
     """
     from ragauge.assets import pins

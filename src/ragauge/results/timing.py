@@ -35,9 +35,9 @@ def speedup_cells(
         )
         model = named_model(names, "superposition_table_7") if is_papers else None
         for name in latency.variants:
-            more = more_keys(runs.named(latency.model, name))
-            if more is not None:
-                row = {**keys(runs, latency, name), **more}
+            further = more_keys(runs.named(latency.model, name))
+            if further is not None:
+                row = {**keys(runs, latency, name), **further}
                 measure = speedup(runs, latency, name)
                 cells.append(Cell(row, f"{TIMED}_{latency.device}", measure, paper_model=model))
     return cells

@@ -18,8 +18,8 @@ RECOMMENDED = "recommended.yaml"  # the configuration of what the page recommend
 
 def warning(count: int) -> str:
     """Say what a recommendation by so few questions cannot tell; empty if they are enough."""
-    if count < numbers.FEWEST:
-        return f"{count} questions: the report recommends nothing below {numbers.FEWEST}"
+    if count < numbers.MIN_QUESTIONS:
+        return f"{count} questions: the report recommends nothing below {numbers.MIN_QUESTIONS}"
     provisional = numbers.provisional(count)
     return f"the recommendation will be provisional: {provisional}" if provisional else ""
 

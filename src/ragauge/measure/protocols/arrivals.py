@@ -75,7 +75,7 @@ class Clock:
 
 
 class SteppingServer(Protocol):
-    """What answers requests."""
+    """A server that answers requests step by step."""
 
     @property
     def busy(self) -> bool:

@@ -47,7 +47,6 @@ from ragauge.results.times import (
     LoadLevel,
     LoadTimes,
     ProtocolFacts,
-    RequestSummary,
     RequestTimes,
     ServerView,
     Stream,
@@ -217,15 +216,13 @@ class Sender:
     ) -> None:
         """`new_tokens`: of the response to each prompt, or to every one."""
         self.engine = bench.engine
-        self.method = method
+        self.method = method.for_run()
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s
-        self._turn, self._done, self._open = (
-            threading.Lock(),
-            SimpleQueue[TimedRequest | BaseException](),
-            0,
-        )
+        self._turn = threading.Lock()
+        self._done = SimpleQueue[TimedRequest | BaseException]()
+        self._open = 0
         self._pool = ThreadPoolExecutor(MAX_OPEN)
         self._answered_at = math.inf  # since when nothing was answered
         self._problem = ""  # of the last request that failed
@@ -516,20 +513,5 @@ def _stream(
         return [row.model_copy(update={"found": cached_share([row])}) for row in rows]
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
-    probes = [pair for pair in pairs if not any(timed.failure for timed in pair)]
-    seconds = ([pair[i].first_token_s - pair[i].start_s for pair in probes] for i in range(2))
-    missed_s, found_s = (statistics.median(times) if times else None for times in seconds)
-    answered = [row for row in rows if not row.failure]
-    is_shown = bool(answered) and not seen.refused
-    return Stream(
-        variant=name,
-        hit_rate=cached_share(answered),
-        found_parts=stream.shares_by_part(rows),
-        missed_s=missed_s,
-        found_s=found_s,
-        probes=len(probes),
-        failed=len(rows) - len(answered),
-        summary=stream.summarise(answered, seed) if is_shown else RequestSummary(),
-        requests=rows,
-        **seen.to_json(),
-    )
+    hit_rate = cached_share([row for row in rows if not row.failure])
+    return stream.stream_times(name, pairs, rows, seen, hit_rate, seed)

@@ -145,7 +145,7 @@ def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None
     """Filled where measured, hollow where published for the same model; "no number" where there is
     none.
     """
-    small: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
+    small_type: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
     _, colour, marker = style.method_style(str(line["style"]))
     if is_number(line["published"]):
         ax.plot(
@@ -157,9 +157,9 @@ def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None
             line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4
         )
         end = line["high"] if is_number(line["high"]) else line["measured"]
-        ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small)
+        ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small_type)
     else:
-        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), **small)
+        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), **small_type)
 
 
 def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:

@@ -1,5 +1,5 @@
-"""What items on a plane of cost and quality share: the frontier and its likelihood, what a user
-waits for and pays.
+"""Shared parts of items on a plane of cost and quality: the frontier and its likelihood, waiting
+times and prices.
 """
 
 import math
@@ -36,8 +36,7 @@ def latencies(
 
 def answering_latency(variant: Variant, field: str) -> Measure:
     """The median of a field of seconds, of the questions that did not fail."""
-    values = (getattr(record, field) for record in variant.answered.values())
-    seconds = [s for s in values if s and math.isfinite(s)]
+    seconds = variant.values(field)
     note = join(
         "latency of the answering run, not of the latency protocol",
         (variant.stack and variant.engine) or "",

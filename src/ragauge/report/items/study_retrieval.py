@@ -48,7 +48,7 @@ def draw(table: Table) -> Figure:
 
 
 def footer(runs: Runs, table: Table) -> str:
-    """What was searched, and what of the documents was not read."""
+    """Describe the search, and the documents that were not read."""
     lists = []
     for retrieval in runs.retrievals:
         cut = "; ".join(retrieval.get("budget", {}).get("left_out", ()))
@@ -74,7 +74,7 @@ def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _written(retrieval: Mapping[str, Any]) -> Iterator[str]:
-    """Of questions that a model wrote: which one, and what was left out."""
+    """Describe questions that a model wrote: which one, and how many were left out."""
     if written := retrieval.get("generation"):
         few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
         tried = counted(written["attempts"], "attempt")

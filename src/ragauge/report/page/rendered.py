@@ -58,8 +58,8 @@ def by_paper(runs: Runs, folder: Path) -> dict[str, list[RenderedItem]]:
 
 
 def _item(name: str, runs: Runs, folder: Path) -> RenderedItem:
-    about = (registry.module("item", name).__doc__ or name).strip()
-    title, _, rest = about.partition("\n")
+    description = (registry.module("item", name).__doc__ or name).strip()
+    title, _, rest = description.partition("\n")
     paragraphs = [" ".join(part.split()) for part in rest.split("\n\n") if part.strip()]
     files = [kind for kind in FILES if (folder / f"{name}.{kind}").is_file()]
     item = RenderedItem(name, title.rstrip("."), paragraphs, files=files)

@@ -1,4 +1,4 @@
-"""What CFIC's items share: which variant is which row of the paper's tables, its evidence and
+"""Shared parts of CFIC's items: which variant is which row of the paper's tables, its evidence and
 times, published F1.
 
 Times are seconds until evidence is found, from the latency rule's files alone: medians of one
@@ -68,7 +68,7 @@ def size(variant: Variant) -> tuple[Any, Any]:  # (k, d)
 
 
 def as_published(variants: Iterable[Variant]) -> Variant | None:
-    """Of these variants CFIC as the paper has it (k=3, d=256), else the first that has all of its
+    """Return CFIC as the paper has it (k=3, d=256), else the first variant that has all of its
     options on.
     """
     candidates = [v for v in variants if is_cfic(v)]

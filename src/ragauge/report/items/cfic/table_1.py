@@ -70,9 +70,9 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         reason=f"no {dataset}.jsonl beside the records: their documents are not at hand"
     )
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
-        articles = [of_one for key, of_one in documents.items() if key in lengths]
+        articles = [articles for key, articles in documents.items() if key in lengths]
         words = mean(
-            [float(sum(len(document.text.split()) for document in of_one)) for of_one in articles],
+            [float(sum(len(article.text.split()) for article in read)) for read in articles],
             runs.seed,
         )
     measures = {
@@ -99,7 +99,7 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     by_corpus: dict[str, list[float]] = {}
     for count, text, corpus in spans:
         by_corpus.setdefault(corpus, []).extend([float(len(text.split()))] * count)  # one a pair
-    lengths = [length for of_one in by_corpus.values() for length in of_one]
+    lengths = [length for corpus_lengths in by_corpus.values() for length in corpus_lengths]
     smaller = ": a smaller set than the paper's" if len(lengths) < printed["samples"] else ""
     parts = (
         f"{c} {len(of)} pairs of {sum(of) / len(of):,.0f} words"

@@ -64,9 +64,9 @@ draw = Lines(
 
 def _gold_kept(runs: Runs, variant: Variant) -> Measures:
     """How often the gold document is kept, and how good the answers then are."""
-    kept = scored(runs, variant, _tables.KEPT)
+    gold_scores = scored(runs, variant, _tables.KEPT)
     scores = scored(runs, variant)
-    counted = [score for key, score in scores.items() if kept.get(key) == 1]
+    counted = [score for key, score in scores.items() if gold_scores.get(key) == 1]
     return {
         "gold_kept": quality(runs, variant, _tables.KEPT),
         "accuracy_if_kept": mean(counted, runs.seed, nothing="the gold document was never kept"),
