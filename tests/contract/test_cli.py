@@ -40,7 +40,7 @@ run --method naive --dataset nq_opn --model smollm2-135m-instruct --out x.jsonl 
 {RUN} --set top_k -> --set 'top_k': must be key=value
 {RUN} --set top_k=[ -> --set 'top_k=['
 {RUN} --data no-such.jsonl -> no-such.jsonl
-{RUN} --set dataset.gold_position=-1 -> gold_position must be a non-negative integer, not -1
+{RUN} --set dataset.gold_position=-1 -> nq_open.gold_position: Input should be greater than or equal to 0; got -1
 score --metric f1 a.jsonl b.jsonl -> --metric f1:
 score --metric perplexity none.jsonl -> none.jsonl:
 run --gather none.jsonl --out x.jsonl -> none.jsonl: none.meta.json

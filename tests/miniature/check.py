@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge.config.experiment import Answers, Config
-from ragauge.config.plan.part import Paths
+from ragauge.config.experiment import AnswerJob, Config
+from ragauge.config.plan.part import RunPaths
 from ragauge.config.plan.plan import Plan
 from ragauge.results.cells import CellStatus
 
@@ -54,7 +54,7 @@ class Run:
         return [json.loads(line) for line in lines] or [None]
 
     def rows(self, item: str) -> list[Row] | None:
-        path = self.folder / Paths(self.config.run).reports / f"{item}.csv"
+        path = self.folder / RunPaths(self.config.run).reports / f"{item}.csv"
         if not path.is_file():
             return None
         with path.open(newline="", encoding="utf-8") as file:
@@ -89,7 +89,8 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
     """
     run = Run(config, folder, part)
     pipelines = (
-        Paths(config.run).pipeline.format(pipeline=label) + ".jsonl" for label in config.pipelines
+        RunPaths(config.run).pipeline.format(pipeline=label) + ".jsonl"
+        for label in config.pipelines
     )
     return [
         *_answer_faults(run),
@@ -99,7 +100,7 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
 
 
 def _answer_faults(run: Run) -> Iterator[str]:
-    pattern = Paths(run.config.run).answers
+    pattern = RunPaths(run.config.run).answers
     for job in run.config.answers():
         place = pattern.format(dataset=job.dataset, model=job.model, variant=job.variant) + ".jsonl"
         # else LongBench's own protocol cuts it
@@ -157,7 +158,7 @@ def _stays_empty(run: Run, item: str, row: Row) -> bool:
     note = row["note"]
     is_known = any(fnmatch(item, name) and note.startswith(start) for name, start in EMPTY)
     if note.startswith("not judged"):
-        answers = Answers(row["dataset"], row["model"], row["variant"])
+        answers = AnswerJob(row["dataset"], row["model"], row["variant"])
         return is_known and answers not in run.config.judged()
     if note.startswith("not timed") and item != "documents_reuse":
         return is_known and not _is_timed(run, row)

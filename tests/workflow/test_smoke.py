@@ -96,7 +96,7 @@ def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
 ) -> None:
     monkeypatch.chdir(folder)  # where the configuration's paths begin
     runs = Runs(finished, load(finished / "config.yaml"))
-    assert [timed["model"] for timed in runs.latencies] == ["tiny"]
+    assert [timed.model for timed in runs.latencies] == ["tiny"]
     # on a busy machine
     lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]
     assert not lacks

@@ -10,7 +10,6 @@ from ragauge.io.files import file_sha256
 from ragauge.config import run_progress, sources
 from ragauge.config.code import code_of
 from ragauge.config.launch.command_line import experiment
-from ragauge.config.launch.estimate import say_estimate
 from ragauge.config.launch.failed_jobs import failed_jobs
 from ragauge.config.launch.module_use import begin_with, check_module
 from ragauge.config.launch.processes import FEW_JOBS, lock_folder, start_fork_server
@@ -18,6 +17,7 @@ from ragauge.config.launch.settings import write_clients, write_settings
 from ragauge.config.launch.slurm import end_left_jobs
 from ragauge.config.plan.part import ALONE, ASSET, filled, grown
 from ragauge.config.plan.plan import Plan
+from ragauge.measure.protocols.estimate import announce
 from snakemake.exceptions import WorkflowError
 
 
@@ -87,7 +87,7 @@ def begin():
             if made.issuperset(
                 [*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]
             ):
-                say_estimate(PLAN.config, Path(PATHS.settings), len(needed_jobs), PLAN.cores)
+                announce(PLAN.config, len(needed_jobs), PLAN.cores)
     except UserError as error:
         raise WorkflowError(str(error))
     if workflow.local_exec and len(needed_jobs) > FEW_JOBS:

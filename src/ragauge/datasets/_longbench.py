@@ -10,7 +10,9 @@ cut out of the middle of the prompt, as the official code does.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ragauge.datasets.base.dataset import Dataset, Document, Example
 from ragauge.io.jsonl import field, strings
@@ -34,10 +36,7 @@ class LongBench(Dataset):
     questions = 200
     archive = ("LongBench", 0.114)
     # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
-    max_length: int | None = None
-
-    def __post_init__(self) -> None:
-        self.check_count("max_length")
+    max_length: Annotated[int, Field(ge=1)] | None = None
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         question = field(record, "input", str, place)

@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ragauge.datasets.base.dataset import (
     SEARCH_RESULTS,
@@ -42,11 +44,7 @@ class NQOpen(ArrangedDataset):
     archive = ("nq_open", 0.01)
     shuffle: bool = True  # put each question's documents in a fixed random order
     # then move the gold document to this place, from 0; None leaves it
-    gold_position: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_count("gold_position", least=0)
+    gold_position: Annotated[int, Field(ge=0)] | None = None
 
     def default_path(self) -> Path:
         from ragauge.assets import resolver

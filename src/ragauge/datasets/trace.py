@@ -11,7 +11,9 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example
 from ragauge.datasets.base.examples import trace_entry
@@ -39,10 +41,7 @@ class Trace(Dataset):
     preamble = SEARCH_RESULTS
     metrics = ("contains_answer", "f1")
     unlabelled = True
-    block_tokens: int = 512  # of a hash in Mooncake's format
-
-    def __post_init__(self) -> None:
-        self.check_count("block_tokens", optional=False)
+    block_tokens: Annotated[int, Field(ge=1)] = 512  # of a hash in Mooncake's format
 
     def default_path(self) -> Path:
         raise UserError(

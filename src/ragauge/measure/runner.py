@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,7 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
     specification = job.specification
     out = job.out
     total = len(job.examples)
-    # with nothing stored of other questions
-    method = replace(job.method) if job.method.sequential() else job.method
+    method = job.method.for_run()
     if retry_failed and not (out.exists() or partial_path(out).exists()):
         raise UserError(f"--retry-failed: {out}: no such file of records")
     machine = "" if specification.engine.served else processor(specification.engine.device)

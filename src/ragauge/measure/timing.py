@@ -26,7 +26,7 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.measure.engines import Engines
 from ragauge.measure.gpu_load import GpuWatch, watch
-from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.inputs import QuestionSource, specification
 from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Answer, Method
@@ -74,7 +74,7 @@ class Bench:
 
 
 def bench_of_questions(
-    questions: Questions,
+    questions: QuestionSource,
     count: int,
     model: ModelEntry,
     new_tokens: int,
@@ -93,7 +93,7 @@ def bench_of_questions(
 
 
 def prompts_of(
-    questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int
+    questions: QuestionSource, count: int, model: ModelEntry, engine: Engine, new_tokens: int
 ) -> list[Prompt]:
     common = specification(make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
@@ -104,7 +104,7 @@ def prompts_of(
 
 
 def trace_of(
-    questions: Questions, prompts: Sequence[Prompt], engine: Engine, settings: LoadSettings
+    questions: QuestionSource, prompts: Sequence[Prompt], engine: Engine, settings: LoadSettings
 ) -> list[TraceEntry]:
     """How a trace sends the prompts of its first questions. Raises UserError: the data set is no
     trace, a prompt and its response are beyond the model's context, or there is no request after

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods.base.method import Answer
-from ragauge.methods.base.tree import DocumentTree, TreeMethod
+from ragauge.engines.protocol import Capabilities, Capability, SpanEngine
+from ragauge.methods.base.tree import DocumentTree, Policy, TreeMethod
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.prompts.templates import token_ids
 
@@ -45,23 +43,31 @@ class ContextPilot(TreeMethod):
     def required(self) -> Capabilities:
         return super().required() | ({Capability.TEXT} if self.annotate else frozenset())
 
-    def answer(
-        self, engine: SpanEngine, state: DocumentTree, prompt: Prompt, limits: Limits
-    ) -> Answer:
+    def new_tree(self) -> _IndexedTree:
+        return _IndexedTree(self.policy, self.store_gb * 1e9)
+
+    def arranged(
+        self, engine: SpanEngine, tree: DocumentTree, prompt: Prompt
+    ) -> tuple[list[int], Prompt]:
+        assert isinstance(tree, _IndexedTree)
         names = list(map(tuple, prompt.documents))
         order = [
             i for i, name in enumerate(names) if not self.deduplicate or names.index(name) == i
         ]
         if self.reorder:
-            place = self._index.arranged([names[i] for i in order]).index
-            order.sort(key=lambda i: place(names[i]))
+            ranks = tree.index.arranged([names[i] for i in order])
+            order.sort(key=lambda i: ranks.index(names[i]))
         if self.annotate:
             prompt = annotated(engine.tokenizer, prompt, order)
-        return self.answer_in_order(engine, state, prompt, order, limits)
+        return order, prompt
 
-    @cached_property
-    def _index(self) -> _Context:
-        return _Context([])
+
+class _IndexedTree(DocumentTree):
+    """A tree of documents with the index of the prompts so far."""
+
+    def __init__(self, policy: Policy, max_bytes: float) -> None:
+        super().__init__(policy, max_bytes)
+        self.index = _Context([])
 
 
 @dataclass(eq=False)

@@ -4,8 +4,7 @@
 
 from dataclasses import dataclass
 
-from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base.method import Answer
+from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.tree import DocumentTree, TreeMethod
 from ragauge.methods.prompts import Prompt
 
@@ -28,10 +27,10 @@ class PrefixTree(TreeMethod):
     # put the documents first that make the longest stored prefix (CacheWeaver)
     reorder: bool = False
 
-    def answer(
-        self, engine: SpanEngine, state: DocumentTree, prompt: Prompt, limits: Limits
-    ) -> Answer:
-        root = state.roots[tuple(prompt.preamble)]
-        order = state.longest(root, dict(enumerate(prompt.documents)))[1] if self.reorder else []
+    def arranged(
+        self, engine: SpanEngine, tree: DocumentTree, prompt: Prompt
+    ) -> tuple[list[int], Prompt]:
+        root = tree.roots[tuple(prompt.preamble)]
+        order = tree.longest(root, dict(enumerate(prompt.documents)))[1] if self.reorder else []
         order += [i for i in range(len(prompt.documents)) if i not in order]
-        return self.answer_in_order(engine, state, prompt, order, limits)
+        return order, prompt

@@ -176,7 +176,8 @@ def run(
         pipeline = make() if todo else None
         label = specification.pipeline.schedule
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
-            if (crashes := writer.crashes.get(text.key, 0)) >= MAX_CRASHES:
+            crashes = writer.crashes.get(text.key, 0)
+            if crashes >= MAX_CRASHES:
                 facts: dict[str, Any] = {
                     "key": text.key,
                     "document": text.document,

@@ -122,7 +122,8 @@ class StateCache(Generic[NeighbourState]):
     """
 
     def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
-        self._size, self._states = size, dict[Hashable, NeighbourState]()
+        self._size = size
+        self._states = dict[Hashable, NeighbourState]()
         self._lock = Lock()  # two threads may read neighbours, at the first window
 
     def get(

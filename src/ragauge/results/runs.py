@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from ragauge import registry
-from ragauge.config.reads import Datasets, Kind, kind_of, of_kind
+from ragauge.config.reads import Datasets, Kind, is_of_kind, kind_of
 from ragauge.cost import shapes
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
@@ -246,7 +246,7 @@ class Runs:
     def groups(self, datasets: Datasets = "any") -> list[tuple[str, str]]:
         """The (data set, model) pairs with records, of these data sets."""
         pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
-        return [pair for pair in pairs if of_kind(self.kind(pair[0]), datasets)]
+        return [pair for pair in pairs if is_of_kind(self.kind(pair[0]), datasets)]
 
     def by_group(
         self, cells: Callable[[Runs, str, str], Iterable[Cell]], datasets: Datasets = "any"

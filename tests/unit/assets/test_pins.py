@@ -103,7 +103,7 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ({"source": "hf:a/b@a b"}, "models.m.source: hf:a/b@a b: after @ comes a revision"),
         (
@@ -117,9 +117,9 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
         ({"sha256": "12"}, "datasets.nq_open.sha256: '12' must be 64 digits of 0-9a-f"),
     ],
 )
-def test_what_pins_nothing_is_refused(entry: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_what_pins_nothing_is_refused(entry: dict[str, Any], message: str, tmp_path: Path) -> None:
     sections = {"models": {"m": entry}} if "source" in entry else {"datasets": {"nq_open": entry}}
-    with pytest.raises(UserError, match=re.escape(told)):
+    with pytest.raises(UserError, match=re.escape(message)):
         loading.load(written(tmp_path / "small.yaml", **sections))
 
 
@@ -160,14 +160,14 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
 ) -> None:
     import datasets as library
 
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     class Loaded:
         def to_json(self, file: Any, **_: Any) -> None:
             file.write(b'{"id": "a"}\n')
 
     def load_dataset(**options: Any) -> Loaded:
-        asked.append(options)
+        requests.append(options)
         return Loaded()
 
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
@@ -180,7 +180,7 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
     assert musique.official(pins.Pin(revision="v1")) != plain
     locked = musique.fetched(pins.Pin(), lock=True)
     assert locked == pins.Pin(revision=COMMIT, sha256=hashlib.sha256(b'{"id": "a"}\n').hexdigest())
-    assert [one.get("revision") for one in asked] == [None, "v1", COMMIT]
+    assert [one.get("revision") for one in requests] == [None, "v1", COMMIT]
     with pytest.raises(UserError, match="wrong sha256 from the source of data set musique"):
         musique.official(pins.Pin(sha256=HASH))
 
@@ -285,17 +285,19 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "not valid JSON"),
         ('{"version": 2}', "version: Input should be 1"),
         ('{"assets": {"a": {"sha256": "1"}}}', "assets.a.sha256: "),
     ],
 )
-def test_a_lock_that_is_none_is_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
+def test_a_lock_that_is_none_is_refused_in_one_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "small.lock.json").write_text(text)
     with pytest.raises(
-        UserError, match=re.escape(f"{tmp_path / 'small.lock.json'}: {told}")
+        UserError, match=re.escape(f"{tmp_path / 'small.lock.json'}: {message}")
     ) as raised:
         loading.load(written(tmp_path / "small.yaml"))
     assert "\n" not in str(raised.value)

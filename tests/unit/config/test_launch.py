@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ragauge.config.failed_jobs import failed_jobs
+from ragauge.config.launch.failed_jobs import failed_jobs
 
 FAILED = """\
 Error in rule answers:

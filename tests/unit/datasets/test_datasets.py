@@ -115,8 +115,8 @@ def test_fewer_and_joined_documents(tmp_path: Path, name: str) -> None:
     assert pairs.gold == tuple(sorted({g // 2 for g in three.gold}))
     for options, said in (
         ({"documents": 6}, "to 5 documents, not 6"),
-        ({"documents": 0}, f"dataset {name}: documents must be a positive integer, not 0"),
-        ({"joined": "2"}, f"dataset {name}: joined must be a positive integer, not '2'"),
+        ({"documents": 0}, f"dataset {name}.documents: .* 1; got 0"),
+        ({"joined": "2"}, f"dataset {name}.joined: .*; got '2'"),
     ):
         with pytest.raises(UserError, match=said):
             load(**options)
@@ -208,11 +208,11 @@ def test_bad_arguments(tmp_path: Path) -> None:
         ),
         (
             {"name": "nq_open", "data": path, "shuffle": "no"},
-            "shuffle must be true or false, not 'no'",
+            "got 'no'",
         ),
         (
             {"name": "nq_open", "data": path, "fold": "tests"},
-            "unknown fold 'tests'; did you mean 'test'?",
+            "got 'tests'",
         ),
         ({"name": "nq_open", "data": path, "limit": 0}, "limit must be at least 1, not 0"),
         (

@@ -56,7 +56,7 @@ def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("value", [0, "3500", True])
 def test_a_length_that_is_none_is_refused(value: Any) -> None:
-    with pytest.raises(UserError, match="max_length must be a positive integer"):
+    with pytest.raises(UserError, match=r"longbench_qasper\.max_length"):
         loader.make("longbench_qasper", max_length=value)
 
 

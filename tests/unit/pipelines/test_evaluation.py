@@ -90,17 +90,6 @@ def test_an_index_leaves_them_out_unless_it_keeps_them(folder: Path) -> None:
         assert {"Oslo", "Bonn", "Pune"} <= found
 
 
-def test_marks_of_other_sets_are_refused(tmp_path: Path) -> None:
-    made(tmp_path)
-    with pytest.raises(
-        UserError, match="near-duplicates of evaluation text that has changed since"
-    ):
-        gather(tmp_path / "db", 1, [NEWS])
-    assert mark(tmp_path / "db", 1, 0, [NEWS])
-    assert gather(tmp_path / "db", 1, [NEWS])
-    assert [CITIES[number] for number in Database(tmp_path / "db").near_duplicates] == ["Rome"]
-
-
 def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
     made(tmp_path)
     write_lines(tmp_path / "news.jsonl", [article("Kyiv")])

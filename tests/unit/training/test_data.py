@@ -12,7 +12,6 @@ import pytest
 
 import tiny_models
 from endpoints import Reply, says, served
-from ragauge.cli._main import main
 from ragauge.datasets.base.dataset import Document as Passage
 from ragauge.datasets.base.dataset import Example
 from ragauge.datasets.base.examples import write_examples
@@ -259,27 +258,6 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not partial.exists()
     assert again == whole.calls - 1  # no question was asked twice
-
-
-def test_no_usable_question_is_told_with_its_reasons(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = (
-        settings(tmp_path, documents=1, held_out_documents=1, spans=1)
-        .data()
-        .model_dump(exclude={"writer"})
-    )
-    arguments = [
-        part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")
-    ]
-    model = str(tmp_path / "model")
-    assert (
-        main(
-            ["sft", "data", *arguments, "--set", f"writer={model}", "--out", str(tmp_path / "data")]
-        )
-        == 2
-    )
-    assert "can be trained on: {" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])

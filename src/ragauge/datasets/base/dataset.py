@@ -8,10 +8,12 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
@@ -78,7 +80,7 @@ class Example:
 class Dataset(ABC):
     """A data set: a subclass in a file of its own says how its official records are read.
 
-    The fields of a subclass are its options; it checks their values in `__post_init__`.
+    The fields of a subclass are its options; their annotations say which values they take.
     """
 
     # the prompt's first sentence, before any document; or a whole prompt, see build_prompt
@@ -108,17 +110,6 @@ class Dataset(ABC):
     def name(self) -> str:
         """Its registered name, which is that of its file."""
         return type(self).__module__.rpartition(".")[2]
-
-    def check_count(self, option: str, least: int = 1, optional: bool = True) -> None:
-        """Raise UserError if an option is not an integer from `least` (0 or 1) on; or None, if that
-        is allowed.
-        """
-        value = getattr(self, option)
-        if (value is not None or not optional) and (type(value) is not int or value < least):
-            kind = "positive" if least else "non-negative"
-            raise UserError(
-                f"dataset {self.name}: {option} must be a {kind} integer, not {value!r}"
-            )
 
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
@@ -202,18 +193,11 @@ class ArrangedDataset(Dataset):
     """A data set whose questions can have fewer documents, in another order, several joined to one."""
 
     # number of documents: the gold ones and the first others; None: all
-    documents: int | None = None
-    joined: int = 1  # number of adjacent documents, as they then stand, that are joined to one
+    documents: Annotated[int, Field(ge=1)] | None = None
+    joined: Annotated[int, Field(ge=1)] = (
+        1  # number of adjacent documents, as they then stand, that are joined to one
+    )
     blank_line: bool = False  # before the question, as in Superposition Prompting's released code
-
-    def __post_init__(self) -> None:
-        for option in (one.name for one in fields(self) if isinstance(one.default, bool)):
-            if not isinstance(value := getattr(self, option), bool):
-                raise UserError(
-                    f"dataset {self.name}: {option} must be true or false, not {value!r}"
-                )
-        self.check_count("documents")
-        self.check_count("joined", optional=False)
 
     def arranged(self, example: Example, place: str) -> Example:
         """Apply these options to an example."""

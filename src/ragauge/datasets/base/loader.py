@@ -1,48 +1,48 @@
-"""Data sets: one file a data set, each turning its official format into Examples."""
+"""Data sets made from their names and options, and their examples."""
 
-from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast
 
-from ragauge import registry
+from ragauge import options as declared
 from ragauge.datasets.base.dataset import (
     SEARCH_RESULTS,
     Dataset,
     Document,
     Example,
-    Fold,
     Stretch,
     check,
 )
 from ragauge.datasets.base.examples import read_examples, write_examples
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 
 __all__ = ["SEARCH_RESULTS", "Dataset", "Document", "Example", "Stretch", "check", "load", "make"]
 __all__ += ["read_examples", "write_examples"]
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
-    """The data set of a name with its options set; UserError if there is no such one, or a value is
-    out of range.
+    """Make a data set with these options.
+
+    Raises:
+        UserError: unknown name or option, or a value out of range.
     """
-    kind = registry.component("dataset", name, Dataset)
-    known = [f.name for f in fields(kind)]
-    for option in options:
-        if option not in known:
-            raise unknown("option", option, known, where=f"dataset {name}")
-    if options.get("fold", "all") not in get_args(Fold):
-        raise unknown("fold", str(options["fold"]), get_args(Fold), where=f"dataset {name}")
-    return kind(seed=seed, **options)
+    named = {"seed": seed, **options}
+    return cast(Dataset, declared.make("dataset", name, Dataset, f"dataset {name}", named))
 
 
 def load(
     name: str, *, data: Path | None = None, limit: int | None = None, seed: int = 0, **options: Any
 ) -> list[Example]:
-    """The first `limit` examples of a data set (all where None), with its own fields as options.
-    `data` is a file in its official format (.jsonl or .jsonl.gz), by default its own source; `seed`
-    that of its draws, such as the order of the documents. Raises UserError on an unknown name or
-    option, or a record that cannot be asked.
+    """Load the first examples of a data set.
+
+    Args:
+        data: a file in its official format (.jsonl or .jsonl.gz); None: its own source.
+        limit: the number of examples; None: all.
+        seed: of its draws, such as the order of the documents.
+        options: its fields.
+
+    Raises:
+        UserError: unknown name or option, or a record that cannot be asked.
     """
     if limit is not None and limit < 1:
         raise UserError(f"dataset {name}: limit must be at least 1, not {limit}")

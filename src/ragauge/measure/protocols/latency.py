@@ -390,7 +390,6 @@ class _Trials:
 
     def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[JsonObject, Load]:
         """The times of one answer and of its stages, and what other processes did meanwhile."""
-        state = self.variants[name].unread(state)
         self.engine.synchronize()
         with competing_load() as load, self.engine.tracing() as trace:
             started = time.perf_counter()
@@ -410,7 +409,6 @@ class _Trials:
         """
         for _ in range(self.settings.warmup - 1):
             self._answer(name, state, prompt)
-        state = self.variants[name].unread(state)
         with self.engine.tracing() as trace:
             self._answer(name, state, prompt)
         stages = gap.stages(trace, self.engine.shape, self.engine.precision, self.machine)

@@ -183,7 +183,7 @@ class _Server:
         self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int
     ) -> None:
         self.name = name
-        self.method = method
+        self.configured = self.method = method
         self.lm = bench.lm
         self.prompts = bench.prompts
         self.settings = settings
@@ -207,7 +207,7 @@ class _Server:
 
     def forget(self) -> None:
         """Begin with nothing stored of documents, as a replay does."""
-        self.method = stream.fresh(self.method, self.settings.store_gb)
+        self.method = stream.fresh(self.configured, self.settings.store_gb)
         self.lm.documents = MemoryStore("load", int(self.settings.store_gb * 1e9))
 
     def answer_alone(self, number: int) -> tuple[float, float, int]:
@@ -227,9 +227,7 @@ class _Server:
             free = self.free_states.get(number)
             here = cast(SpanEngine, self.engine)
             state = free.pop() if free else self.method.prepare(here, prompt)
-            answer = self.method.answer(
-                here, state if self.replays else self.method.unread(state), prompt, limits
-            )
+            answer = self.method.answer(here, state, prompt, limits)
         self.found[number] = stream.found_share(trace, prompt)
         if free is not None:
             free.append(state)

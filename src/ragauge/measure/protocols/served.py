@@ -36,7 +36,7 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
-from ragauge.measure.inputs import Questions
+from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
 from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method
@@ -158,7 +158,7 @@ class ServedBench:
 
 @contextmanager
 def bench(
-    questions: Questions, number: int, model: ModelEntry, new_tokens: int
+    questions: QuestionSource, number: int, model: ModelEntry, new_tokens: int
 ) -> Iterator[ServedBench]:
     """A server with the prompts of the first `number` questions, for the length of the block."""
     assert model.served is not None
@@ -216,7 +216,7 @@ class Sender:
     ) -> None:
         """`new_tokens`: of the response to each prompt, or to every one."""
         self.engine = bench.engine
-        self.method = method
+        self.method = method.for_run()
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s

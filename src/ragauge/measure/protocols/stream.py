@@ -250,8 +250,9 @@ def _median_wait(requests: Iterable[TimedRequest]) -> float | None:
 
 
 def fresh(method: Method, store_gb: float) -> Method:
-    """The method without what it stored for other questions, its own store of this size."""
-    return replace(method, **({"store_gb": store_gb} if isinstance(method, TreeMethod) else {}))
+    """Return the method for a new run, its own store of this size."""
+    options = {"store_gb": store_gb} if isinstance(method, TreeMethod) else {}
+    return replace(method, **options).for_run()
 
 
 def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:

@@ -136,9 +136,11 @@ class Method(ABC):
         """
         return False
 
-    def unread(self, state: Any) -> Any:
-        """The prepared state without what answers have stored in it since."""
-        return state
+    def for_run(self) -> Method:
+        """Return the method for the questions of one run on one engine, whose answers may store
+        documents for later ones.
+        """
+        return self
 
     def storable(self) -> bool:
         """Return whether prepared documents serve any question about them, as from a document

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
@@ -27,6 +26,9 @@ Policy = Literal["pgdsf", "lru"]
 class TreeMethod(Method):
     """A method whose documents come from a tree of stored prefixes, and are read and stored where
     they are missing.
+
+    The questions of a run share one tree (`for_run`); without a run every question starts with an
+    empty one.
     """
 
     policy: Policy = "pgdsf"
@@ -42,31 +44,43 @@ class TreeMethod(Method):
     def sequential(self) -> bool:
         return True
 
+    def for_run(self) -> TreeRun:
+        return TreeRun(self, self.new_tree())
+
+    def new_tree(self) -> DocumentTree:
+        """Make an empty tree."""
+        return DocumentTree(self.policy, self.store_gb * 1e9)
+
+    @abstractmethod
+    def arranged(
+        self, engine: SpanEngine, tree: DocumentTree, prompt: Prompt
+    ) -> tuple[list[int], Prompt]:
+        """Choose the documents to read, by number in reading order, and the prompt to read."""
+
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> DocumentTree:
-        tree = self._trees.setdefault(
-            engine if self.stored else self, DocumentTree(self.policy, self.store_gb * 1e9)
-        )
-        if tuple(prompt.preamble) not in tree.roots:
-            cache = engine.new_cache(len(prompt.preamble)) if self.stored else None
-            if cache is not None:
-                engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
-            tree.roots.setdefault(tuple(prompt.preamble), _Node(cache, 0, None))
+        tree = self.new_tree()
+        self.read_preamble(engine, tree, prompt)
         return tree
 
-    def unread(self, state: DocumentTree) -> DocumentTree:
-        tree = DocumentTree(state.policy, state.max_bytes)
-        tree.roots = {ids: _Node(root.cache, 0, None) for ids, root in state.roots.items()}
-        return tree
-
-    def answer_in_order(
-        self,
-        engine: SpanEngine,
-        tree: DocumentTree,
-        prompt: Prompt,
-        order: Sequence[int],
-        limits: Limits,
+    def answer(
+        self, engine: SpanEngine, state: DocumentTree, prompt: Prompt, limits: Limits
     ) -> Answer:
-        """Answer from these documents, by number, in this order."""
+        return self.answer_and_store(engine, state.without_documents(), prompt, limits)
+
+    def read_preamble(self, engine: SpanEngine, tree: DocumentTree, prompt: Prompt) -> None:
+        """Make the prompt's preamble a root of the tree, unless it is one."""
+        if tuple(prompt.preamble) in tree.roots:
+            return
+        cache = engine.new_cache(len(prompt.preamble)) if self.stored else None
+        if cache is not None:
+            engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
+        tree.roots[tuple(prompt.preamble)] = _Node(cache, 0, None)
+
+    def answer_and_store(
+        self, engine: SpanEngine, tree: DocumentTree, prompt: Prompt, limits: Limits
+    ) -> Answer:
+        """Answer from documents in the tree and new ones, which are added to it."""
+        order, prompt = self.arranged(engine, tree, prompt)
         documents = [prompt.documents[i] for i in order]
         question = prompt.ending
         root = tree.roots[tuple(prompt.preamble)]
@@ -79,12 +93,29 @@ class TreeMethod(Method):
         ids = generate(engine, cache, read.last_logits, float(past + len(question)), limits)
         return Answer(ids, tuple(order))
 
-    @cached_property
-    def _trees(self) -> WeakKeyDictionary[Any, DocumentTree]:
-        """One for each engine, as long as this method and the engine live; one of the method's
-        where none is stored.
-        """
-        return WeakKeyDictionary()
+
+@dataclass(frozen=True)
+class TreeRun(Method):
+    """A tree method for the questions of one run on one engine, which share a tree."""
+
+    method: TreeMethod
+    tree: DocumentTree
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    def required(self) -> Capabilities:
+        return self.method.required()
+
+    def sequential(self) -> bool:
+        return True
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> None:
+        self.method.read_preamble(engine, self.tree, prompt)
+
+    def answer(self, engine: SpanEngine, state: None, prompt: Prompt, limits: Limits) -> Answer:
+        return self.method.answer_and_store(engine, self.tree, prompt, limits)
 
 
 @dataclass(eq=False)
@@ -108,6 +139,12 @@ class DocumentTree:
         self.roots: dict[tuple[int, ...], _Node] = {}
         self.clock = 0.0
         self.now = 0
+
+    def without_documents(self) -> Self:
+        """Copy the tree with its preambles alone."""
+        tree = type(self)(self.policy, self.max_bytes)
+        tree.roots = {ids: _Node(root.cache, 0, None) for ids, root in self.roots.items()}
+        return tree
 
     def nodes(self, node: _Node | None = None) -> Iterator[_Node]:
         """All documents below a node, or in the tree."""

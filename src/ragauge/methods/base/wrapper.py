@@ -52,6 +52,11 @@ class Wrapper(Method):
     def sequential(self) -> bool:
         return self.wrapped.sequential()
 
+    def for_run(self) -> Self:
+        method = replace(self)
+        vars(method)["wrapped"] = self.wrapped.for_run()
+        return method
+
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:
         return self.wrapped.prepare(engine, prompt)
 

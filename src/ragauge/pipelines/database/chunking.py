@@ -38,8 +38,13 @@ if TYPE_CHECKING:  # a database depends on its own keys, not on all code of sett
 BATCH_DOCUMENTS = 64  # tokenised together,
 BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
 SHARD_FILES = (
-    *("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "evaluation.jsonl"),
-    *("document_signatures.bin", "evaluation_signatures.bin"),
+    "tokens.bin",
+    "lengths.bin",
+    "documents.bin",
+    "documents.jsonl",
+    "document_signatures.bin",
+    "evaluation.jsonl",
+    "evaluation_signatures.bin",
 )
 
 

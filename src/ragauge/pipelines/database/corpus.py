@@ -53,8 +53,10 @@ class Corpus:
             for read in reads:
                 if self.limit is not None and position >= self.limit:
                     return
-                if (owned or position % share.of == share.number) and (document := read()):
-                    yield document
+                if owned or position % share.of == share.number:
+                    document = read()
+                    if document:
+                        yield document
                 position += not owned
 
     def identity(self, share: ShardShare) -> dict[str, Any]:
@@ -116,7 +118,8 @@ def _in_full(source: str) -> str:
 
 def _resolve(source: str) -> list[str]:
     """Return a source as files, or as one hub data set."""
-    if (stream := _in_full(source)).startswith("hf:"):
+    stream = _in_full(source)
+    if stream.startswith("hf:"):
         hub.fields(stream)  # refuses other spellings
         return [stream]
     if is_asset(source):

@@ -68,7 +68,8 @@ class BuiltFolder:
 
     def __init__(self, folder: Path, kind: str) -> None:
         """Raises UserError if a file is missing, truncated."""
-        self.folder, self.manifest = folder, folders.read(folder, kind)
+        self.folder = folder
+        self.manifest = folders.read(folder, kind)
         self.sha256 = folders.sha256(folder)  # its identity
 
     def array(self, name: str, dtype: str, *row: int) -> np.ndarray:
@@ -94,7 +95,8 @@ class Shard(BuiltFolder):
     def __init__(self, database: Path, number: int) -> None:
         super().__init__(shard_folder(database, number), SHARD)
         counts = self.manifest["counts"]
-        self.chunks, self.documents = int(counts["chunks"]), int(counts["documents"])
+        self.chunks = int(counts["chunks"])
+        self.documents = int(counts["documents"])
         self.chunk_tokens = int(self.manifest["made_from"]["chunk_tokens"])  # of a full chunk
         # (chunk, chunk_tokens)
         self.tokens = self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)

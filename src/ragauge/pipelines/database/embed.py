@@ -77,8 +77,11 @@ class OnnxEncoder:
         )
         home.build(target, lambda unfinished: _export(folder, unfinished))
         facts = store.manifest(target) or {}
-        self._name, self.dim, self._max_tokens = name, int(facts["dim"]), int(facts["max_tokens"])
-        self._tokenizer, (_, self._prefix) = load_tokenizer(name), resolver.prefixes(name)
+        self._name = name
+        self.dim = int(facts["dim"])
+        self._max_tokens = int(facts["max_tokens"])
+        self._tokenizer = load_tokenizer(name)
+        _, self._prefix = resolver.prefixes(name)
         self._session = open_session(target / "encoder.onnx", threads)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:

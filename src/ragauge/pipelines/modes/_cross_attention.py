@@ -147,7 +147,8 @@ class CrossReader(CachedReader):
 
     @torch.inference_mode()
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        if not (texts := [ids for ids in neighbours if len(ids)]):
+        texts = [ids for ids in neighbours if len(ids)]
+        if not texts:
             return Prepared((), lambda: self._put({}))
         model = self._model
         lm = self.lm

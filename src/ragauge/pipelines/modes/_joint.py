@@ -79,7 +79,8 @@ class JointStates(PreparingReader, Generic[NeighbourState]):
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
-        last = 0 if (reach := self.placement.reach) is None else max(0, length - reach)
+        reach = self.placement.reach
+        last = 0 if reach is None else max(0, length - reach)
         calls: list[Call] = []
         states = self._states.get(
             [(last, ids) for ids in texts],
@@ -168,7 +169,9 @@ class Adapters(TrainedWeights):
         super().__init__()
         self.rank = rank
         draw = torch.Generator().manual_seed(seed)
-        self.down, self.up, self.offset = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
+        self.down = nn.ParameterList()
+        self.up = nn.ParameterList()
+        self.offset = nn.ParameterList()
         for layer in weights.layers:
             rows, width = layer.qkv.weight.shape
             self.down.append(torch.randn(rank, width, generator=draw) * width**-0.5)

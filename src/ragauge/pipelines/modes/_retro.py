@@ -41,7 +41,8 @@ def make_network(checkpoint: Checkpoint) -> RetroNetwork:
         UserError: as `load_weights`.
     """
     sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
-    if (folder := checkpoint.released_retro) is not None:
+    folder = checkpoint.released_retro
+    if folder is not None:
         network = read_folder(folder)
     elif checkpoint.weights is not None:
         network = load_weights(checkpoint.weights, sizes)
