@@ -57,7 +57,8 @@ def fetch(
         return {"source": f"hf:{repository}", "revision": snapshot.name}
 
     folder = store.build(target, make)
-    if sha256 is not None and (actual := digest(contents(folder))) != sha256:
+    actual = sha256 and digest(contents(folder))
+    if actual != sha256:
         raise UserError(
             f"hf:{repository}: wrong sha256 of its files together: expected {sha256}, found {actual}"
         )

@@ -150,7 +150,8 @@ def fetch_pin(name: str) -> Pin | None:
 
 def check_access(name: str) -> None:
     """Raise UserError if an asset is not here yet, and its hub or server refuses it."""
-    kind, _, place = (entry := _entry(name)).source.partition(":")
+    entry = _entry(name)
+    kind, _, place = entry.source.partition(":")
     try:
         _fetch_pinned(Store(store.home(), offline=True), name)
     except NotFetchedError:

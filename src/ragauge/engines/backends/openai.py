@@ -169,7 +169,8 @@ class ServedEngine(Traced):
             if self._turn:
                 self._turn.acquire()
         earlier = self.exchange if self._trace is not None else None
-        self.completion, self.exchange = completion, self._exchange(completion, sent)
+        self.completion = completion
+        self.exchange = self._exchange(completion, sent)
         self._record_calls(text, completion, self.exchange, sent[-1])
         # The time of earlier attempts and of the pauses between them is not the model's; `attempts`
         # shows them.

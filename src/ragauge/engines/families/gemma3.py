@@ -13,7 +13,8 @@ from ragauge.engines.families._parts import refuse, windows
 from ragauge.errors import UserError
 
 MODEL_TYPES = ("gemma3_text",)
-WINDOW, PATTERN = 4096, 6  # where a config does not say; every sixth layer has no window
+WINDOW = 4096  # where a config does not say
+PATTERN = 6  # every sixth layer has no window
 THETA = 1e6
 LOCAL_THETA = 1e4
 HEAD_DIM = SCORE_SCALE = 256

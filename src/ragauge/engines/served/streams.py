@@ -162,14 +162,10 @@ class StreamClient:
                 "Content-Length": str(len(data)),
                 "Connection": "close",
             }
-            lines = [
-                f"{method} {target} HTTP/1.1",
-                *(f"{name}: {value}" for name, value in headers.items()),
-                "",
-                "",
-            ]
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            request = f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
             sent.append(time.perf_counter())
-            writer.write("\r\n".join(lines).encode("latin-1") + data)
+            writer.write(request + data)
             head = await reader.readuntil(b"\r\n\r\n")
             status, _, rest = head.partition(b"\r\n")
             _, code, *reason = status.decode("latin-1").split(" ", 2)
@@ -180,14 +176,8 @@ class StreamClient:
                 detail = b""
                 with suppress(OSError, EOFError, ValueError):
                     detail = b"".join([piece async for piece in response.pieces()])[:4096]
-                error = (
-                    address,
-                    response.status,
-                    response.reason,
-                    response.headers,
-                    io.BytesIO(detail),
-                )
-                raise HTTPError(*error)
+                facts = (response.status, response.reason, response.headers)
+                raise HTTPError(address, *facts, io.BytesIO(detail))
             yield response
         finally:
             writer.close()
