@@ -46,7 +46,7 @@ def open_file(path: Path) -> Any:
     from gguf import GGUFReader
 
     class BoundedReader(GGUFReader):
-        """Refuses lengths beyond the end of the file, for which the library would loop without end."""
+        """Refuses lengths beyond the end of the file, which the library would read without end."""
 
         data: Any
 

@@ -58,7 +58,7 @@ def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -
 
 
 def refuse_secret(source: str, where: str = "") -> None:
-    """Raise UserError on a source with a secret in it: records, manifests and pages name sources."""
+    """Raise UserError on a source with a secret: records, manifests and pages name sources."""
     if holds_secret(source):
         reason = "holds a secret, which records would show; fetch it once with `ragauge fetch`, and name path:/folder"
         raise UserError(f"{f'{where}: ' if where else ''}{redacted(source)!r}: {reason}")

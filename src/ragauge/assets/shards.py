@@ -1,4 +1,4 @@
-"""Checkpoints of safetensors in shards, written tensor by tensor, so that memory holds one shard."""
+"""Checkpoints of safetensors in shards, written so that memory holds one shard."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The cache of assets on this machine: complete folders, each with a manifest of sizes and hashes."""
+"""The cache of assets: complete folders, each with a manifest of sizes and hashes."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ class Store:
     offline: bool = False  # fetch nothing: raise NotFetchedError
 
     def folder(self, area: str, name: str, *inputs: Any) -> Path:
-        """Return where an asset lives: a name that a reader recognises, with a hash of its inputs."""
+        """Return the folder of an asset: its readable name, with a hash of its inputs."""
         digest = hashlib.sha256(json.dumps([name, *inputs]).encode()).hexdigest()[:10]
         readable = re.sub(r"[^\w.=-]+", "-", name).strip("-.")[-80:]
         return self.home / area / f"{readable}-{digest}"

@@ -329,7 +329,7 @@ def _answer_together(
 
 
 def _states(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
-    """The states of each call: rows of a batched cache are one part, every other call has its own."""
+    """The states of each call: rows of a batched cache are one part, other calls have their own."""
     groups: dict[int, list[_PendingCall]] = {}
     for call in sorted(shared, key=lambda call: call.row.index if call.row else 0):
         groups.setdefault(id(call.row.batched if call.row else call), []).append(call)

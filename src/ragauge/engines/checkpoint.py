@@ -388,6 +388,7 @@ def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
         return gguf_weights.readers(path, sizes_only)
     if path.suffix == ".safetensors":
         file = safe_open(path, framework="pt")
-        return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        names = file.keys()
+        return {name: partial(file.get_tensor, name) for name in names}
     state = read_state(path)
     return {name: partial(state.__getitem__, name) for name in state}

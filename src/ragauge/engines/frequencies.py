@@ -117,7 +117,7 @@ def _original_length(config: Mapping[str, Any]) -> int:
 
 
 def _reach(config: Mapping[str, Any]) -> str:
-    """Whether a longrope model is to read more than its original length, "long", or not, "short"."""
+    """Whether a longrope model is to read more than its original length: "long" or "short"."""
     return "long" if (config.get("max_context") or 0) > _original_length(config) else "short"
 
 
@@ -176,7 +176,7 @@ def _longrope(config: Mapping[str, Any], _: float, dim: int) -> dict[str, Any]:
 def _divided(
     rope: Mapping[str, Any], divisors: tuple[float, ...], default: float
 ) -> dict[str, Any]:
-    """The fields of a type that divides frequencies, with its default factor of queries and keys."""
+    """The fields of a type that divides frequencies; `default`: factor of queries and keys."""
     factor = float(rope.get("attention_factor", default))
     return {"rope_divisors": divisors, "rope_attention_factor": factor}
 

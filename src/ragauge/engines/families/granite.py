@@ -1,4 +1,4 @@
-"""Granite 3, dense: Llama with multipliers of embeddings, attention scores, residuals and logits."""
+"""Granite 3, dense: Llama with multipliers of embeddings, scores, residuals and logits."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,5 @@
-"""Common parts of ONNX models: attention with a cache as input, running by IO binding, cache slots, an
-export's origin.
+"""Common parts of ONNX models: attention with a cache as input, running by IO binding, cache
+slots, an export's origin.
 
 Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors,
 whose addresses ONNX Runtime gets. So keys and values stay on a GPU, and are not copied on a CPU.

@@ -94,7 +94,7 @@ class Completion:
             self.pieces.append(Piece(part_channel, text, self.ended))
 
     def checked(self) -> Self:
-        """The reply itself; raises ValueError if the server broke it off or it holds no completion."""
+        """The reply itself; raises ValueError if it was broken off or holds no completion."""
         if self.finish in BROKEN:
             raise ValueError(f"the server broke the response off: {self.finish}")
         if self.finish is None and not self.pieces:
