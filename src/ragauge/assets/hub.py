@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.store import Store, check_sha256, contents, digest
+from ragauge.assets.store import Facts, Store, check_sha256, contents, digest
 from ragauge.errors import UserError, error_line
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
@@ -42,7 +42,7 @@ def fetch(
             raise UserError(f"hf:{name}: not of the form hf:organisation/name")
     target = store.folder("hub", repository, revision, tokenizer)
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(folder: Path) -> Facts:
         progress.line(f"fetching hf:{repository}")
         snapshot = _snapshot(repository, revision, [*SETTINGS, "*.safetensors"])
         if not list(snapshot.glob("*.safetensors")):

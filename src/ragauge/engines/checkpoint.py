@@ -18,7 +18,7 @@ from torch import Tensor
 from ragauge.assets import gguf_weights
 from ragauge.assets.shards import ShardWriter
 from ragauge.assets.state_dict import read_state
-from ragauge.assets.store import Store
+from ragauge.assets.store import Facts, Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families._lookup import family
@@ -127,7 +127,7 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
     once.
     """
 
-    def make(target: Path) -> dict[str, Any]:
+    def make(target: Path) -> Facts:
         progress.line(f"quantizing {folder.name} to 8 bits")
         writer = ShardWriter(target)
 

@@ -4,7 +4,7 @@ bounded replies.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
@@ -24,6 +24,8 @@ MAX_PROBLEM = 230  # characters of what an endpoint says, in an error
 MAX_REPLY = 64 << 20  # bytes; an event of a token has some 300
 
 Read = TypeVar("Read")
+JsonObject = dict[str, Any]
+"""A request's body, a reply, or a part of them."""
 
 
 class EndpointError(UserError):
@@ -69,7 +71,7 @@ class JsonServer:
     def ask(
         self,
         path: str,
-        body: Mapping[str, Any],
+        body: JsonObject,
         read: Callable[[HTTPResponse], Read],
         name: str = "",
         sent: list[float] | None = None,
@@ -132,7 +134,7 @@ class JsonServer:
         return EndpointError(message, getattr(error, "code", None), problem, wish_s)
 
 
-def json_object(data: bytes, place: str) -> dict[str, Any]:
+def json_object(data: bytes, place: str) -> JsonObject:
     """Parse a JSON object; raises ValueError naming the place if it is none."""
     with suppress(ValueError, RecursionError):
         value = json.loads(data)

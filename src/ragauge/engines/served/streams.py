@@ -13,7 +13,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from ragauge.engines.served.completions import TORN, Completion, Reading
-from ragauge.engines.served.http import MAX_REPLY, JsonServer
+from ragauge.engines.served.http import MAX_REPLY, JsonObject, JsonServer
 
 MAX_LINE = 1 << 20  # bytes of a header, or of a chunk's length
 TICK_S = 0.02  # between two looks at how late the loop is
@@ -93,7 +93,7 @@ class StreamClient:
         self._loop.close()
 
     def complete(
-        self, server: JsonServer, path: str, body: Mapping[str, Any], name: str, sent: list[float]
+        self, server: JsonServer, path: str, body: JsonObject, name: str, sent: list[float]
     ) -> Completion:
         """POST a request for a completion, once.
 
