@@ -129,7 +129,7 @@ class JsonServer:
         with suppress(AttributeError, ValueError):  # none, or a date, as clocks disagree
             wish_s = float(error.headers.get("Retry-After", 0))  # type: ignore[attr-defined]
         place = f"endpoint {self.url}{f', model {name}' if name else ''}"
-        tries = f" (asked {attempt} times)" if attempt > 1 else ""
+        tries = f" ({attempt} attempts)" if attempt > 1 else ""
         message = f"{place}: {problem[:MAX_PROBLEM]}{tries}"
         return EndpointError(message, getattr(error, "code", None), problem, wish_s)
 
