@@ -9,7 +9,7 @@ from ragauge.methods.prompts.graph import (
     Segment,
     unit_steps,
 )
-from ragauge.methods.prompts.prompt import Prompt, Source, build_prompt, cut_middle
+from ragauge.methods.prompts.prompt import Prompt, PromptStyle, Source, build_prompt, cut_middle
 
 __all__ = [
     "LAYOUTS",
@@ -18,8 +18,10 @@ __all__ = [
     "Name",
     "Prompt",
     "PromptGraph",
+    "PromptStyle",
     "Segment",
     "Source",
     "build_prompt",
+    "cut_middle",
+    "unit_steps",
 ]
-__all__ += ["cut_middle", "unit_steps"]
