@@ -7,6 +7,7 @@ from ragauge.methods.prompts.graph import (
     Name,
     PromptGraph,
     Segment,
+    unit_segment,
     unit_steps,
 )
 from ragauge.methods.prompts.prompt import Prompt, PromptStyle, Source, build_prompt, cut_middle
@@ -23,5 +24,6 @@ __all__ = [
     "Source",
     "build_prompt",
     "cut_middle",
+    "unit_segment",
     "unit_steps",
 ]
