@@ -23,7 +23,7 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row
 from ragauge.measure.answering import ask
-from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.inputs import QuestionSource, specification
 from ragauge.methods.base.making import make
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
@@ -123,7 +123,7 @@ def _compared(found: torch.Tensor, exact: torch.Tensor, ids: Sequence[int]) -> t
 
 def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Of each setting: `scores` by method, their paired difference to the reference, and the methods' `order`."""
-    questions = Questions("nq_open", {"seed": 0}, args.data)
+    questions = QuestionSource("nq_open", {"seed": 0}, args.data)
     examples = questions.examples(args.questions)
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:

@@ -25,7 +25,7 @@ from builds import BY_SHARD, STEPS, BuildJob
 from ragauge.cost import machine
 from ragauge.pipelines.database.corpus import Corpus
 from ragauge.pipelines.database.database import Shard
-from ragauge.pipelines.database.documents import Share
+from ragauge.pipelines.database.documents import ShardShare
 from ragauge.pipelines.database.embed import Embeddings
 from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
 from ragauge.pipelines.indexes.base.types import recipe_class
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _builds(folder: Path, args: argparse.Namespace) -> Iterator[BuildJob]:
-    texts = [document.text for document in Corpus(tuple(args.corpus)).documents(Share())]
+    texts = [document.text for document in Corpus(tuple(args.corpus)).documents(ShardShare())]
     random.Random(0).shuffle(texts)
     count = args.documents or len(texts) // max(args.times)
     sizes = [(times, shards) for times in args.times for shards in dict.fromkeys((times, 1))]

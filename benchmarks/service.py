@@ -32,7 +32,7 @@ from ragauge.cost.machine import cpu_model, provenance
 from ragauge.pipelines.retrieval.retriever import Query
 from ragauge.pipelines.service.client import Client, RetrievalError, method
 from ragauge.pipelines.service.fanout import Fanout
-from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.process import RunningServer, running_command
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 PARTS = 2
@@ -70,7 +70,7 @@ class Part:
         self._number = number
         self._stack = stack
         self.port = _free_port()
-        self.running: Running | None = None
+        self.running: RunningServer | None = None
 
     def start(self) -> None:
         """A process on its port."""

@@ -22,6 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 from _common import finish, load_line, parse_options
+from ragauge.config import run_progress
 from ragauge.cost.machine import competing_load, cpu_model
 from targets import Verdicts
 
@@ -35,7 +36,7 @@ CONFIGURATIONS = {
     "full": ROOT / "configs" / "full.yaml",
 }
 _BEGUN = re.compile(r"^\[(.+)\]\n(?:local)?rule (\w+):\n(?: .*\n)*? +jobid: (\d+)$", re.MULTILINE)
-_ESTIMATED = re.compile(r"^about ([\d.]+) (s|min|h|days) here", re.MULTILINE)
+_ESTIMATED = re.compile(r"^ragauge: .*; about ([\d.]+) (s|min|h|days) left$", re.MULTILINE)
 UNITS = {"s": 1, "min": 60, "h": 3600, "days": 86400}
 _ENDED = re.compile(r"^\[(.+)\]\nFinished jobid: (\d+) ", re.MULTILINE)
 
@@ -134,9 +135,9 @@ def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[s
 
 
 def estimated_seconds(log: str) -> float:
-    """What a run said at its start about its time; not a number where it said nothing."""
+    """Read a run's time from its first line of progress; not a number where it has none."""
     said = _ESTIMATED.search(log)
-    return float(said[1]) * UNITS[said[2]] if said else math.nan
+    return run_progress.PAUSE_S + float(said[1]) * UNITS[said[2]] if said else math.nan
 
 
 def cpu_s() -> float:

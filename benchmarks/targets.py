@@ -97,7 +97,9 @@ TARGETS = {
     "tests_s": Target("`make test`, seconds", 300, STARTUP),
     "full_s": Target("`make full` from nothing but the environment, seconds", 2400, STARTUP),
     "estimate": Target(
-        "how far a run's time is from what it says at its start, as a part of it", 0.33, STARTUP
+        "how far a run's time is from what its first line of progress says, as a part of it",
+        0.33,
+        STARTUP,
     ),
     "second_make_s": Target("a second `make` with nothing to do, seconds", 4, STARTUP),
     "help_s": Target("`ragauge --help`, seconds", 0.3, STARTUP),

@@ -153,7 +153,8 @@ class _Table:
         """The difference of two variants over the questions that both were asked, and the mean
         score of each.
         """
-        first, second = self._scores(better), self._scores(worse)
+        first = self._scores(better)
+        second = self._scores(worse)
         shared = [question for question in first if question in second]
         if not shared:
             raise self._error(f"has no question of both {better} and {worse}")

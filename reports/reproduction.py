@@ -37,10 +37,10 @@ from ragauge.measure.predictions import predict
 from ragauge.measure.timing import shape_of
 from ragauge.pipelines.retrieval import sizes
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
-from ragauge.results.cells import VALUES, CellSource, Status
+from ragauge.results.cells import VALUES, CellSource, CellStatus
 from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
 from ragauge.results.runs import Runs, Variant, known_names
-from ragauge.results.times import LatencyTimes, Protocol, Trial
+from ragauge.results.times import LatencyTimes, ProtocolFacts, Trial
 
 if TYPE_CHECKING:
     from ragauge.config.experiment import Config
@@ -84,7 +84,7 @@ Row = Mapping[str, Any]
 
 
 class State(StrEnum):
-    """What became of a published number, the best first."""
+    """The fate of a published number, the best first."""
 
     MEASURED = "measured"
     RECOMPUTED = "recomputed"
@@ -183,7 +183,7 @@ def _planned_times(config: Config) -> Iterator[LatencyTimes]:
                 yield LatencyTimes(
                     model=label,
                     dataset=protocol.dataset,
-                    protocol=Protocol(device=model.device),
+                    protocol=ProtocolFacts(device=model.device),
                     rows=rows,
                 )
 
@@ -211,7 +211,7 @@ def errors(cells: Iterable[Shown]) -> tuple[str, str]:
 
 
 def states(runs: Runs, reports: Path) -> list[Shown]:
-    """What became of each published number."""
+    """Return the fate of each published number."""
     tables = {
         item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS
     }
@@ -259,7 +259,7 @@ def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row])
     why = rows[0]["note"]
     if guesses := [row for row in rows if row["source"] == CellSource.SHAPE]:
         return replace(cell, state=State.PREDICTED, why="", ratio=guesses[0]["ratio"])
-    is_filled = any(row["status"] != Status.PUBLISHED_ONLY for row in (*rows, *twins))
+    is_filled = any(row["status"] != CellStatus.PUBLISHED_ONLY for row in (*rows, *twins))
     if TIMES.search(quantity) and (is_filled or _is_measured_apart(runs, rows[0])):
         return replace(cell, state=State.NO_RATIO, why=OTHER_MACHINE if is_filled else why)
     if is_filled or (
@@ -360,7 +360,7 @@ def _is_run_on_its_model(runs: Runs, cell: Shown, item: str, quantity: str) -> b
     lines = (
         row
         for row in _rows(runs, item)
-        if row["quantity"] == quantity and row["status"] != Status.PUBLISHED_ONLY
+        if row["quantity"] == quantity and row["status"] != CellStatus.PUBLISHED_ONLY
     )
     at_k = (row for row in lines if "k" not in cell.keys or cell.keys["k"] == str(row.get("k")))
     return any(OWN_MODELS & {row["model"], *known_names(runs.source(row["model"]))} for row in at_k)

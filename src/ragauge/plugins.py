@@ -21,21 +21,7 @@ from ragauge.errors import UserError, explain_missing_extra
 AFFECTS_RESULTS = False
 
 OWN = "ragauge"  # the package of our own components
-KINDS = (
-    "method",
-    "dataset",
-    "metric",
-    "ranker",
-    "compressor",
-    "engine",
-    "item",
-    "schedule",
-    "index",
-)
-
-
-def plural(kind: str) -> str:
-    return "indexes" if kind == "index" else f"{kind}s"
+KINDS = ("method", "dataset", "metric", "ranker", "compressor", "item")
 
 
 @dataclass(frozen=True, order=True)
@@ -80,7 +66,7 @@ def installed() -> tuple[Component, ...]:
     components = set()
     points = metadata.entry_points()  # read once: every package has files of its own
     for kind in KINDS:
-        for point in points.select(group=f"ragauge.{plural(kind)}"):
+        for point in points.select(group=f"ragauge.{kind}s"):
             assert point.dist is not None  # as `metadata.entry_points` finds them
             components.add(
                 Component(

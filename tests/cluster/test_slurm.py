@@ -31,6 +31,17 @@ FORMAT = (
     "JobID:|,State:|,Partition:|,NumCPUs:|,MinMemory:|,TimeLimit:|,OverSubscribe:|,Feature:|,tres-per-job:|,"
     "WorkDir:|,Comment:|"
 )
+EXPERIMENT = """\
+run: {name}
+models:
+  tiny:
+    source: "path:{folder}/model"
+    resources: {{gpu: 1, mem_mb: 1500, runtime: 90}}
+datasets: {{nq_open: {{data: {data}}}}}
+methods: {{superposition_k1: {{method: superposition, top_k: 1}}}}
+generation: {{max_new_tokens: 16}}
+items: [superposition_table_1]
+"""
 LOCAL_RULES = {"asset", "predictions", "provenance", "report_page", "superposition_table_1"}
 
 
@@ -58,21 +69,9 @@ def fill_in(folder: Path) -> Path:
 
 def configure(folder: Path, name: str, data: str, **changes: Any) -> tuple[str, str]:
     """An experiment of one method; the options that name it."""
-    experiment = {
-        "run": name,
-        "models": {
-            "tiny": {
-                "source": f"path:{folder / 'model'}",
-                "resources": {"gpu": 1, "mem_mb": 1500, "runtime": 90},
-            }
-        },
-        "datasets": {"nq_open": {"data": data}},
-        "methods": {"superposition_k1": {"method": "superposition", "top_k": 1}},
-        "generation": {"max_new_tokens": 16},
-        "items": ["superposition_table_1"],
-    }
+    experiment = yaml.safe_load(EXPERIMENT.format(name=name, folder=folder, data=data))
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(experiment | changes, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml.safe_dump(experiment | changes), encoding="utf-8")
     return "--configfile", path.name
 
 

@@ -98,7 +98,7 @@ def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[s
     [
         ("list metrics", "metrics"),
         ("validate configs/ci/smoke.yaml", "plan"),
-        ("estimate configs/ci/smoke.yaml --from-shapes", "sections"),
+        ("estimate configs/papers/gpu.yaml", "not_estimated"),
         ("cost --model mpt-7b-instruct --method naive", "model"),
         ("fetch path:README.md", "path"),
     ],

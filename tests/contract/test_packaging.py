@@ -275,7 +275,6 @@ NEEDS = {  # the extra that a command needs
     "report page --config {root}/configs/ci/smoke.yaml": "report",
     "report item superposition_table_1 --config {root}/configs/ci/smoke.yaml": "report",
     "fetch --dataset musique --out x.jsonl": "workflow",
-    "estimate {root}/configs/ci/smoke.yaml --from-shapes": "retrieval",
     "serve --database db --index ivf": "service",
     "query --server localhost:1 --text tea": "service",
 }

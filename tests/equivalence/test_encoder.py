@@ -28,7 +28,4 @@ def test_minilm_equals_sentence_transformers(shared_data: Path) -> None:
     )
     np.testing.assert_allclose(Encoder(folder).encode(texts), expected, atol=1e-6)
     half = Encoder(folder, dtype="bfloat16").encode(texts)
-    assert half.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(half, axis=1), 1, atol=1e-6)
-    assert (half * expected).sum(axis=1).min() > 0.9998
-    assert np.abs(half - expected).max() > 1e-5, "else it was not computed in bfloat16"
+    assert 0.9998 < (half * expected).sum(axis=1).min() < 1 - 1e-6, "it is computed in bfloat16"

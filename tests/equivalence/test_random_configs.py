@@ -144,15 +144,15 @@ def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
         lm = tiny.read(folder)
     except UserError:
         return False
-    ours = tiny.all_logits(lm, IDS[: lm.max_context])
+    logits = tiny.all_logits(lm, IDS[: lm.max_context])
     try:
         theirs = transformers.AutoModelForCausalLM.from_pretrained(
             folder, attn_implementation="eager"
         ).eval()
-        expected = tiny.reference_logits(theirs, IDS[: len(ours)])
+        expected = tiny.reference_logits(theirs, IDS[: len(logits)])
     except Exception:  # a configuration that transformers cannot follow itself
         return False
-    torch.testing.assert_close(ours, expected, atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=1e-4)
     return True
 
 

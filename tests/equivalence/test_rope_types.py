@@ -118,7 +118,7 @@ def test_longrope_beyond_its_original_length(tmp_path: Path) -> None:
     [
         (
             {"rope_scaling": {"type": "ntk", "factor": 2.0}},
-            "rope type 'ntk' is not supported; supported: default, lin",
+            "unknown rope type 'ntk'; known: default, dynamic, linear, ",
         ),
         (
             {"rope_scaling": {"type": "linear", "faktor": 2.0}},

@@ -27,7 +27,7 @@ from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
 from ragauge.pipelines.database.corpus import Corpus
-from ragauge.pipelines.database.documents import Share
+from ragauge.pipelines.database.documents import ShardShare
 from ragauge.testing import write_checkpoint, write_questions
 from written_records import KEYS, answered, run
 
@@ -80,23 +80,15 @@ def interrupted_records(folder: Path) -> Reader:
 
 # --- data sets and corpora ---
 
-PARAGRAPH = {"title": "Paris", "paragraph_text": "It has 2 bridges.", "is_supporting": True}
-MUSIQUE = {
-    "id": "2hop__1",
-    "question": "how many",
-    "answer": "2",
-    "answer_aliases": ["two"],
-    "answerable": True,
-    "paragraphs": [PARAGRAPH, {**PARAGRAPH, "is_supporting": False}],
+LINES = {
+    "musique": '{"id": "2hop__1", "question": "how many", "answer": "2", "answer_aliases": ["two"], '
+    '"answerable": true, "paragraphs": [{"title": "Paris", "paragraph_text": "It has 2 bridges.", '
+    '"is_supporting": true}, {"title": "Rome", "paragraph_text": "Yes.", "is_supporting": false}]}',
+    "longbench_hotpotqa": '{"_id": "a", "input": "how many", "answers": ["2"], '
+    '"context": "Paris has 2 bridges."}',
+    "wiki_single": '{"id": "w1", "question": "how many", "answers": ["2"], "documents": '
+    '[{"title": "Paris", "text": "It has 2 bridges.", "is_gold": true}]}',
 }
-LONGBENCH = {"_id": "a", "input": "how many", "context": "Paris has 2 bridges.", "answers": ["2"]}
-WIKI = {
-    "id": "w1",
-    "question": "how many",
-    "answers": ["2"],
-    "documents": [{"title": "Paris", "text": "It has 2 bridges.", "is_gold": True}],
-}
-LINES = {"musique": MUSIQUE, "longbench_hotpotqa": LONGBENCH, "wiki_single": WIKI}
 
 
 @reader
@@ -115,7 +107,7 @@ def nq_open_gzipped(folder: Path) -> Reader:
 @pytest.mark.parametrize("name", LINES)
 def test_data_sets(name: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
-    path.write_text(f"{json.dumps(LINES[name])}\n")
+    path.write_text(f"{LINES[name]}\n")
     survives(Reader(path, partial(loader.load, name, data=path), damaged_lines))
 
 
@@ -145,7 +137,7 @@ def test_corpora(name: str, tmp_path: Path) -> None:
     inner: Damage = damaged
     if name == "text.bz2":  # whole as an archive, damaged in what it holds
         inner = lambda _: damaged(EXPORT.encode()).map(bz2.compress)  # noqa: E731
-    survives(Reader(path, lambda: list(Corpus((str(path),)).documents(Share())), inner))
+    survives(Reader(path, lambda: list(Corpus((str(path),)).documents(ShardShare())), inner))
 
 
 # --- assets ---
@@ -220,15 +212,15 @@ def test_checkpoints(name: str, tmp_path: Path) -> None:
 
 # --- settings ---
 
-EXPERIMENT: dict[str, Any] = {
-    "run": "small",
-    "models": {"smollm2-135m-instruct": {"dtype": "float32"}},
-    "datasets": {"nq_open": {"limit": 3}},
-    "methods": {"naive": {}, "bm25_k1": {"method": "bm25", "top_k": 1}},
-    "generation": {"max_new_tokens": 16, "documents_gb": 1.0},
-    "latency": {"methods": ["naive"], "dataset": "nq_open", "trials": 3},
-    "items": ["superposition_table_1"],
-}
+EXPERIMENT = """\
+run: small
+models: {smollm2-135m-instruct: {dtype: float32}}
+datasets: {nq_open: {limit: 3}}
+methods: {naive: {}, bm25_k1: {method: bm25, top_k: 1}}
+generation: {max_new_tokens: 16, documents_gb: 1.0}
+latency: {methods: [naive], dataset: nq_open, trials: 3}
+items: [superposition_table_1]
+"""
 
 
 @reader
@@ -236,13 +228,15 @@ def configuration(folder: Path) -> Reader:
     from ragauge.config import loading
 
     path = folder / "small.yaml"
-    path.write_text(yaml.safe_dump(EXPERIMENT))
+    path.write_text(EXPERIMENT)
 
     def read() -> None:
         loading.load(path)
 
     def of_values(_: bytes) -> st.SearchStrategy[bytes]:
-        return damage.damaged_json(EXPERIMENT).map(lambda value: json.dumps(value).encode())
+        return damage.damaged_json(yaml.safe_load(EXPERIMENT)).map(
+            lambda value: json.dumps(value).encode()
+        )
 
     return Reader(path, read, lambda whole: damaged(whole) | of_values(whole), files=120)
 

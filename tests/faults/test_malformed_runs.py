@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 
 import service_parts
@@ -20,7 +20,6 @@ from endpoints import Reply, says, served
 from ragauge import registry
 from ragauge.cli._main import main
 from ragauge.config import loading
-from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from ragauge.methods.evidence.chat import Endpoint
 from ragauge.pipelines.retrieval.retriever import Query
@@ -147,7 +146,14 @@ def test_replies_of_an_endpoint() -> None:
 # --- runs ---
 
 ITEM = "superposition_table_1"
-METHODS: dict[str, Any] = {"naive": {}, "bm25_k1": {"method": "bm25", "top_k": 1}}
+EXPERIMENT = """\
+run: small
+models: {smollm2-135m-instruct: {}}
+datasets: {nq_open: {}}
+methods: {naive: {}, bm25_k1: {method: bm25, top_k: 1}}
+latency: {methods: [naive], dataset: nq_open}
+items: [superposition_table_1]
+"""
 FILES = {
     f"answers/nq_open/{MODEL}/naive.jsonl": damaged_lines,
     f"answers/nq_open/{MODEL}/naive.meta.json": damaged_document,
@@ -155,19 +161,6 @@ FILES = {
     "data/nq_open.jsonl": damaged_lines,
     "predictions.json": damaged_document,
 }
-
-
-def experiment() -> Config:
-    data = {
-        "run": "small",
-        "models": {MODEL: {}},
-        "datasets": {"nq_open": {}},
-        "methods": METHODS,
-        "items": [ITEM],
-    }
-    return loading.parse(
-        {**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml"
-    )
 
 
 @pytest.fixture
@@ -193,7 +186,7 @@ def run_folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_report_is_made_or_the_file_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
-    settled = experiment()
+    settled = loading.parse(yaml.safe_load(EXPERIMENT), "small.yaml")
     out = tmp_path / "out"
     survives(
         Reader(
@@ -205,7 +198,7 @@ def test_a_report_is_made_or_the_file_is_named(name: str, run_folder: Path, tmp_
 @pytest.mark.parametrize("name", FILES)
 def test_an_item_is_made_or_the_file_is_named(name: str, run_folder: Path) -> None:
     """The figure is not drawn here: it is made of the table alone, and takes a second."""
-    settled = experiment()
+    settled = loading.parse(yaml.safe_load(EXPERIMENT), "small.yaml")
     path = run_folder / name
     table = registry.module("item", ITEM).table
     survives(Reader(path, lambda: table(Runs(run_folder, settled)), FILES[name], 30))

@@ -23,7 +23,7 @@ from ragauge.pipelines.service import wire
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.credentials import server_credentials
 from ragauge.pipelines.service.fanout import Fanout
-from ragauge.pipelines.service.process import Running, running_command
+from ragauge.pipelines.service.process import RunningServer, running_command
 from ragauge.pipelines.service.server import Server
 
 SLOW = Query(text=parts.SLEEP)  # half a second
@@ -56,7 +56,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
+def server() -> Iterator[RunningServer]:
     """A server that survives what the tests do to it."""
     with parts.process() as running:
         yield running
@@ -98,7 +98,7 @@ def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
             parts.assert_same(pending.result(), parts.Toy().search([SLOW]))
 
 
-def test_a_server_that_hangs(server: Running) -> None:
+def test_a_server_that_hangs(server: RunningServer) -> None:
     with Client(server.address, deadline_s=0.5) as client:
         client.search([PLAIN])
         os.kill(server.process.pid, signal.SIGSTOP)
@@ -211,18 +211,18 @@ def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> Non
 # --- what is sent to it ---
 
 
-def still_answers(server: Running) -> None:
+def still_answers(server: RunningServer) -> None:
     with Client(server.address) as client:
         parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
 
 
-def test_a_message_that_is_too_long(server: Running) -> None:
+def test_a_message_that_is_too_long(server: RunningServer) -> None:
     with Client(server.address, retries=3) as client, ends_within(1):
         assert "too large: " in error_of(client, Query(text="a" * (2 << 20)))
     still_answers(server)
 
 
-def test_a_compressed_message_is_refused_before_it_is_unpacked(server: Running) -> None:
+def test_a_compressed_message_is_refused_before_it_is_unpacked(server: RunningServer) -> None:
     """64 MiB of zeros are 64 KiB on the wire, within the limit of a message."""
     memory = resident_bytes(server.process.pid)
     with grpc.insecure_channel(server.address) as channel:

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge.config.experiment import Answers, Config
-from ragauge.config.plan.part import Paths
+from ragauge.config.experiment import AnswerJob, Config
+from ragauge.config.plan.part import RunPaths
 from ragauge.config.plan.plan import Plan
-from ragauge.results.cells import Status
+from ragauge.results.cells import CellStatus
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
 RECORDED = "offline_s", "cache_bytes"  # the answering run's in any case
@@ -54,7 +54,7 @@ class Run:
         return [json.loads(line) for line in lines] or [None]
 
     def rows(self, item: str) -> list[Row] | None:
-        path = self.folder / Paths(self.config.run).reports / f"{item}.csv"
+        path = self.folder / RunPaths(self.config.run).reports / f"{item}.csv"
         if not path.is_file():
             return None
         with path.open(newline="", encoding="utf-8") as file:
@@ -89,7 +89,8 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
     """
     run = Run(config, folder, part)
     pipelines = (
-        Paths(config.run).pipeline.format(pipeline=label) + ".jsonl" for label in config.pipelines
+        RunPaths(config.run).pipeline.format(pipeline=label) + ".jsonl"
+        for label in config.pipelines
     )
     return [
         *_answer_faults(run),
@@ -99,7 +100,7 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
 
 
 def _answer_faults(run: Run) -> Iterator[str]:
-    pattern = Paths(run.config.run).answers
+    pattern = RunPaths(run.config.run).answers
     for job in run.config.answers():
         place = pattern.format(dataset=job.dataset, model=job.model, variant=job.variant) + ".jsonl"
         # else LongBench's own protocol cuts it
@@ -128,7 +129,7 @@ def _item_faults(run: Run) -> Iterator[str]:
 
 def _problem(run: Run, item: str, row: Row) -> str:
     """What is wrong with a cell; nothing where the papers' own plan leaves it empty."""
-    lost = row["status"] == Status.COULD_NOT_RUN and not _stays_empty(run, item, row)
+    lost = row["status"] == CellStatus.COULD_NOT_RUN and not _stays_empty(run, item, row)
     replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
     keys = ", ".join(
         row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key)
@@ -157,7 +158,7 @@ def _stays_empty(run: Run, item: str, row: Row) -> bool:
     note = row["note"]
     is_known = any(fnmatch(item, name) and note.startswith(start) for name, start in EMPTY)
     if note.startswith("not judged"):
-        answers = Answers(row["dataset"], row["model"], row["variant"])
+        answers = AnswerJob(row["dataset"], row["model"], row["variant"])
         return is_known and answers not in run.config.judged()
     if note.startswith("not timed") and item != "documents_reuse":
         return is_known and not _is_timed(run, row)
@@ -178,7 +179,7 @@ def _is_measured_twice(run: Run, row: Row) -> bool:
     if entry is None:
         return True
     # S3's text is scored at the number of lists nearest to its own
-    lists = {"nprobe", "first_nprobe"} if entry.chooses_nprobe else set()
+    lists = {"nprobe", "first_nprobe"} if entry.hides_search else set()
     task = {"task", "tokens", "limit", "trials"}
     others = [other for other in run.config.pipelines.values() if other.task != entry.task]
     mine = entry.model_dump(exclude=task | lists)

@@ -1,10 +1,8 @@
-"""A Slurm cluster of one node on this machine, to try the profile on; all that it writes lies in
-one folder.
+"""A Slurm cluster of one node on this machine, to try the profile on.
 
-python tests/support/one_node_slurm.py start FOLDER    start it; installs Slurm where it is missing
-(Debian, root) . FOLDER/env.sh                                        so that sbatch, squeue and
-Snakemake's profiles/slurm find it python tests/support/one_node_slurm.py stop FOLDER     end its
-jobs and its three daemons
+python tests/support/one_node_slurm.py start FOLDER    # installs Slurm if missing (Debian, root)
+. FOLDER/env.sh                                        # so that Snakemake's profile finds it
+python tests/support/one_node_slurm.py stop FOLDER     # ends its jobs and its daemons
 """
 
 import json
@@ -70,7 +68,8 @@ def missing() -> str | None:
 def start(folder: Path) -> dict[str, str]:
     """Start a cluster and wait for its node.
 
-    Returns: the environment variables that Slurm's commands need.
+    Returns:
+        The environment variables that Slurm's commands need.
 
     Raises:
         RuntimeError: the node was not up in time; the daemons have been stopped.

@@ -6,14 +6,29 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import tiny_database
 import tiny_models
 import workflow_folder
 from ragauge.testing import write_checkpoint, write_questions
 
 NAME = "served"
+EXPERIMENT = """\
+run: served
+models: {{tiny: {{source: "path:{folder}/model", dtype: float32}}}}
+datasets: {{nq_open: {{data: few.jsonl}}}}
+methods: {{naive: {{}}}}
+databases:
+  words:
+    corpus: corpus.jsonl
+    tokenizer: "path:{folder}/model"
+    encoder: "path:{folder}/encoder"
+    engine: torch
+    evaluation: documents
+    evaluation_share: 0.2
+    indexes: {{ivf: {{nlist: 4, pq_bytes: 4, nprobe: 2, iterations: 2}}}}
+pipelines: {pipelines}
+items: [superposition_table_1]
+"""
 SCORED = {"limit": 2, "tokens": 130}
 RETRO = {**SCORED, "schedule": "retro"}
 JOB = {"server": "job"}
@@ -35,30 +50,10 @@ def write(root: Path, folder: Path) -> Path:
     return made
 
 
-def configure(folder: Path, pipelines: dict[str, Any] | None = None) -> tuple[str, str]:
-    """An experiment of these pipelines; the options that name it."""
-    index = {"nlist": 4, "pq_bytes": 4, "nprobe": 2, "iterations": 2}
-    experiment = {
-        "run": NAME,
-        "models": {"tiny": {"source": f"path:{folder / 'model'}", "dtype": "float32"}},
-        "datasets": {"nq_open": {"data": "few.jsonl"}},
-        "methods": {"naive": {}},
-        "databases": {
-            "words": {
-                "corpus": "corpus.jsonl",
-                "tokenizer": f"path:{folder / 'model'}",
-                "encoder": f"path:{folder / 'encoder'}",
-                "engine": "torch",
-                "evaluation": "documents",
-                "evaluation_share": 0.2,
-                "indexes": {"ivf": index},
-            }
-        },
-        "pipelines": PIPELINES if pipelines is None else pipelines,
-        "items": ["superposition_table_1"],
-    }
+def configure(folder: Path, pipelines: dict[str, Any] = PIPELINES) -> tuple[str, str]:
+    """Write an experiment of these pipelines and return the options that name it."""
     path = folder / f"{NAME}.yaml"
-    path.write_text(yaml.safe_dump(experiment, sort_keys=False), encoding="utf-8")
+    path.write_text(EXPERIMENT.format(folder=folder, pipelines=json.dumps(pipelines)))
     return "--configfile", path.name
 
 

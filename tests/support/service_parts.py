@@ -19,7 +19,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Searcher, Stop
-from ragauge.pipelines.service.process import Running, running_command, serve
+from ragauge.pipelines.service.process import RunningServer, running_command, serve
 from ragauge.pipelines.service.server import LoadedIndex, Server
 from ragauge.pipelines.service.settings import ServerSettings
 
@@ -195,7 +195,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def process(*options: str, stop_s: float = 5.0) -> Iterator[Running]:
+def process(*options: str, stop_s: float = 5.0) -> Iterator[RunningServer]:
     """A server of the toy in a process of its own."""
     command = [sys.executable, __file__, "--while-stdin-open", *options]
     with running_command(command, start_s=20.0, stop_s=stop_s) as server:

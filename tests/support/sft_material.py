@@ -100,6 +100,6 @@ def settings(folder: Path, **changes: Any) -> TrainingSettings:
 
 def built(folder: Path, monkeypatch: Any, **changes: Any) -> Path:
     """The folder of the data of these settings."""
-    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     data.build(settings(folder, **changes).data(), {}, folder / "data")
     return folder / "data"

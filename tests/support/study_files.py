@@ -5,7 +5,11 @@ documents.
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from xml.sax.saxutils import escape
+
+from ragauge.testing import write_checkpoint
 
 OFFICE = "http://schemas.openxmlformats.org"
 MAIN = f"{OFFICE}/wordprocessingml/2006/main"
@@ -15,6 +19,19 @@ IMAGE = "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /Devic
 IMAGE += "\nstream\n0\nendstream"
 FORM = "/Type /XObject /Subtype /Form /BBox [0 0 595 842] /Resources << /Font << /F1 3 0 R >> >>"
 Placed = tuple[float, float, str]  # points from the left, points from the bottom, a text
+
+
+def study_arguments(sources: Path, answer: str = "Assam") -> list[str]:
+    """Write documents, a question and a tiny model; the arguments of a study that is not run."""
+    texts = sources / "texts"
+    texts.mkdir(parents=True, exist_ok=True)
+    (texts / "tea.md").write_text("Tea is grown in Assam. Coffee is not.")
+    (sources / "q.csv").write_text(f"question,answers\nWhere is tea grown?,{answer}\n")
+    if not (sources / "model").exists():
+        write_checkpoint(sources / "model")
+    given = {"documents": "texts", "questions": "q.csv", "model": "model"}
+    pairs = ([f"--{option}", str(sources / name)] for option, name in given.items())
+    return ["study", *chain.from_iterable(pairs), "--no-run"]
 
 
 def pdf(*pages: Sequence[str], image: int = 0) -> bytes:

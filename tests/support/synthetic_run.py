@@ -11,7 +11,7 @@ from typing import Any
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
-from ragauge.measure.protocols.arrivals import Request, TimedRequest, rows, summarise
+from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest, rows, summarise
 from ragauge.methods.base import making
 from ragauge.results.times import LoadLevel, Stream
 
@@ -138,7 +138,9 @@ def write_load(
     levels = []
     for variant, seconds in waits.items():
         served = [
-            TimedRequest(Request(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10, failure)
+            TimedRequest(
+                ScheduledRequest(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10, failure
+            )
             for i, (s, failure) in enumerate(
                 (1.0, "no answer") if s is None else (s, None) for s in seconds
             )
@@ -149,7 +151,7 @@ def write_load(
         levels.append(level.to_json())
     protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu"}
     protocol |= {"documents": "ready", "target_first_token_s": 1.0}
-    write_protocol(folder / "load", protocol, model, levels=levels, **more)
+    write_protocol(folder / "load", protocol, model, **{"levels": levels, **more})
 
 
 def write_stream(
@@ -165,7 +167,9 @@ def write_stream(
     streams = []
     for variant, (missed, again) in ends.items():
         served = [
-            TimedRequest(Request(i, i, 10.0 * i), 10.0 * i, 10.0 * i + s, 10.0 * i + s + 0.9, 10)
+            TimedRequest(
+                ScheduledRequest(i, i, 10.0 * i), 10.0 * i, 10.0 * i + s, 10.0 * i + s + 0.9, 10
+            )
             for i, s in enumerate((missed, again))
         ]
         keeps = missed != again

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ragauge.pipelines.database import chunking, database, embed
-from ragauge.pipelines.database.chunking import Split
+from ragauge.pipelines.database.chunking import HeldOutSplit
 from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval import index
@@ -20,7 +20,7 @@ from ragauge.testing import byte_tokenizer
 
 CHUNK = 16
 DIM = 32
-TAIL = Split()
+TAIL = HeldOutSplit()
 INDEX = IvfPq(nlist=8, pq_bytes=8, nprobe=4, iterations=2)
 
 
@@ -80,7 +80,7 @@ def write_tokenizer(folder: Path) -> Path:
 
 
 def recipe(
-    corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL
+    corpus: Path | str, tokenizer: Path, shards: int = 2, split: HeldOutSplit = TAIL
 ) -> DatabaseSettings:
     source = {"corpus": str(corpus), "tokenizer": str(tokenizer), "shards": shards}
     held_out = {"evaluation": split.kind, "evaluation_share": split.share}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from preloaded import Preloaded
 
@@ -25,6 +24,14 @@ METHODS = {
     "bm25_k1": {"method": "bm25", "top_k": 1},
     "superposition_k1": {"method": "superposition", "top_k": 1},
 }
+EXPERIMENT = """\
+run: {name}
+models: {{tiny: {{source: "path:{folder}/model"}}}}
+datasets: {{nq_open: {{data: {data}}}}}
+methods: {methods}
+generation: {{max_new_tokens: 16}}
+items: [frontier]
+"""
 CLOCKS = ("offline_s", "online_s", "first_token_s")
 needs_snakemake = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
 
@@ -118,16 +125,10 @@ def configure(
     folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl", name: str = "tiny"
 ) -> Path:
     """An experiment of these method variants."""
-    experiment = {
-        "run": name,
-        "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
-        "datasets": {"nq_open": {"data": data}},
-        "methods": dict(methods),
-        "generation": {"max_new_tokens": 16},
-        "items": ["frontier"],
-    }
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(experiment, sort_keys=False))
+    path.write_text(
+        EXPERIMENT.format(name=name, folder=folder, data=data, methods=json.dumps(methods))
+    )
     return path
 
 

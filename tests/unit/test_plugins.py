@@ -103,7 +103,7 @@ def test_a_plugin_that_cannot_be_imported_is_one_line_where_it_is_used(
 def test_a_broken_plugin_disturbs_no_other_command(
     install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for group in ("metrics", "datasets", "indexes", "engines", "rankers", "schedules"):
+    for group in ("metrics", "datasets", "compressors", "rankers"):
         broken(install, group, "worst")
     records = tmp_path / "a.jsonl"
     base = {

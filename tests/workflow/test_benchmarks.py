@@ -1,14 +1,13 @@
 """The benchmarks run as their page says; what they measure is no test's business."""
 
 import json
-import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import tiny_models
+import tiny_database
 from preloaded import Preloaded
 from ragauge.testing import write_checkpoint, write_questions
 
@@ -69,25 +68,16 @@ def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path
 def test_int8_prints_what_each_setting_costs(
     benchmark: Benchmark, model: Path, tmp_path: Path
 ) -> None:
-    text, questions = tmp_path / "text.txt", write_questions(tmp_path / "questions.jsonl", count=2)
+    text = tmp_path / "text.txt"
     text.write_text("words of a text " * 40)
-    sizes = [
-        "--windows",
-        "1",
-        "--window",
-        "16",
-        "--max-new-tokens",
-        "2",
-        "--methods",
-        "closed_book",
-    ]
-    options = ["--model", str(model), "--settings", "weights int8", *sizes, "--json"]
-    result = json.loads(benchmark("int8.py", str(questions), str(text), *options).splitlines()[-1])
-    exact, int8 = result["settings"]["float32"], result["settings"]["weights int8"]
-    assert (exact["logits_error"], exact["same_token"]) == (0, 1)
-    assert 0 < int8["logits_error"] < 0.2
-    assert int8["order"] == ["closed_book"]
-    assert int8["difference"]["closed_book"].keys() >= {"difference", "low", "high"}
+    questions = write_questions(tmp_path / "questions.jsonl", count=2)
+    sizes = "--windows 1 --window 16 --max-new-tokens 2 --methods closed_book --json"
+    options = f"{questions} {text} --model {model} {sizes}".split()
+    output = benchmark("int8.py", *options, "--settings", "weights int8")
+    found = json.loads(output.splitlines()[-1])["settings"]
+    assert found["float32"]["logits_error"] == 0
+    assert 0 < found["weights int8"]["logits_error"] < 0.2
+    assert found["weights int8"]["order"] == ["closed_book"]
 
 
 def test_online_latency_prints_times_over_the_floor(
@@ -144,30 +134,18 @@ def test_gpu_runs_on_a_processor_too(benchmark: Benchmark, model: Path) -> None:
 
 
 def test_builds_are_planned_from_the_table_of_scale(
-    benchmark: Benchmark, model: Path, tmp_path: Path
+    benchmark: Benchmark, model: Path, encoder: str, tmp_path: Path
 ) -> None:
-    corpus, out = tmp_path / "c.jsonl", tmp_path / "scale.csv"
-    words = [f"word{i}" for i in range(500)]
-    texts = [" ".join(random.Random(n).choices(words, k=400)) for n in range(16)]
-    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    settings = [
-        f"tokenizer={model}",
-        f"encoder=path:{tiny_models.encoder(tmp_path / 'encoder')}",
-        "engine=torch",
-    ]
-    index = ["nlist=2", "pq_bytes=4", "iterations=2"]
-    given = [
-        part
-        for name, values in (("--set", settings), ("--set-index", index))
-        for v in values
-        for part in (name, v)
-    ]
-    benchmark("scale.py", str(out), "--corpus", str(corpus), "--times", "1", *given, threads=False)
-    (config := tmp_path / "config.yaml").write_text(CONFIG.format(corpus=corpus))
-    plan = json.loads(
-        benchmark("builds.py", str(config), str(out), "--chunks", "1000", "--json", threads=False)
-    )["d"]
+    corpus = tiny_database.write_corpus(tmp_path / "c.jsonl")
+    config = tmp_path / "config.yaml"
+    out = tmp_path / "scale.csv"
+    database = f"--set tokenizer={model} --set encoder={encoder} --set engine=torch"
+    index = "--set-index nlist=2 --set-index pq_bytes=4 --set-index iterations=2"
+    options = f"{out} --corpus {corpus} --times 1 {database} {index}".split()
+    benchmark("scale.py", *options, threads=False)
+    config.write_text(CONFIG.format(corpus=corpus))
+    planned = f"{config} {out} --chunks 1000 --json".split()
+    plan = json.loads(benchmark("builds.py", *planned, threads=False))["d"]
     steps = ["chunks", "mark", "gather", "embed", "train i", "add i", "merge i"]
     assert [step["step"] for step in plan] == steps
     assert all(step["job_hours"] > 0 and step["job_gb"] > 0.01 for step in plan)
-    assert json.loads(out.with_suffix(".json").read_text())["nlist"] == 2

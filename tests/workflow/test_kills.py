@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -110,18 +110,6 @@ def test_a_killed_job_fails_its_run_and_another_run_is_refused_meanwhile(
         printed = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 1
     assert "answers failed: logs/job/" in printed.rpartition("Error in rule answers")[2]
-    goes_on(run, undisturbed)
-
-
-def test_a_killed_job_with_its_coordinator(
-    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded
-) -> None:
-    run = Run(folder, "everything", preloaded)
-    with run.begun() as (process, job):
-        kill(process)
-        with suppress(psutil.NoSuchProcess):
-            job.kill()
-        job.wait(PATIENCE_S)
     goes_on(run, undisturbed)
 
 

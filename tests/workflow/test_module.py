@@ -35,6 +35,18 @@ use rule * from ragauge{named}
 """
 
 
+EXPERIMENT = """\
+ours: 1
+rag:
+  run: within
+  models: {{tiny: {{source: "path:{folder}/model"}}}}
+  datasets: {{nq_open: {{data: "{folder}/few.jsonl"}}}}
+  methods: {{naive: {{}}}}
+  generation: {{max_new_tokens: 4}}
+  items: [superposition_table_1]
+"""
+
+
 @pytest.fixture
 def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
     """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the
@@ -100,16 +112,11 @@ def test_it_runs_with_the_settings_of_the_other_workflow(
     """The configuration is below a key of its own, a rule is changed, and there is an `onstart`
     already.
     """
-    experiment = {
-        "run": "within",
-        "models": {"tiny": {"source": f"path:{write_checkpoint(tmp_path / 'model')}"}},
-        "datasets": {"nq_open": {"data": str(write_questions(tmp_path / "few.jsonl", count=1))}},
-        "methods": {"naive": {}},
-        "generation": {"max_new_tokens": 4},
-        "items": ["superposition_table_1"],
-    }
+    write_checkpoint(tmp_path / "model")
+    write_questions(tmp_path / "few.jsonl", count=1)
+    experiment = yaml.safe_load(EXPERIMENT.format(folder=tmp_path))
     folder = deploy(
-        experiment={"ours": 1, "rag": experiment},
+        experiment=experiment,
         config='config["rag"]',
         before='onstart:\n    shell("touch begun")\n',
         named=" as rag_*",

@@ -11,7 +11,6 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-import yaml
 
 from preloaded import Preloaded
 from ragauge.cli._main import main
@@ -37,6 +36,19 @@ RECORD = {
         {"title": "Vienna", "text": "Vienna is a city that lies on the Danube.", "gold": True},
     ],
 }
+EXPERIMENT = """\
+run: plugged
+models: {{tiny: {{source: "path:{folder}/model"}}}}
+datasets: {{river_quiz: {{data: quiz.jsonl}}}}
+methods:
+  naive: {{}}
+  last_k2: {{method: last_first, top_k: 2}}
+  overlap: {{}}
+  stored: {{method: stored_ends, reread: 10000}}
+  first_half: {{method: compressed, inner: naive_reuse, compressor: first_tokens}}
+generation: {{max_new_tokens: 4}}
+items: [kept_share]
+"""
 # As pip has their wheels built, but setuptools is imported once for all.
 BUILD = """
 import os, sys
@@ -94,22 +106,7 @@ def finished(
     (folder / "quiz.jsonl").write_text(
         "".join(json.dumps({**RECORD, "id": str(i)}) + "\n" for i in range(2))
     )
-    experiment = {
-        "run": "plugged",
-        "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
-        "datasets": {"river_quiz": {"data": "quiz.jsonl"}},
-        "methods": {
-            "naive": {},
-            "last_k2": {"method": "last_first", "top_k": 2},
-            "overlap": {},
-            "stored": {"method": KV, "reread": 10_000},
-            "first_half": {"method": "compressed", "inner": "naive_reuse"}
-            | {"compressor": "first_tokens"},
-        },
-        "generation": {"max_new_tokens": 4},
-        "items": ["kept_share"],
-    }
-    (folder / "plugged.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    (folder / "plugged.yaml").write_text(EXPERIMENT.format(folder=folder))
     arguments = ("-m", "snakemake", "--cores", "1", "--configfile", "plugged.yaml")
     preloaded.run("python", *arguments, folder=folder, PYTHONPATH=places)
     return folder

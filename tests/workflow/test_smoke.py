@@ -91,9 +91,12 @@ def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
     assert changes(folder) == before
 
 
-def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(finished: Path) -> None:
+def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
+    folder: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)  # where the configuration's paths begin
     runs = Runs(finished, load(finished / "config.yaml"))
-    assert [timed["model"] for timed in runs.latencies] == ["tiny"]
+    assert [timed.model for timed in runs.latencies] == ["tiny"]
     # on a busy machine
     lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]
     assert not lacks

@@ -88,6 +88,6 @@ rule judgements:
         runtime=240,
     params:
         judge=PLAN.judgements.options,
-        code=code_of("cli.judge", "methods.evidence.judge"),
+        code=code_of("measure.judging"),
     shell:
         "ragauge judge {input.records:q} {params.judge:q} --threads {threads} --out {output:q} 2>&1 | tee {log:q}"

@@ -7,18 +7,25 @@ from pathlib import Path
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
-from ragauge.config import launch, run_progress, sources
+from ragauge.config import run_progress, sources
 from ragauge.config.code import code_of
+from ragauge.config.launch.command_line import experiment
+from ragauge.config.launch.failed_jobs import failed_jobs
+from ragauge.config.launch.module_use import begin_with, check_module
+from ragauge.config.launch.processes import FEW_JOBS, lock_folder, start_fork_server
+from ragauge.config.launch.settings import write_clients, write_settings
+from ragauge.config.launch.slurm import end_left_jobs
 from ragauge.config.plan.part import ALONE, ASSET, filled, grown
 from ragauge.config.plan.plan import Plan
+from ragauge.measure.protocols.estimate import announce
 from snakemake.exceptions import WorkflowError
 
 
 def checked():
     """The experiment; a mistake in it is one line, without a traceback."""
     try:
-        launch.check_module(workflow.modifier.path_modifier)
-        return launch.experiment(config, workflow.configfiles, workflow.config_settings.config)
+        check_module(workflow.modifier.path_modifier)
+        return experiment(config, workflow.configfiles, workflow.config_settings.config)
     except UserError as error:
         print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
         os._exit(2)  # an exception would reach the user as a traceback through this file
@@ -60,8 +67,8 @@ def begin():
     global FOLDER_LOCK
     needed_jobs = list(workflow.dag.needrun_jobs())
     try:
-        FOLDER_LOCK = launch.lock_folder()
-        launch.end_left_jobs()
+        FOLDER_LOCK = lock_folder()
+        end_left_jobs()
         served = [job.wildcards for job in needed_jobs if job.rule.name == SERVED]
         if served:
             limits = workflow.resource_settings
@@ -70,8 +77,8 @@ def begin():
                 limits.cores if workflow.local_exec else limits.nodes,
                 cluster=not workflow.local_exec,
             )
-        launch.write_clients(PLAN.servers.clients(served))
-        launch.write_settings(PLAN.config, Path(PATHS.settings), workflow.configfiles)
+        write_clients(PLAN.servers.clients(served))
+        write_settings(PLAN.config, Path(PATHS.settings), workflow.configfiles)
         sources.check_fetched(PLAN)
         made = {path for job in needed_jobs for path in job.output}
         sources.check_start(PLAN, made, asks=workflow.local_exec)
@@ -80,11 +87,11 @@ def begin():
             if made.issuperset(
                 [*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]
             ):
-                launch.say_estimate(PLAN.config, Path(PATHS.settings), len(needed_jobs), PLAN.cores)
+                announce(PLAN.config, len(needed_jobs), PLAN.cores)
     except UserError as error:
         raise WorkflowError(str(error))
-    if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:
-        launch.start_fork_server()
+    if workflow.local_exec and len(needed_jobs) > FEW_JOBS:
+        start_fork_server()
     run_progress.start(
         [run_progress.job_of(workflow.dag, job, PLAN.config.limit) for job in needed_jobs]
     )

@@ -53,7 +53,7 @@ for item in PLAN.items.names():
             about=PLAN.items.about(item),
             code=PLAN.items.code(item),
             config=PATHS.settings,
-            experiment=PLAN.config.model_dump(),
+            settings=PLAN.items.settings(item),
         shell:
             "ragauge report item {params.item:q} --config {params.config:q} 2>&1 | tee {log:q}"
 

@@ -28,7 +28,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=f"^{HASH.pattern}$")]
 
 
 class Pin(BaseModel, extra="forbid", frozen=True):
-    """What a source must give; None: anything."""
+    """The content that a source must give; None: anything."""
 
     revision: str | None = None  # of a hub repository
     # of the file that is downloaded; of a hub repository, of all its files together

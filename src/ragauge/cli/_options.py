@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from ragauge.config.experiment import Config
     from ragauge.config.model import ModelEntry
     from ragauge.config.schema import DatasetEntry, VariantEntry
-    from ragauge.measure.inputs import Questions
+    from ragauge.measure.inputs import QuestionSource
     from ragauge.methods.base.method import Method
-    from ragauge.methods.evidence.chat import Chat
 
 AFFECTS_RESULTS = False
 
@@ -319,23 +318,23 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     return with_dtype(chosen, recorded_dtype(args.out), threads=args.threads)
 
 
-def questions(args: argparse.Namespace, config: Config | None) -> Questions:
+def questions(args: argparse.Namespace, config: Config | None) -> QuestionSource:
     """Return the questions of --dataset: a label of the configuration, or a registered name."""
     from ragauge.assets.pins import Pin
-    from ragauge.measure.inputs import Questions
+    from ragauge.measure.inputs import QuestionSource
 
     examples = getattr(args, "examples", None)
     (_, stated) = settings(args.set, "dataset")
     if config is None:
         registry.module_name("dataset", args.dataset, "--dataset")
-        return Questions(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
+        return QuestionSource(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)
     chosen: DatasetEntry = entry(
         config.datasets, args.dataset, "data set", f"{args.config}: datasets"
     )
     seed = first(args.seed, config.dataset_seed(args.dataset))
     official = args.data or (Path(chosen.data) if chosen.data else None)
     pin = None if args.data else Pin(revision=chosen.revision, sha256=chosen.sha256)
-    return Questions(
+    return QuestionSource(
         chosen.dataset,
         {"seed": seed, **chosen.options, **stated},
         official,
@@ -356,14 +355,6 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> Method
     variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
     stated = making.changed_options(variant.instance) | parameters
     return making.make(variant.method, f"{args.config}: methods.{name}", **stated)
-
-
-def local_chat(source: str, **engine_options: Any) -> Chat:
-    from ragauge.engines.loading import load_lm
-    from ragauge.measure.inputs import template_of
-    from ragauge.methods.evidence.chat import LocalChat
-
-    return LocalChat(load_lm(source, **engine_options), template_of(source), source)
 
 
 def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dict[str, Any]]:

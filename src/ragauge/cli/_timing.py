@@ -19,7 +19,7 @@ from ragauge.config.reading import checked_options
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from ragauge.measure.inputs import Questions
+    from ragauge.measure.inputs import QuestionSource
     from ragauge.measure.protocols.served import ServedBench
     from ragauge.methods.base.method import Method
     from ragauge.results.times import TimesFile, Watched
@@ -51,7 +51,7 @@ def read(
     kind: type[Settings],
     section: Callable[[Config], BaseModel | None],
     changes: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
-) -> tuple[Settings, dict[str, Method], ModelEntry, ModelEntry | None, Questions | None, int]:
+) -> tuple[Settings, dict[str, Method], ModelEntry, ModelEntry | None, QuestionSource | None, int]:
     """Read the objects that the options name: a section of the configuration, if there is one,
     overridden by options.
 
@@ -98,7 +98,11 @@ def read(
 
 @contextmanager
 def served_bench(
-    args: argparse.Namespace, model: ModelEntry, questions: Questions, number: int, new_tokens: int
+    args: argparse.Namespace,
+    model: ModelEntry,
+    questions: QuestionSource,
+    number: int,
+    new_tokens: int,
 ) -> Iterator[ServedBench]:
     """The server of a model, which --serve starts, with the prompts of the first `number`
     questions.

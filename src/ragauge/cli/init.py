@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.config.launch import workflow_files
+    from ragauge.config.launch.files import workflow_files
     from ragauge.study.settings import EXAMPLE
 
     folder: Path = args.folder

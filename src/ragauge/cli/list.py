@@ -5,9 +5,12 @@ import sys
 
 from ragauge import registry
 from ragauge.cli import _options as options
-from ragauge.plugins import plural
 
-KINDS = {plural(kind): kind for kind in registry.PACKAGES if kind != "verb"}
+KINDS = {
+    "indexes" if kind == "index" else f"{kind}s": kind
+    for kind in registry.PACKAGES
+    if kind != "verb"
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -176,6 +176,8 @@ def _servers(
     from ragauge.pipelines.job import Servers
 
     settings = specification.pipeline
+    if not settings.queries_index:
+        return Servers()
     access = {key: value or getattr(settings, key) for key, value in options.access(args).items()}
     access["deadline_s"] = args.deadline
     addresses = args.server or settings.addresses
@@ -183,25 +185,21 @@ def _servers(
         from ragauge.pipelines.service.jobs import wait_for_server
 
         addresses = [wait_for_server(args.server_file, **access)]
-    if not settings.queries_index:
-        return Servers()
+    label = settings.index if config else args.index
     start_options = None
-    if config:
-        index = settings.index
-        is_on_disk = not addresses or (settings.has_server_job and args.server_file)
-        if not (addresses or settings.server):
-            database = config.databases[specification.database]
-            start_options = [f"--encoder={database.encoder}", f"--engine={database.engine}"]
-            cores = settings.retrieval_cores
-            start_options += [f"--cores={cores}"] if cores else []
-    else:
-        index = args.index
-        is_on_disk = bool(index)
-        start_options = [] if index else None
+    if not config and label:
+        start_options = []
+    elif config and not (addresses or settings.server):
+        database = config.databases[specification.database]
+        start_options = [f"--encoder={database.encoder}", f"--engine={database.engine}"]
+        if settings.retrieval_cores:
+            start_options.append(f"--cores={settings.retrieval_cores}")
     if not addresses and start_options is None:
         remedy = "give --index or --server, or --server-file"
         raise UserError(f"--schedule: {settings.schedule!r} requires retrieval; {remedy}")
-    folder = args.database / "indexes" / index if is_on_disk else None
+    # a server that is a job of the workflow serves the index on this machine's disks, too
+    is_on_disk = start_options is not None or (settings.has_server_job and args.server_file)
+    folder = args.database / "indexes" / label if is_on_disk else None
     return Servers(addresses, folder, start_options, access)
 
 
@@ -298,7 +296,6 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 def _export(args: argparse.Namespace) -> None:
     from ragauge.pipelines import export
 
-    options.check_adapters(args.adapters)
     checkpoint = Checkpoint(
         check_source(args.model, "--model"),
         dtype=args.dtype,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
 from ragauge.config.checks import check_source
-from ragauge.config.experiment import Answers, Config
+from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.model import ModelEntry, Served
 from ragauge.config.reading import checked_options
 from ragauge.config.schema import Generation
@@ -125,7 +125,7 @@ def _job(
     model = options.model(args, config)
     questions = options.questions(args, config)
     limit = options.first(
-        args.limit, config and config.limit(Answers(args.dataset, args.model, args.method))
+        args.limit, config and config.limit(AnswerJob(args.dataset, args.model, args.method))
     )
     method = model.adapt(method, f"{args.method} on {args.model}")
     examples = questions.examples(limit)

@@ -17,4 +17,6 @@ def run(args: argparse.Namespace) -> None:
     config = loading.load(args.config)
     if unpinned := sources.unpinned(config):
         progress.line(sources.NOT_PINNED.format(", ".join(unpinned)))
-    options.print_result(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)
+    options.print_result(
+        args, config.overview(), run=config.run, plan=config.overview(), unpinned=unpinned
+    )

@@ -27,7 +27,7 @@ AFFECTS_RESULTS = False
 Protocol = Literal["latency", "load", "stream"]  # of times: a section of the configuration
 
 
-class Answers(NamedTuple):
+class AnswerJob(NamedTuple):
     """One job: a method variant answers the questions of a data set with a model. All three are
     labels.
     """
@@ -101,27 +101,27 @@ class Config(Sections):
             *(name for database in self.databases.values() for name in database.evaluation_sets),
         ]
 
-    def judged(self) -> Iterator[Answers]:
+    def judged(self) -> Iterator[AnswerJob]:
         yield from (
             job for job in self.answers() if self.judge and job.variant in self.judge.methods
         )
 
-    def answers(self) -> Iterator[Answers]:
+    def answers(self) -> Iterator[AnswerJob]:
         for dataset, (label, model), (name, variant) in product(
             self.datasets, self.models.items(), self.methods.items()
         ):
             chosen = (dataset, variant.datasets), (dataset, model.datasets), (name, model.methods)
             if all(among is None or one in among for one, among in chosen):
-                yield Answers(dataset, label, name)
+                yield AnswerJob(dataset, label, name)
 
-    def limit(self, job: Answers) -> int | None:
+    def limit(self, job: AnswerJob) -> int | None:
         """The number of questions of a job; None is all that the data set has."""
         return min(
             filter(None, (self.datasets[job.dataset].limit, self.methods[job.variant].limit)),
             default=None,
         )
 
-    def method(self, job: Answers) -> Method:
+    def method(self, job: AnswerJob) -> Method:
         """The method of a job with its options, adapted to the engine of its model."""
         where = f"methods.{job.variant} on models.{job.model}"
         return self.models[job.model].adapt(self.methods[job.variant].instance, where)
@@ -130,7 +130,7 @@ class Config(Sections):
         entry = self.datasets[label]
         return loader.make(entry.dataset, seed=self.dataset_seed(label), **entry.options)
 
-    def specification(self, job: Answers) -> AnswerSpecification:
+    def specification(self, job: AnswerJob) -> AnswerSpecification:
         """Everything that the records of a job depend on, but for the hashes of files."""
         model = self.models[job.model]
         method = self.method(job)
@@ -217,7 +217,8 @@ class Config(Sections):
         studies = any(entry.dataset == "study" for entry in self.datasets.values())
         return [name for name in registry.names("item") if studies or not name.startswith("study_")]
 
-    def plan(self) -> str:
+    def overview(self) -> str:
+        """Describe what is run, one subject a line."""
         jobs = list(self.answers())
         counted = sum(self.limit(job) or 0 for job in jobs)
         whole = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)

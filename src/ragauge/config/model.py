@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ragauge.assets import catalog
 from ragauge.assets.catalog import Template, Tokenization
-from ragauge.cost.hardware import AnyDtype, CacheType, Device, Precision, Weights
+from ragauge.cost.hardware import AnyDtype, CacheType, Device, Kernels, Precision, Weights
 from ragauge.engines import backend, protocol
 from ragauge.errors import SettingError, UserError
 from ragauge.io import safe_yaml
@@ -104,10 +104,10 @@ class ModelEntry(Section):
         "full", description="storage of keys and values: full, in the dtype; int8, on a CPU only"
     )
     device: Device = Field("cpu", description="where the decoder runs")
-    kernels: str | None = Field(
+    kernels: Kernels | None = Field(
         None,
-        description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; or the file "
-        "of a table that `doctor` wrote; default: measured",
+        description="CPU kernels: measured, the fastest by `ragauge doctor kernels`; default, torch's own; default: "
+        "measured",
     )
     max_context: int | None = Field(
         None, ge=1, description="maximum context in tokens; default: the trained one"

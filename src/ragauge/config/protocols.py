@@ -18,7 +18,7 @@ MeasuredModels = Annotated[
         description="labels of the models measured, served ones too; default: those timed by latency",
     ),
 ]
-Count = Annotated[int, Field(ge=1)]
+PositiveCount = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -49,7 +49,7 @@ class LatencySettings(TimedSettings):
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
     warmup: int = Field(WARMUP, ge=1, description="untimed trials per variant before them")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
-    more_new_tokens: list[Count] = Field(
+    more_new_tokens: list[PositiveCount] = Field(
         [], description="further response lengths to time; tables show new_tokens"
     )
     tokens: str | None = Field(
@@ -92,7 +92,7 @@ class LoadSettings(TimedSettings):
     dataset: str = Field(description="label of the data set whose questions are asked")
     models: MeasuredModels = None
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
-    clients: list[Count] = Field(
+    clients: list[PositiveCount] = Field(
         [], description="numbers of clients, which ask again when they were answered"
     )
     speeds: list[Positive] = Field(
@@ -119,7 +119,7 @@ class LoadSettings(TimedSettings):
     target_per_token_s: Positive | None = Field(
         None, description="maximum time per further token of goodput, seconds"
     )
-    batch: Count | Literal["auto"] = Field(
+    batch: PositiveCount | Literal["auto"] = Field(
         1, description="requests answered together; auto: as many as are worth it"
     )
     threads: int | None = Field(

@@ -130,7 +130,7 @@ class Reads:
         """The variants whose answers are read, in their order."""
         groups: dict[tuple[str, str], list[VariantJob]] = {}
         for one in variants:
-            if of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
+            if is_of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
                 groups.setdefault((one.dataset, one.model), []).append(one)
         read = [
             one
@@ -154,6 +154,6 @@ def kind_of(dataset: type[Dataset] | None) -> Kind:
     return "long" if dataset.long else "multi_hop"
 
 
-def of_kind(kind: Kind, datasets: Datasets) -> bool:
+def is_of_kind(kind: Kind, datasets: Datasets) -> bool:
     """Whether a data set of a kind is among these."""
     return datasets in ("any", kind) or (datasets == "short" and kind != "long")

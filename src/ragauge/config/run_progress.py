@@ -18,11 +18,11 @@ PAUSE_S = 30.0
 STEP_S = 1.0
 # set in the environment: a line a job that is done, for those who do not see Snakemake's
 STEPS = "RAGAUGE_STEPS"
-LEAST_SHARE = 0.02  # of the run that is done before the rest is estimated
+MIN_SHARE = 0.02  # of the run that is done before the rest is estimated
 
 
 @dataclass(frozen=True)
-class Job:
+class JobProgress:
     is_done: Callable[[], bool]
     # the file of all questions, which an earlier job may have to make; None: it has none
     examples: Path | None = None
@@ -36,15 +36,15 @@ class Job:
         """(questions as far as their number is known, how many are answered)."""
         if self.examples is None:
             return 0, 0
-        count = min(filter(None, (_lines(self.examples), self.limit)), default=0)
+        count = min(filter(None, (line_count(self.examples), self.limit)), default=0)
         count = (self.part + 1) * count // self.parts - self.part * count // self.parts
         # While the job runs, its records stand below the header of their file.
         return count, count if self.is_done() else min(
-            max(_lines(partial_path(self.records)) - 1, 0), count
+            max(line_count(partial_path(self.records)) - 1, 0), count
         )
 
 
-class Status(NamedTuple):
+class RunProgress(NamedTuple):
     jobs: int
     jobs_done: int
     questions: int
@@ -56,29 +56,27 @@ class Status(NamedTuple):
         return (self.jobs_done + self.questions_done) / (self.jobs + self.questions)
 
 
-def status(jobs: Sequence[Job]) -> Status:
+def status(jobs: Sequence[JobProgress]) -> RunProgress:
     counts = [job.count() for job in jobs]
     done = sum(job.is_done() for job in jobs)
-    return Status(
+    return RunProgress(
         len(jobs), done, sum(count for count, _ in counts), sum(answered for _, answered in counts)
     )
 
 
-def line(now: Status, first: Status, elapsed_s: float) -> str:
+def line(now: RunProgress, first: RunProgress, elapsed_s: float) -> str:
     """A line such as `12 of 129 jobs and 340 of 2,655 questions done; about 14 min left`."""
     questions = (
         f" and {now.questions_done:,} of {now.questions:,} questions" if now.questions else ""
     )
     share = now.share - first.share  # of this run: an earlier one may have answered some
     rest = ""
-    if share >= LEAST_SHARE:
-        left_s = elapsed_s * (1 - now.share) / share
-        minutes = f"{left_s / 60:.0f} min" if left_s < 90 * 60 else f"{left_s / 3600:.1f} h"
-        rest = f"; about {f'{left_s:.0f} s' if left_s < 90 else minutes} left"
+    if share >= MIN_SHARE:
+        rest = f"; about {duration(elapsed_s * (1 - now.share) / share)} left"
     return f"{now.jobs_done} of {now.jobs} jobs{questions} done{rest}"
 
 
-def start(jobs: Sequence[Job]) -> None:
+def start(jobs: Sequence[JobProgress]) -> None:
     """Print a line to stderr from time to time, as long as this process lives and something has
     changed.
     """
@@ -116,23 +114,35 @@ def start(jobs: Sequence[Job]) -> None:
     threading.Thread(target=report, name="progress", daemon=True).start()
 
 
-def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> Job:
+def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> JobProgress:
     """A job of Snakemake. `limit`: the number of questions of a job that answers some, by its
     labels.
     """
     name = " ".join([str(job.rule.name).replace("_", " "), *list(job.wildcards)[-1:]])
     if "records" not in job.output.keys() or "examples" not in job.input.keys():  # noqa: SIM118 (named lists)
-        return Job(lambda: bool(dag.finished(job)), name=name)
+        return JobProgress(lambda: bool(dag.finished(job)), name=name)
     labels = job.wildcards
     examples = Path(str(job.input.examples))
     records = Path(str(job.output.records))
     part = int(getattr(labels, "part", 0))
     parts = int(getattr(labels, "jobs", 1))
-    return Job(lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts, name)
+    return JobProgress(
+        lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts, name
+    )
 
 
-def _lines(path: Path) -> int:
+def duration(seconds: float) -> str:
+    """Write seconds in words: 40 s, 2.5 min, 12 min, 3.5 h, 2.0 days."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:{'.2g' if seconds < 570 else '.0f'}} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def line_count(path: Path) -> int:
+    """Count the lines of a file; 0 where there is none yet."""
     try:
         return path.read_bytes().count(b"\n")
-    except OSError:  # not made yet
+    except OSError:
         return 0

@@ -25,7 +25,7 @@ from ragauge import registry
 from ragauge.assets import pins
 from ragauge.config.defaults import NAMED_BY_KEY, completed
 from ragauge.config.model import ModelEntry
-from ragauge.config.protocols import Count, LatencySettings, LoadSettings, StreamSettings
+from ragauge.config.protocols import LatencySettings, LoadSettings, PositiveCount, StreamSettings
 from ragauge.cost.hardware import Device, Dtype
 from ragauge.errors import SettingError, UserError
 from ragauge.io.sections import LABEL, Label, Section
@@ -136,7 +136,7 @@ class Generation(Section):
         ge=1,
         description="tokens after which an answer ends; default: the data set's own, else 100",
     )
-    batch: Count | Literal["auto"] = Field(
+    batch: PositiveCount | Literal["auto"] = Field(
         1,
         description="questions answered together, without times of their own; auto: as many as are worth it",
     )

@@ -1,5 +1,5 @@
-"""Costs: folds over the trace of model calls (MACs, cycles, bytes, roofline), shapes of models,
-rates of machines.
+"""Costs: folds over the trace of model calls (MACs, cycles, bytes, roofline), shapes of models.
 
-Measuring belongs to `measure`.
+`machine` has the rates, the load and the provenance of a machine, which engines and training need
+as well. Protocols of measurement belong to `measure`.
 """

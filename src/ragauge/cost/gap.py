@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import call_macs
-from ragauge.cost.roofline import Machine, floor_seconds, product_seconds
+from ragauge.cost.roofline import MachineRates, floor_seconds, product_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online
 
@@ -17,7 +17,7 @@ PARTS = ("theory_s", "parallel_paths_s", "memory_s", "kernels_s")
 
 
 def stages(
-    trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine
+    trace: Iterable[Call], shape: Shape, dtype: object, machine: MachineRates
 ) -> dict[str, dict[str, float]]:
     """Sum a traced answer's online calls by stage: `seconds` by the clock, `roofline_s` and how
     much of it is `memory_s`, `compute_cycles` on the critical path, and `macs` of all rows.

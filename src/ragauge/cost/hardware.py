@@ -10,6 +10,7 @@ AnyDtype = Literal[Dtype, "auto"]  # auto: the fastest one of the machine
 Device = Literal["cpu", "cuda"]
 Weights = Literal["full", "int8", "int8_weight_only"]  # of matrices; full: in the number type
 CacheType = Literal["full", "int8"]  # of cached keys and values
+Kernels = Literal["measured", "default"]  # of a CPU; default: torch's own
 AUTO: Literal["auto"] = "auto"
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DEVICES: tuple[str, ...] = get_args(Device)

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, ValidationError
 from ragauge import plugins
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError, first_problem
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, read_object
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,7 @@ TICK_S = 0.01  # resolution of the kernel's CPU accounting
 WeightRead = Callable[[int], Callable[[], object] | None]
 
 # what this process's engines report about how they compute; part of its provenance
-engines_state: dict[str, Any] = {}
+engines_state: JsonObject = {}
 
 
 @dataclass
@@ -93,7 +93,7 @@ def measure(
     *,
     allow_load: bool = False,
     weight_read: WeightRead | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a
     few seconds.
 
@@ -110,7 +110,7 @@ def measure(
     import torch
 
     before = torch.get_num_threads()
-    measured = list[dict[str, Any]]()
+    measured = list[JsonObject]()
     torch.set_num_threads(threads or before)
     try:
         while len(measured) < (1 if allow_load else ATTEMPTS):
@@ -118,12 +118,12 @@ def measure(
                 time.sleep(PAUSE_S)
             with competing_load() as load:
                 rates = _rates(torch.device(device), weight_read)
-            about = {
+            facts = {
                 "threads": torch.get_num_threads(),
                 "device": device,
                 "processor": processor(device),
             }
-            measured.append({**rates, **about, "load_share": load.share})
+            measured.append({**rates, **facts, "load_share": load.share})
             if load.share <= MAX_LOAD:
                 break
     finally:
@@ -136,14 +136,14 @@ class _Rate(BaseModel):
 
 
 class _Rates(BaseModel):
-    """What the roofline takes from a file of rates."""
+    """The rates that the roofline needs."""
 
     bandwidth_bytes_per_s: _Rate
     matmul_flop_per_s: dict[str, _Rate] = Field(min_length=1)
     load_share: float = Field(0.0, allow_inf_nan=False)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> JsonObject:
     """Read what `ragauge doctor machine` wrote. Raises UserError: no JSON, or a rate of the
     roofline is missing.
     """
@@ -155,7 +155,7 @@ def read(path: Path) -> dict[str, Any]:
     return rates
 
 
-def provenance() -> dict[str, Any]:
+def provenance() -> JsonObject:
     """The machine, the versions and the commit that a result was made with; no host name, user name
     or path.
     """
@@ -206,7 +206,7 @@ def processor(device: str | None) -> str:
     return str(gpu["name"]) if gpu else cpu_model()
 
 
-def gpu_state() -> dict[str, Any] | None:
+def gpu_state() -> JsonObject | None:
     """Name, memory, driver and CUDA version of the first CUDA device; None where torch sees none."""
     import torch
 
@@ -233,7 +233,7 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def _rates(device: torch.device, weight_read: WeightRead | None) -> dict[str, Any]:
+def _rates(device: torch.device, weight_read: WeightRead | None) -> JsonObject:
     import torch
 
     dtypes = {name: getattr(torch, name) for name in (*DTYPES, "int8")}
@@ -331,7 +331,7 @@ def _own_s() -> float:
 
 
 def command_output(*command: str) -> str | None:
-    """What a command prints, stripped; None if it is missing or fails."""
+    """Return the output of a command, stripped; None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -12,21 +12,21 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.errors import unknown
 
-Machine = Mapping[str, Any]
+MachineRates = Mapping[str, Any]
 
 # of measured seconds to a floor; below it, the machine's rates were measured wrong
 LEAST_RATIO = 0.95
 
 A100_FLOP_PER_S = {"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12, "int8": 624e12}
 # by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
-A100: Machine = {
+A100: MachineRates = {
     "name": "NVIDIA A100 80 GB SXM",
     "bandwidth_bytes_per_s": {"high": 2.039e12},
     "matmul_flop_per_s": {dtype: {"high": rate} for dtype, rate in A100_FLOP_PER_S.items()},
 }
 # PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels
 # of DDR4-2933 and 64 FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
-SERVERS: dict[str, Machine] = {
+SERVERS: dict[str, MachineRates] = {
     "xeon-8259cl": {
         "name": "2 x Intel Xeon Platinum 8259CL",
         "cores": 48,
@@ -91,13 +91,13 @@ def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
     )
 
 
-def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
+def floor_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:
     """Least seconds of a call; raises UserError when the machine was not measured in this dtype."""
     memory_s = call_bytes(call, shape, dtype) / machine["bandwidth_bytes_per_s"]["high"]
     return max(product_seconds(call, shape, dtype, machine), memory_s)
 
 
-def product_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
+def product_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:
     """Least seconds of a call's products alone."""
     macs = flop.call_macs(call, shape)
     computed_in = precision(dtype)
@@ -113,7 +113,7 @@ def product_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -
     )
 
 
-def matmul_rate(machine: Machine, dtype: object) -> float:
+def matmul_rate(machine: MachineRates, dtype: object) -> float:
     """The best measured rate of matrix products in this dtype, FLOP/s."""
     rates = machine["matmul_flop_per_s"]
     name = precision(dtype).dtype

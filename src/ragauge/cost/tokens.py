@@ -18,17 +18,17 @@ from ragauge.io import safe_yaml
 TOKENIZERS = {250880: "bloom", 32000: "llama"}
 KEYS = ("preamble", "documents", "query", "task")
 
-Count = Annotated[int, Field(ge=1, strict=True)]
+TokenCount = Annotated[int, Field(ge=1, strict=True)]
 
 
 @dataclass(frozen=True)
 class TokenCounts:
     """Tokens of each segment of a prompt."""
 
-    preamble: Count
-    documents: Annotated[tuple[Count, ...], Field(min_length=1)]
-    query: Count
-    task: Count
+    preamble: TokenCount
+    documents: Annotated[tuple[TokenCount, ...], Field(min_length=1)]
+    query: TokenCount
+    task: TokenCount
 
     @property
     def total(self) -> int:

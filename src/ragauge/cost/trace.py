@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Self
+
+from ragauge.io.jsonl import JsonObject
 
 Trace = list["Call"]
 
@@ -40,16 +42,16 @@ class Call:
             return 0
         return sum(self.lengths) * self.steps - sum(self.again)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """A dictionary without the fields that stand at their defaults."""
         defaults = {f.name: f.default for f in fields(self)}
         return {k: v for k, v in asdict(self).items() if k not in defaults or v != defaults[k]}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
+    def from_json(cls, data: JsonObject) -> Self:
         """The inverse of `to_json`; raises TypeError on unknown keys and on values of another type."""
         listed = {"lengths", "past", "logits", "layers", "again"}
-        values: dict[str, Any] = {
+        values: JsonObject = {
             k: tuple(v) if k in listed and v is not None else v for k, v in data.items()
         }
         call = cls(**values)

@@ -41,7 +41,8 @@ class BatchedKVCache:
     """Rows of `stride` slots each."""
 
     def __init__(self, like: KVCache, stride: int) -> None:
-        self.stride, self.rows = stride, list[BatchRow | None]()
+        self.stride = stride
+        self.rows: list[BatchRow | None] = []
         self.cache = _like(like, 0)
 
     def add(self, cache: KVCache) -> BatchRow:

@@ -284,23 +284,21 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
 
 def max_batch_size(lm: LM, tokens: int) -> int:
     """The number of tasks of so many tokens each that the free memory is enough for, at least 1."""
-    one = lm.new_cache(1)
-    one.length = 1
+    token = lm.new_cache(1)
+    token.length = 1
     if lm.device.type == "cuda":
         unused = torch.cuda.memory_reserved(lm.device) - torch.cuda.memory_allocated(lm.device)
         free = torch.cuda.mem_get_info(lm.device)[0] + unused
     else:
         free = psutil.virtual_memory().available
         with suppress(OSError, IndexError):  # no control group
-            group = (
-                Path("/sys/fs/cgroup")
-                / Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
-            )
+            name = Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
+            group = Path("/sys/fs/cgroup") / name
             for level in (group, *group.parents):  # Slurm limits a job, above the group of its task
                 with suppress(OSError, ValueError):  # no limit here
                     limit = int((level / "memory.max").read_text())
                     free = min(free, limit - int((level / "memory.current").read_text()))
-    most = int(SHARE * free) // (COPIES * tokens * one.bytes)
+    most = int(SHARE * free) // (COPIES * tokens * token.bytes)
     return max(1, min(most, MAX_TASKS[lm.device.type]))
 
 
@@ -335,25 +333,24 @@ def _states(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
     groups: dict[int, list[_PendingCall]] = {}
     for call in sorted(shared, key=lambda call: call.row.index if call.row else 0):
         groups.setdefault(id(call.row.batched if call.row else call), []).append(call)
-    order = [call for group in groups.values() for call in group]
-    requests = {id(call): cast(StatesRequest, call.request) for call in order}
+    requests: dict[int, StatesRequest] = {}
     parts: list[Part] = []
     for group in groups.values():
-        own = [requests[id(call)].part for call in group]
+        requests_here = {id(call): cast(StatesRequest, call.request) for call in group}
+        requests |= requests_here
         rows = [call.row for call in group if call.row]
-        parts.append(
-            rows[0].batched.part(rows, torch.cat([part.positions for part in own]))
-            if rows
-            else own[0]
-        )
+        own = [request.part for request in requests_here.values()]
+        if rows:
+            own = [rows[0].batched.part(rows, torch.cat([part.positions for part in own]))]
+        parts += own
     x = [request.x for request in requests.values()]
-    states = order[0].lm.decoder.read(
-        x[0] if len(x) == 1 else torch.cat(x), parts, requests[id(order[0])].layers
-    )
-    for call in order:
+    layers = next(iter(requests.values())).layers
+    together = x[0] if len(x) == 1 else torch.cat(x)
+    states = shared[0].lm.decoder.read(together, parts, layers)
+    for call in shared:
         if call.row:
             call.row.cache.length += 1
-    by_call = dict(zip(requests, states.split([len(one) for one in x]), strict=True))
+    by_call = dict(zip(requests, states.split([*map(len, x)]), strict=True))
     return [by_call[id(call)] for call in shared]
 
 

@@ -97,7 +97,7 @@ class KVCache:
 
     @property
     def bias(self) -> Tensor | None:
-        """What is added to every attention score of a key (token,), fp32; None: nothing."""
+        """A bias of every attention score of a key (token,), fp32; None: none."""
         return self._values.get("bias", [None])[0]
 
     @property

@@ -21,7 +21,7 @@ from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
-from ragauge.engines.families import family
+from ragauge.engines.families._lookup import family
 from ragauge.engines.int8 import Int8Linear, linear_storage, quantized_rows
 from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError, error_line

@@ -26,7 +26,7 @@ Rotations = Sequence[Rotation | None]
 Attend = Callable[[int, Tensor], Tensor]
 """Self-attention: (layer, normed states) -> the heads' outputs side by side (token, width)."""
 CrossAttend = Callable[[int, Tensor], Tensor | None]
-"""What is added between a layer's attention and its MLP: (layer, states) -> states or None."""
+"""An addition between a layer's attention and its MLP: (layer, states) -> states or None."""
 PartAttention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values (token, head, dim)) -> the heads' outputs side by side (token,
 width).
@@ -125,7 +125,7 @@ class Decoder:
         return x.chunk(-(-size // MLP_BYTES))
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        """What a layer's MLP adds to states (token, d_model)."""
+        """The output of a layer's MLP for states (token, d_model)."""
         inner = layer.up(layer.mlp_norm(x))
         activation = self.shape.activation
         active = (
@@ -301,7 +301,7 @@ class Decoder:
         layer: int | None = None,
         masked: bool = False,
     ) -> Tensor | None:
-        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask
+        """The bias of this pass's scores, (row, head, query, key) in fp32, -inf where the mask
         hides a key. None where there is no bias besides the mask, unless that is `masked`: not the
         causal one, and to be observed. In a cache with slots by head the keys' positions and gaps
         are those of a `layer`.

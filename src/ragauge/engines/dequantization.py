@@ -60,52 +60,50 @@ def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None
     that is not read.
     """
     stated = config.get("quantization_config") or config.get("compression_config")
-    place = folder / "config.json"
+    path = folder / "config.json"
     if not stated:
-        for name in filter(lambda name: (folder / name).is_file(), FILES):
-            raise _refusal(folder / name, FILES[name])
+        for name, method in FILES.items():
+            if (folder / name).is_file():
+                raise _refusal(folder / name, method)
         return None
     if not isinstance(stated, dict):
-        raise UserError(
-            f"{place}: quantization_config: must be an object, not {str(stated)[:40]!r}"
-        )
-    method = str(
-        stated.get("quant_method") or ("bitsandbytes" if "load_in_8bit" in stated else "unnamed")
-    )
+        raise UserError(f"{path}: quantization_config: must be an object, not {str(stated)[:40]!r}")
+    default = "bitsandbytes" if "load_in_8bit" in stated else "unnamed"
+    method = str(stated.get("quant_method") or default)
     if method == "compressed-tensors":
-        return _compressed_tensors(place, stated)
+        return _compressed_tensors(path, stated)
     if method == "bitsandbytes" and not stated.get("load_in_8bit"):
-        raise _refusal(place, "bitsandbytes in 4 bits")
+        method = "bitsandbytes in 4 bits"
     if method not in SCALES:
-        raise _refusal(place, method)
+        raise _refusal(path, method)
     block = stated.get("weight_block_size") if method == "fp8" else None
     return Quantization(method, block=tuple(map(int, block)) if block else None)
 
 
-def _refusal(place: Path, method: str) -> UserError:
+def _refusal(path: Path, method: str) -> UserError:
     return UserError(
-        f"{place}: weights quantized by {method} are not read; read are {READ}; {ADVICE}"
+        f"{path}: weights quantized by {method} are not read; read are {READ}; {ADVICE}"
     )
 
 
-def _compressed_tensors(place: Path, stated: Mapping[str, Any]) -> Quantization:
+def _compressed_tensors(path: Path, stated: Mapping[str, Any]) -> Quantization:
     """See `quantization`; all groups of layers must be stored alike."""
-    form = str(stated.get("format"))
+    default = str(stated.get("format"))
     groups = list((stated.get("config_groups") or {"": {}}).values())
-    kinds = {str(group.get("format") or form) for group in groups}
-    if len(kinds) > 1 or (form := kinds.pop()) not in FORMATS:
-        raise _refusal(place, f"compressed-tensors as {form}")
+    formats = sorted({str(group.get("format") or default) for group in groups})
+    if len(formats) > 1 or formats[0] not in FORMATS:
+        raise _refusal(path, f"compressed-tensors as {' and '.join(formats)}")
     status = stated.get("quantization_status", "compressed")
-    sparsity = stated.get("sparsity_config") or {}
-    if status != "compressed" or sparsity.get("format", "dense") != "dense":
-        raise _refusal(place, f"compressed-tensors, {status}, sparse as {sparsity.get('format')}")
+    sparsity = (stated.get("sparsity_config") or {}).get("format", "dense")
+    if (status, sparsity) != ("compressed", "dense"):
+        raise _refusal(path, f"compressed-tensors, {status}, sparse as {sparsity}")
     weights = [group.get("weights") or {} for group in groups]
     bits = {int(group.get("num_bits", 8)) for group in weights}
-    packed = form == "pack-quantized"
+    packed = formats == ["pack-quantized"]
     blocks = {tuple(map(int, group.get("block_structure") or ())) for group in weights}
     if len(blocks) > 1 or (packed and bits not in ({4}, {8})):
         raise _refusal(
-            place,
+            path,
             "compressed-tensors in groups of different blocks, or packed in other than 4 or 8 bits",
         )
     return Quantization("compressed-tensors", max(bits), blocks.pop() or None, packed)
@@ -130,30 +128,29 @@ def dequantized(
         return tensor
 
     plain: dict[str, Reader] = {name: partial(read, name, get) for name, get in readers.items()}
-    for name in readers if kind else ():
+    if kind is None:
+        return plain
+    for name in readers:
         base, _, last = name.rpartition(".")
-        if kind and last == SCALES[kind.method]:
-            taken = {
-                part: readers[f"{base}.{part}"]
-                for part in (*PARTS, last)
-                if f"{base}.{part}" in readers
-            }
-            for part in taken:
-                del plain[f"{base}.{part}"]
-            plain[f"{base}.weight"] = partial(
-                _dequantize, kind, f"{folder}: tensor '{base}.weight'", taken
-            )
-        elif last in RUNTIME:
+        if last in RUNTIME:
             plain.pop(name, None)
+        elif last == SCALES[kind.method]:
+            parts = {}
+            for part in (*PARTS, last):
+                if plain.pop(f"{base}.{part}", None):
+                    parts[part] = readers[f"{base}.{part}"]
+            weight = f"{base}.weight"
+            plain[weight] = partial(_dequantize, kind, f"{folder}: tensor {weight!r}", parts)
     return plain
 
 
 def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> Tensor:
     """(numbers - zero point) * scale, in fp32."""
     scale = parts[SCALES[kind.method]]().float()
-    if "weight_format" in parts and (code := int(parts["weight_format"]())) != 0:
+    order = int(parts["weight_format"]()) if "weight_format" in parts else 0
+    if order != 0:
         raise UserError(
-            f"{place}: rows are in the order {code} of bitsandbytes; read is 0, as they are"
+            f"{place}: rows are in the order {order} of bitsandbytes; read is 0, as they are"
         )
     stored = "weight_packed" if kind.packed else "weight"
     if stored not in parts:
@@ -166,11 +163,8 @@ def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> 
     spread = partial(_spread, size=numbers.shape, block=kind.block, place=place)
     if "weight_zero_point" in parts:
         zero = parts["weight_zero_point"]()
-        zero = (
-            _unpacked(zero.T, kind.bits).T[: scale.shape[0]]
-            if zero.dtype == torch.int32 and kind.packed
-            else zero
-        )
+        if zero.dtype == torch.int32 and kind.packed:
+            zero = _unpacked(zero.T, kind.bits).T[: scale.shape[0]]
         numbers = numbers - spread(zero.float())
     return numbers * spread(scale / 127 if kind.method == "bitsandbytes" else scale)
 

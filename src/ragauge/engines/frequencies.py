@@ -50,11 +50,10 @@ def rope_fields(
     the family has none, and a `max_context` (of `read_shape`) beyond what has one set of
     frequencies; KeyError for a key that the type requires.
     """
+    read_keys = (*TOP_KEYS, *others)
     for key, value in config.items():
-        if key.startswith(("rope_", "rotary_")) and value and key not in {*TOP_KEYS, *others}:
-            raise UserError(
-                f"{key}: {value!r} is not supported; read are {', '.join((*TOP_KEYS, *others))}"
-            )
+        if key.startswith(("rope_", "rotary_")) and value and key not in read_keys:
+            raise UserError(f"{key}: {value!r} is not supported; read are {', '.join(read_keys)}")
     rope = _parameters(config)
     kind = rope_type(config)
     share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor")) or 1.0
@@ -62,10 +61,11 @@ def rope_fields(
         raise UserError(
             f"partial_rotary_factor: {share!r} is not supported for {config.get('model_type')}"
         )
-    if kind == "dynamic" and (config.get("max_context") or 0) > config["max_position_embeddings"]:
-        reason = "frequencies of type dynamic change with the length of a prompt beyond max_position_embeddings"
+    max_context = config.get("max_context") or 0
+    if kind == "dynamic" and max_context > config["max_position_embeddings"]:
         raise UserError(
-            f"max_context {config['max_context']}: {reason}, so that cached keys would be wrong"
+            f"max_context {max_context}: frequencies of type dynamic change with the length of a "
+            "prompt beyond max_position_embeddings, so that cached keys would be wrong"
         )
     rotary = int(dim * share)
     theta = float(rope.get("rope_theta") or config.get("rope_theta") or default_theta)
@@ -88,7 +88,7 @@ def trained_context(config: Mapping[str, Any]) -> int:
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated of positions, of layers without a window where others have their own, without
+    """The keys of positions, of layers without a window where others have their own, without
     keys of no value.
     """
     stated = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -103,10 +103,11 @@ def rope_type(config: Mapping[str, Any]) -> str:
     rope = _parameters(config)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind not in KEYS:
-        raise UserError(f"rope type {kind!r} is not supported; supported: {', '.join(KEYS)}")
+        raise unknown("rope type", kind, KEYS)
+    keys = COMMON | KEYS[kind]
     for key in rope:
-        if key not in (known := COMMON | KEYS[kind]):
-            raise unknown(f"key of rope type {kind}", key, sorted(known))
+        if key not in keys:
+            raise unknown(f"key of rope type {kind}", key, sorted(keys))
     return str(kind)
 
 
@@ -128,9 +129,8 @@ def _llama3(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]
         float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor")
     )
     waves = (original * theta ** (-i / dim) / (2 * math.pi) for i in range(0, dim, 2))
-    return {
-        "rope_divisors": tuple(_between(factor, (count - low) / (high - low)) for count in waves)
-    }
+    divisors = tuple(_between(factor, (count - low) / (high - low)) for count in waves)
+    return {"rope_divisors": divisors}
 
 
 def _yarn(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]:
@@ -151,14 +151,11 @@ def _yarn(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]:
     low = max(low, 0)
     width = min(high, dim - 1) - low or 0.001
     growth = 0.1 * math.log(max(factor, 1))
-    own = rope.get("mscale")
+    mscale = rope.get("mscale")
     all_dim = rope.get("mscale_all_dim")
-    default = (1 + growth * own) / (1 + growth * all_dim) if own and all_dim else 1 + growth
+    default = (1 + growth * mscale) / (1 + growth * all_dim) if mscale and all_dim else 1 + growth
     divisors = tuple(_between(factor, 1 - (i - low) / width) for i in range(dim // 2))
-    return {
-        "rope_divisors": divisors,
-        "rope_attention_factor": float(rope.get("attention_factor", default)),
-    }
+    return _divided(rope, divisors, default)
 
 
 def _longrope(config: Mapping[str, Any], _: float, dim: int) -> dict[str, Any]:
@@ -173,13 +170,18 @@ def _longrope(config: Mapping[str, Any], _: float, dim: int) -> dict[str, Any]:
         )
     factor = float(rope.get("factor") or config["max_position_embeddings"] / original)
     default = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    return {
-        "rope_divisors": divisors,
-        "rope_attention_factor": float(rope.get("attention_factor", default)),
-    }
+    return _divided(rope, divisors, default)
+
+
+def _divided(
+    rope: Mapping[str, Any], divisors: tuple[float, ...], default: float
+) -> dict[str, Any]:
+    """The fields of a type that divides frequencies, with its default factor of queries and keys."""
+    factor = float(rope.get("attention_factor", default))
+    return {"rope_divisors": divisors, "rope_attention_factor": factor}
 
 
 def _between(factor: float, share: float) -> float:
-    """What a frequency is divided by: 1 at a share of 1 and above, `factor` at 0 and below."""
+    """The divisor of a frequency: 1 at a share of 1 and above, `factor` at 0 and below."""
     share = min(max(share, 0.0), 1.0)
     return 1 / ((1 - share) / factor + share)

@@ -6,6 +6,7 @@ than what most of them compute. This replaces `Decoder.run_layers`; results diff
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,24 +23,20 @@ class FusedLayers:
     """The layers of one decoder, as `compiled.c` reads them."""
 
     def __init__(
-        self, layers: Sequence[Layer], matrices: Sequence[Sequence[compiled.Matrix]], shape: Shape
+        self,
+        layers: Sequence[Layer],
+        matrices: Sequence[Sequence[compiled.Matrix | None]],
+        shape: Shape,
     ) -> None:
         self._shape = shape
-        norms = [
-            [x if x is None else x.weight.float().contiguous() for x in _norms(layer)]
-            for layer in layers
-        ]
-        self._referenced = (matrices, norms)  # what the arguments point to
-        self._layers = (compiled.LayerArguments * len(layers))(
-            *(
-                compiled.LayerArguments(
-                    *four, *(None if x is None else x.data_ptr() for x in own), heads, kv_heads
-                )
-                for four, own, heads, kv_heads in zip(
-                    matrices, norms, shape.heads, shape.kv_heads, strict=True
-                )
-            )
-        )
+        self._referenced = list[Any](matrices)  # what the arguments point to
+        arguments = []
+        for layer, four, *heads in zip(layers, matrices, shape.heads, shape.kv_heads, strict=True):
+            norms = [None if norm is None else norm.weight.float() for norm in _norms(layer)]
+            self._referenced.append(norms)
+            pointers = [None if weight is None else weight.data_ptr() for weight in norms]
+            arguments.append(compiled.LayerArguments(*four, *pointers, *heads))
+        self._layers = (compiled.LayerArguments * len(layers))(*arguments)
 
     def read(
         self, x: Tensor, angles: Rotation, parts: Sequence[Part], layers: tuple[int, int] | None
@@ -58,13 +55,12 @@ class FusedLayers:
         caches = []
         for layer in range(first, last):
             for cache in (part.cache for part in parts):
-                k = storage(cache.k[layer])
-                v = storage(cache.v[layer])
-                scales = (k[1].data_ptr(), v[1].data_ptr()) if len(k) > 1 else (None, None)
-                kind = compiled.KINDS[k[0].dtype]
-                caches.append(
-                    compiled.Cache(k[0].data_ptr(), v[0].data_ptr(), *scales, k[0].shape[1], kind)
-                )
+                k, *k_scale = storage(cache.k[layer])
+                v, *v_scale = storage(cache.v[layer])
+                pointers = [tensor.data_ptr() for tensor in (k, v, *k_scale, *v_scale)]
+                scales = [] if k_scale else [None, None]
+                kind = compiled.KINDS[k.dtype]
+                caches.append(compiled.Cache(*pointers, *scales, k.shape[1], kind))
         failed = compiled.call(
             "through",
             ctypes.byref(self._layers, first * ctypes.sizeof(compiled.LayerArguments)),
@@ -89,34 +85,26 @@ def fuse(layers: Sequence[Layer], shape: Shape) -> FusedLayers | None:
     """None for layers that `compiled.c` does not compute: with a bias of scores, LayerNorm, no
     gate, in float16, with other norms or rotations in some layers.
     """
-    if (
-        shape.position != "rope"
-        or not shape.gated
-        or shape.activation != "silu"
-        or shape.qkv_clip is not None
-    ):
+    expected = {
+        "position": "rope",
+        "gated": True,
+        "activation": "silu",
+        "qkv_clip": None,
+        "norm": "rms",
+        "norm_place": "before",
+        "qk_norm_joint": False,
+        "local_theta": None,
+        "unrotated": (),
+    }
+    if shape.head_dim % compiled.LANES or not expected.items() <= vars(shape).items():
         return None
-    if (
-        shape.norm_place != "before"
-        or shape.qk_norm_joint
-        or shape.local_theta is not None
-        or shape.unrotated
-    ):
-        return None
-    norms = [norm for layer in layers for norm in _norms(layer) if norm is not None]
-    if shape.head_dim % compiled.LANES or any(n.kind != "rms" or n.bias is not None for n in norms):
-        return None
-    matrices = [
-        [
-            matrix
-            for linear in (x.qkv, x.out, x.up, x.down)
-            if (matrix := linear.for_compiled()) is not None
-        ]
-        for x in layers
-    ]
-    return (
-        FusedLayers(layers, matrices, shape) if all(len(four) == 4 for four in matrices) else None
-    )
+    matrices = []
+    for layer in layers:
+        four = [linear.for_compiled() for linear in (layer.qkv, layer.out, layer.up, layer.down)]
+        if None in four:
+            return None
+        matrices.append(four)
+    return FusedLayers(layers, matrices, shape)
 
 
 def _norms(layer: Layer) -> tuple[Norm | None, ...]:

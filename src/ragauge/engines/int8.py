@@ -6,7 +6,7 @@ tokens it is batched with.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -103,17 +103,12 @@ class Int8WeightOnly(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        if (
-            x.shape[0] <= FEW_TOKENS
-            and self.weight.shape[1] % VECTOR == 0
-            and self.weight.shape[0] % VECTOR == 0
-        ):
+        weight = self.weight
+        if x.shape[0] <= FEW_TOKENS and not any(size % VECTOR for size in weight.shape):
             dtype = torch.bfloat16 if x.dtype == torch.float32 else x.dtype
-            y = torch._weight_int8pack_mm(x.to(dtype), self.weight, self.scale.to(dtype)).to(
-                x.dtype
-            )
+            y = torch._weight_int8pack_mm(x.to(dtype), weight, self.scale.to(dtype)).to(x.dtype)
         else:
-            y = operations.project(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
+            y = operations.project(x, weight.to(x.dtype)) * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 
@@ -132,21 +127,16 @@ def int8(linear: Linear, both: bool = False) -> Int8Linear:
     """A linear layer with weights in 8 bits, for activations in 8 bits; `both`: for torch and for
     `compiled.c`.
     """
-    linear = quantized_rows(linear)
-    weight = linear.weight
-    scale = linear.scale
+    rows = quantized_rows(linear)
     by_compiled = [choice.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
-    wanted = (
-        both or any(by_compiled) or any(choice.runs_fused(torch.int8, tokens) for tokens in SIZES)
-    )
-    panels = Matrix.of(weight, linear.bias, scale) if wanted else None
-    if panels is not None and not both and all(by_compiled):
-        integers = panels.tensors[0]
+    fused = [choice.runs_fused(torch.int8, tokens) for tokens in SIZES]
+    if both or any(by_compiled + fused):
+        rows = replace(rows, panels=Matrix.of(rows.weight, rows.bias, rows.scale))
+    if rows.panels is not None and not both and all(by_compiled):
+        integers = rows.panels.tensors[0]
         assert integers is not None
-        return Int8Linear(integers, linear.bias, scale=scale, panels=panels, layout="panels")
-    if has_onednn():
-        return Int8Linear(_pack(weight), linear.bias, scale=scale, panels=panels, layout="onednn")
-    return Int8Linear(weight, linear.bias, scale=scale, panels=panels)
+        return replace(rows, weight=integers, layout="panels")
+    return replace(rows, weight=_pack(rows.weight), layout="onednn") if has_onednn() else rows
 
 
 def int8_weight_only(linear: Linear) -> Int8WeightOnly:

@@ -94,10 +94,8 @@ class Layout:
         heads, _, dim = cached.shape
         if self.row_stride is not None:
             assert isinstance(cached, Tensor)  # batched caches are not quantized
-            by_row = cached.view(heads, -1, self.row_stride, dim)[
-                :, : self.rows, : max(self.past) + 1
-            ]
-            return by_row.transpose(0, 1)
+            by_row = cached.view(heads, -1, self.row_stride, dim)
+            return by_row[:, : self.rows, : max(self.past) + 1].transpose(0, 1)
         assert self.key_slots is not None
         rows, keys = self.key_slots.shape
         return (
@@ -111,10 +109,8 @@ class Layout:
         if self.contiguous:
             return values[..., self.first : self.start + self.tokens].unsqueeze(0)
         if self.row_stride is not None:
-            by_row = values.view(*values.shape[:-1], -1, self.row_stride)[
-                ..., : self.rows, : max(self.past) + 1
-            ]
-            return by_row.movedim(-2, 0)
+            by_row = values.view(*values.shape[:-1], -1, self.row_stride)
+            return by_row[..., : self.rows, : max(self.past) + 1].movedim(-2, 0)
         return values[..., self.key_slots].movedim(-2, 0)
 
     def within(self, window: int, positions: Tensor, cached: Tensor, trim: bool) -> "Layout":
@@ -156,10 +152,11 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     lengths = tuple(len(r.ids) for r in rows)
     past = tuple(r.past_length for r in rows)
     if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
-        mask = _mask(lengths, past, device) if start and lengths[0] > 1 else None
-        few = lengths[0] <= MAX_EXPLICIT_TOKENS
-        ends = range(start, start + lengths[0])
-        runs = tuple((slot, 0, slot + 1) for slot in ends) if few else None
+        [new] = lengths
+        mask = _mask(lengths, past, device) if start and new > 1 else None
+        runs = None
+        if new <= MAX_EXPLICIT_TOKENS:
+            runs = tuple((slot, 0, slot + 1) for slot in range(start, start + new))
         return Layout(start, lengths, past, mask=mask, runs=runs)
     firsts = accumulate(lengths, initial=start)
     own = [Span(first, first + new) for first, new in zip(firsts, lengths, strict=False)]
@@ -250,10 +247,7 @@ def _mask(lengths: Sequence[int], past: Sequence[int], device: torch.device) -> 
     """(row, 1, query, key): query j of a row sees its past and its own tokens up to j. Padding
     queries see one key, so that no softmax is empty.
     """
-    new = torch.tensor(lengths, device=device)[:, None, None]
-    before = torch.tensor(past, device=device)[:, None, None]
-    query = torch.arange(max(lengths), device=device)[None, :, None]
-    key = torch.arange(max(n + p for n, p in zip(lengths, past, strict=True)), device=device)[
-        None, None, :
-    ]
+    new, before = (torch.tensor(counts, device=device)[:, None, None] for counts in (lengths, past))
+    query = torch.arange(max(lengths), device=device)[:, None]
+    key = torch.arange(max(map(sum, zip(lengths, past, strict=True))), device=device)
     return torch.where(query < new, key <= before + query, key == 0)[:, None]

@@ -33,10 +33,8 @@ def unified_memory_errors() -> Iterator[None]:
     except MEMORY_ERRORS:
         raise
     except Exception as error:  # ONNX Runtime's are no RuntimeErrors
-        line = next(
-            (line for line in str(error).splitlines() if any(text in line for text in _MESSAGES)),
-            None,
-        )
-        if line is None:
-            raise
-        raise MemoryError(line.partition("DefaultCPUAllocator: ")[2] or line.strip()) from None
+        for line in str(error).splitlines():
+            if any(text in line for text in _MESSAGES):
+                reason = line.partition("DefaultCPUAllocator: ")[2] or line.strip()
+                raise MemoryError(reason) from None
+        raise

@@ -1,4 +1,4 @@
-"""What engines with key-value caches share: calls are checked and traced; offline ones can be
+"""The base of engines with key-value caches: calls are checked and traced; offline ones can be
 stored on disk.
 """
 

@@ -34,26 +34,24 @@ class ShapeLM(RecordedEngine):
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         spans = []
+        attention = []
         for row in rows:
             spans.append(row.written(cache.length))
             cache.length += len(row.ids) - len(row.recomputed)
+            if options.attention:
+                # each entry more than all that follow it; in fp64, in which that holds for about
+                # 900 keys
+                keys = torch.arange(row.past_length + len(row.ids), dtype=torch.float64)
+                attention.append(0.45**keys)
+        lengths = [len(row.ids) for row in rows]
+        states = lengths if options.layers else []
         return Extension(
             tuple(spans),
             torch.zeros(len(rows), 1) if options.last_logits else None,
-            tuple(torch.zeros(len(r.ids) - 1) for r in rows) if options.logp else (),
-            # each entry more than all that follow it; in fp64, in which that holds for about 900
-            # keys
-            tuple(
-                0.45 ** torch.arange(r.past_length + len(r.ids), dtype=torch.float64) for r in rows
-            )
-            if options.attention
-            else (),
-            tuple(torch.zeros(len(at), 1) for at in options.logits_at)
-            if any(options.logits_at)
-            else (),
-            tuple(torch.empty(len(r.ids), self.shape.d_model, device="meta") for r in rows)
-            if options.layers
-            else (),
+            tuple(torch.zeros(n - 1) for n in lengths) if options.logp else (),
+            tuple(attention),
+            tuple(torch.zeros(len(at), 1) for at in options.logits_at),
+            tuple(torch.empty(n, self.shape.d_model, device="meta") for n in states),
         )
 
     def decode(

@@ -1,4 +1,4 @@
-"""Which tokens a call reads, and which cached ones they attend to."""
+"""Spans of cached tokens, and rows of new tokens that attend to them."""
 
 from __future__ import annotations
 

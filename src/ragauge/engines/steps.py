@@ -61,15 +61,14 @@ class FixedSteps:
         return self._token
 
     def _step(self) -> None:
+        decoder = self.decoder
         length = self.cache.length
+        last = self.cache.capacity - 1
         mask = (self._slots <= self._slot)[None, None, None]
-        layout = Layout(
-            self.cache.capacity - 1, (1,), (self.cache.capacity - 1,), mask=mask, slots=self._slot
-        )
-        states = self.decoder.read(
-            self.decoder.embed(self._token), [Part(self._position, self.cache, layout)]
-        )
-        self._token.copy_(self.decoder.logits(self.decoder.weights.norm(states)).argmax(-1))
+        layout = Layout(last, (1,), (last,), mask=mask, slots=self._slot)
+        part = Part(self._position, self.cache, layout)
+        states = decoder.read(decoder.embed(self._token), [part])
+        self._token.copy_(decoder.logits(decoder.weights.norm(states)).argmax(-1))
         self._slot += 1
         self._position += 1
         self.cache.length = length  # the layout made the decoder set it to the capacity

@@ -39,7 +39,7 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I
 
 @dataclass(frozen=True)
 class Entry:
-    """What one call added to a cache: tensors of keys, values and positions, and log-probabilities."""
+    """The addition of one call to a cache: tensors of keys, values and positions, and log-probabilities."""
 
     tensors: Mapping[str, Tensor]
     spans: Sequence[tuple[int, int]]  # one a row, from the first slot on
@@ -123,10 +123,8 @@ class DocumentStore:
         tensors["positions"] = cache.positions[first:last].contiguous()
         if logp:
             tensors["logp"] = torch.cat(list(logp))
-        self._put(
-            key,
-            Entry(tensors, [(s.start - first, s.stop - first) for s in spans], seconds, bool(logp)),
-        )
+        relative = [(span.start - first, span.stop - first) for span in spans]
+        self._put(key, Entry(tensors, relative, seconds, bool(logp)))
 
     def _get(self, key: str) -> Entry | None:
         path = self.folder / f"{key}.kv"
@@ -147,7 +145,7 @@ class DocumentStore:
         """Write an entry; a full disk loses the entry, not the answer."""
         path = self.folder / f"{key}.kv"
         draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.partial")
-        facts = json.dumps({"spans": entry.spans, "seconds": entry.seconds, "logp": entry.logp})
+        facts = json.dumps({key: value for key, value in vars(entry).items() if key != "tensors"})
         content = safetensors.torch.save(dict(entry.tensors), {"facts": facts})
         try:
             with draft.open("wb") as file:
@@ -187,7 +185,7 @@ class MemoryStore(DocumentStore):
 
     @property
     def bytes(self) -> int:
-        """Of all entries."""
+        """Bytes of all entries."""
         return sum(
             tensor.nbytes for entry in self._entries.values() for tensor in entry.tensors.values()
         )
@@ -208,11 +206,7 @@ def files_of(folder: Path) -> list[Path]:
     """The entries of a store and the unfinished files of killed processes, without the folder's
     other files.
     """
-    return (
-        [path for path in folder.iterdir() if FILE_NAME.fullmatch(path.name)]
-        if folder.is_dir()
-        else []
-    )
+    return [path for path in folder.glob("*") if FILE_NAME.fullmatch(path.name)]
 
 
 def damage(path: Path) -> str:
@@ -243,17 +237,14 @@ def read_entry(path: Path, mapped: bool) -> Entry:
         name: data[slice(*about["data_offsets"])].view(DTYPES[about["dtype"]]).view(about["shape"])
         for name, about in header.items()
     }
-    return Entry(
-        tensors, [(start, stop) for start, stop in facts["spans"]], facts["seconds"], facts["logp"]
-    )
+    return Entry(tensors, **facts)
 
 
 def _checksum(body: np.ndarray) -> bytes:
-    """Of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than
+    """A checksum of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than
     this.
     """
     words = len(body) // 8 * 8
-    total = zlib.crc32(body[words:].tobytes()) + int(
-        np.add.reduce(body[:words].view(np.uint64), dtype=np.uint64)
-    )
+    total = int(np.add.reduce(body[:words].view(np.uint64), dtype=np.uint64))
+    total += zlib.crc32(body[words:].tobytes())
     return (total % (1 << 64)).to_bytes(CHECKSUM_BYTES, "little")

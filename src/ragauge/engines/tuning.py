@@ -1,4 +1,4 @@
-"""Which kernels and which data type are fastest on this machine: every kernel is timed once, and
+"""The fastest kernels and the fastest data type of this machine: every kernel is timed once, and
 the times stored.
 
 See docs/engine.md. Candidates take turns, and the least time of each counts: others' work on the
@@ -25,7 +25,6 @@ from ragauge.cost.shapes import named
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.int8 import int8
 from ragauge.engines.kernels import choice, compiled, operations
 from ragauge.engines.kernels.choice import (
     COMPILED,
@@ -38,7 +37,6 @@ from ragauge.engines.kernels.choice import (
 from ragauge.engines.kernels.operations import candidates
 from ragauge.engines.layout import Part, lay_out
 from ragauge.engines.spans import Row, Span
-from ragauge.engines.weights import Linear
 from ragauge.errors import unknown
 from ragauge.io import progress
 from ragauge.io.files import file_sha256, locked, write_file
@@ -49,11 +47,6 @@ KERNELS_VARIABLE = "RAGAUGE_KERNELS"
 DTYPE_VARIABLE = "RAGAUGE_DTYPE"
 
 MODEL = "smollm2-135m-instruct"  # a decoder of its sizes is what is timed
-# matrices (out, in) of a layer of SmolLM2-135M
-LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))
-HEADS = 9
-KV_HEADS = 3
-DIM = 64  # of its attention
 KEYS = 1000  # that a few tokens attend to
 READ_WIDTH = 1024  # of a matrix whose reading is timed
 COLD_LAYERS = 8  # matrices that one token passes: more than a cache near a core holds
@@ -65,8 +58,6 @@ SCORED = 64
 ROUNDS = 6
 MIN_S = 0.3
 MAX_S = 1.5  # of each operation: rounds, more if they are short and fewer if they are long
-LOADED = 0.25
-LOADED_S = 3600.0  # what was measured under more than this load is measured again after this time
 
 DTYPE_CANDIDATES = ("float32", "bfloat16")
 PROMPT = 1000
@@ -125,11 +116,10 @@ def measure(dtype: torch.dtype) -> dict[str, Any]:
     that other processes took.
     """
     table: dict[str, Any] = {}
-    for make in (operator_runs, layers_runs):
-        for operation, run in make(dtype, table).items():
-            kernels = candidates(operation, dtype)
-            choices = {name: choice_of(name, operation, dtype, table) for name in kernels}
-            table[operation] = _measured(run, choices)
+    for operation, run in operation_runs(dtype).items():
+        kernels = candidates(operation, dtype)
+        choices = {name: choice_of(name, operation, dtype, table) for name in kernels}
+        table[operation] = _measured(run, choices)
     return table
 
 
@@ -162,54 +152,39 @@ def _measured(run: Run, choices: Mapping[str, Choice]) -> dict[str, Any]:
     return {"kernel": fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
 
 
-def operator_runs(dtype: torch.dtype, _: Mapping[str, Any]) -> dict[str, Run]:
-    """Operation -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes."""
-    full = partial(
-        torch.full, fill_value=0.01, dtype=torch.float32 if dtype == torch.int8 else dtype
-    )
-    linears = [(Linear(full(size)), size[1]) for _ in range(COLD_LAYERS) for size in LAYER]
-    if dtype == torch.int8:
-        linears = [(int8(linear, both=True), width) for linear, width in linears]
+def operation_runs(dtype: torch.dtype) -> dict[str, Run]:
+    """Operation -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes.
+
+    All layers for a few tokens are last: by operators they take the kernels chosen before.
+    """
+    is_int8 = dtype == torch.int8
+    states, weights = (torch.float32, "int8") if is_int8 else (dtype, "full")
+    whole = named(MODEL)
+    cpu = torch.device("cpu")
+    first = {name: getattr(whole, name)[:COLD_LAYERS] for name in ("heads", "kv_heads", "ffn")}
+    shape = replace(whole, vocab=whole.vocab * COLD_LAYERS // whole.layers, **first)
+    # so that 8-bit matrices are stored for both
+    with choice.using(choice_of(COMPILED, Operation.ONE_TOKEN, dtype, {})):
+        decoder = Decoder(shape, random_weights(shape, states, cpu, weights=weights))
+    heads = shape.heads[0]
+    kv_heads = shape.kv_heads[0]
+    dim = shape.head_dim
+    full = partial(torch.full, fill_value=0.01, dtype=states)
 
     def product(rows: int, layers: int) -> Run:
-        states = {width: full((rows, width)) for _, width in LAYER}
-        return lambda: [linear(states[width]) for linear, width in linears[: layers * len(LAYER)]]
+        wide = full((rows, shape.d_model))
+        attended = full((rows, heads * dim))
+        inner = full((rows, shape.ffn[0]))
 
-    runs: dict[str, Run] = {
-        Operation.ONE_ROW: product(1, COLD_LAYERS),
-        Operation.FEW_ROWS: product(FEW_ROWS, COLD_LAYERS // 2),
-        Operation.MANY_ROWS: product(MANY_ROWS, 1),
-    }
-    if dtype != torch.int8:
-        q, k, v = (full((1, heads, QUERIES, DIM)) for heads in (HEADS, KV_HEADS, KV_HEADS))
-        logits = full((SCORED, named(MODEL).vocab))
-        targets = torch.zeros(SCORED, dtype=torch.long)
-        runs[Operation.ATTENTION] = lambda: operations.attend(q, k, v, None, causal=True)
-        states = full((MANY_ROWS, LAYER[0][1]))
-        inner = full((MANY_ROWS, 2 * LAYER[-1][1]))
-        heads = full((MANY_ROWS, HEADS + KV_HEADS, DIM))
-        cos = full((MANY_ROWS, 1, DIM), fill_value=1.0)
-        runs[Operation.ROWWISE] = lambda: (
-            operations.rms_norm(states, states[0], 1e-5),
-            operations.gate(inner, "silu"),
-            operations.rotate(heads, cos, torch.zeros_like(cos)),
-        )
-        runs[Operation.LIKELIHOOD] = lambda: operations.log_probabilities(logits, targets)
-    return runs
+        def multiply() -> None:
+            for layer in decoder.weights.layers[:layers]:
+                layer.qkv(wide)
+                layer.out(attended)
+                layer.up(wide)
+                layer.down(inner)
 
+        return multiply
 
-def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
-    """All layers for a few tokens after others: in one compiled call, or by operators, whose calls
-    take time too.
-    """
-    states, weights = (torch.float32, "int8") if dtype == torch.int8 else (dtype, "full")
-    shape = named(MODEL)
-    cpu = torch.device("cpu")
-    first = {name: getattr(shape, name)[:COLD_LAYERS] for name in ("heads", "kv_heads", "ffn")}
-    shape = replace(shape, vocab=shape.vocab * COLD_LAYERS // shape.layers, **first)
-    # so that 8-bit matrices are stored for both
-    with choice.using(choice_of(COMPILED, Operation.ONE_TOKEN, dtype, table)):
-        decoder = Decoder(shape, random_weights(shape, states, cpu, weights=weights))
     cache = KVCache(shape, KEYS + FEW_ROWS, states, cpu)
     for _, tensor in cache.tensors():
         tensor.fill_(0.01)
@@ -217,7 +192,7 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
     def reading(tokens: int) -> Run:
         row = Row([1] * tokens, [float(KEYS + i) for i in range(tokens)], (Span(0, KEYS),))
         positions = torch.tensor(row.positions)
-        x = torch.full((tokens, shape.d_model), 0.01, dtype=states)
+        x = full((tokens, shape.d_model))
 
         def read() -> Tensor:
             cache.length = KEYS
@@ -225,7 +200,27 @@ def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, Run]:
 
         return read
 
-    return {Operation.ONE_TOKEN: reading(1), Operation.FEW_TOKENS: reading(FEW_ROWS)}
+    runs: dict[str, Run] = {
+        Operation.ONE_ROW: product(1, COLD_LAYERS),
+        Operation.FEW_ROWS: product(FEW_ROWS, COLD_LAYERS // 2),
+        Operation.MANY_ROWS: product(MANY_ROWS, 1),
+    }
+    if not is_int8:
+        q, k, v = (full((1, count, QUERIES, dim)) for count in (heads, kv_heads, kv_heads))
+        logits = full((SCORED, whole.vocab))
+        targets = torch.zeros(SCORED, dtype=torch.long)
+        wide = full((MANY_ROWS, shape.d_model))
+        inner = full((MANY_ROWS, 2 * shape.ffn[0]))
+        rotated = full((MANY_ROWS, heads + kv_heads, dim))
+        cos = full((MANY_ROWS, 1, dim), fill_value=1.0)
+        runs[Operation.ATTENTION] = lambda: operations.attend(q, k, v, None, causal=True)
+        runs[Operation.ROWWISE] = lambda: (
+            operations.rms_norm(wide, wide[0], 1e-5),
+            operations.gate(inner, "silu"),
+            operations.rotate(rotated, cos, torch.zeros_like(cos)),
+        )
+        runs[Operation.LIKELIHOOD] = lambda: operations.log_probabilities(logits, targets)
+    return runs | {Operation.ONE_TOKEN: reading(1), Operation.FEW_TOKENS: reading(FEW_ROWS)}
 
 
 def fastest_dtype(
@@ -301,11 +296,12 @@ def weight_read(size: int) -> Run | None:
 
 def load_share() -> float:
     """The largest share of the machine that others took while the stored times were measured."""
-    return max(map(_load_share, stored_tables().values()), default=0.0)
+    rows = [row for table in stored_tables().values() for row in table.values()]
+    return max((row["load_share"] for row in rows), default=0.0)
 
 
 def machine() -> dict[str, Any]:
-    """What a file is valid for: a machine with other values has another file."""
+    """The facts that a file is valid for: a machine with other values has another file."""
     return {
         "cpu": cpu_model(),
         "capability": torch.backends.cpu.get_cpu_capability(),
@@ -324,19 +320,9 @@ def table_path() -> Path:
 
 
 def stored_tables() -> dict[str, Any]:
-    """The tables in this machine's file; without those that were measured under load some time ago."""
-    path = table_path()
+    """The tables in this machine's file; none where it cannot be read."""
     try:
-        content = json.loads(path.read_bytes())
-        recent = time.time() - path.stat().st_mtime <= LOADED_S
-    except (OSError, ValueError):  # none, or damaged
+        tables: dict[str, Any] = json.loads(table_path().read_bytes())["kernels"]
+    except (OSError, ValueError):
         return {}
-    return {
-        name: table
-        for name, table in content["kernels"].items()
-        if recent or _load_share(table) <= LOADED
-    }
-
-
-def _load_share(table: Mapping[str, Any]) -> float:
-    return max((row["load_share"] for row in table.values()), default=0.0)
+    return tables

@@ -30,13 +30,9 @@ class Linear:
         """
         if not self.weight.is_floating_point():
             return [self]
-        biases = (
-            [None] * -(-len(self.weight) // rows) if self.bias is None else self.bias.split(rows)
-        )
-        return [
-            Linear(weight, bias)
-            for weight, bias in zip(self.weight.split(rows), biases, strict=True)
-        ]
+        weights = self.weight.split(rows)
+        biases = [None] * len(weights) if self.bias is None else self.bias.split(rows)
+        return list(map(Linear, weights, biases))
 
     def __call__(self, x: Tensor) -> Tensor:
         return operations.project(x, self.weight, self.bias)

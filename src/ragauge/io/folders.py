@@ -25,11 +25,6 @@ AFFECTS_RESULTS = False
 MANIFEST = "manifest.json"
 # marks ragauge's folders even after Snakemake removed the manifest, the rule's output, for a rerun
 MARK = ".ragauge"
-FORMAT = 2  # of manifests
-
-
-class OtherFormatError(UserError):
-    """A folder was made by another version of ragauge, which this one neither reads nor replaces."""
 
 
 def replace(
@@ -108,7 +103,7 @@ def build(
         facts = dict(make(folder))
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         files = {path.relative_to(folder).as_posix(): file_facts(path) for path in paths}
-        manifest = {"format": FORMAT, "kind": kind, "made_from": inputs, **facts, "files": files}
+        manifest = {"kind": kind, "made_from": inputs, **facts, "files": files}
         manifest = json.loads(json.dumps(manifest))  # as it reads back
         manifest["seal"] = text_sha256(manifest)
         replace_atomically(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
@@ -117,8 +112,6 @@ def build(
     def is_made() -> bool:
         try:
             return bool(read(target, kind).get("made_from") == inputs)
-        except OtherFormatError:
-            raise
         except UserError:
             return False
 
@@ -198,11 +191,6 @@ def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
     actual = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
     if not isinstance(manifest, dict) or actual != (wanted or actual):
         raise UserError(f"{path}: must be a {kind}, not {actual!r}")
-    if manifest.get("format") != FORMAT:
-        stated = f"{kind} of format {manifest.get('format')!r}; this ragauge reads format {FORMAT}"
-        raise OtherFormatError(
-            f"{path}: {stated}: use the version that made it, or remove the folder"
-        )
     files = manifest.get("files")
     seal = manifest.pop("seal", None)
     if not isinstance(files, dict) or not all(is_file_facts(*entry) for entry in files.items()):

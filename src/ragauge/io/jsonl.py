@@ -13,6 +13,7 @@ from typing import Any
 
 from ragauge.errors import UserError, meant
 
+JsonObject = dict[str, Any]
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
 _TYPES = {
     str: "text",

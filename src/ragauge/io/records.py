@@ -206,7 +206,7 @@ class _Meta(BaseModel, strict=True):
     peak_memory_bytes: float | None = None
 
 
-Kind = TypeVar("Kind", bound=AnyRecord)
+AnyKind = TypeVar("AnyKind", bound=AnyRecord)
 
 
 def read(path: Path) -> list[Record]:
@@ -214,7 +214,7 @@ def read(path: Path) -> list[Record]:
     return read_kind(path, Record)
 
 
-def read_kind(path: Path, kind: type[Kind]) -> list[Kind]:
+def read_kind(path: Path, kind: type[AnyKind]) -> list[AnyKind]:
     """Return the records of a finished file. Raises UserError: no such file, another version, a
     line that is no record, or a change after it was finished.
     """
@@ -291,8 +291,8 @@ def check_version(path: Path, meta: Mapping[str, Any]) -> None:
 
 
 def parse_lines(
-    lines: Sequence[bytes], path: Path, first: int, kind: type[Kind]
-) -> Iterator[tuple[bytes, Kind]]:
+    lines: Sequence[bytes], path: Path, first: int, kind: type[AnyKind]
+) -> Iterator[tuple[bytes, AnyKind]]:
     """Yield the lines that are not blank with their records. Raises UserError that names a bad
     line. `first`: the number of the first line in the file.
     """

@@ -3,11 +3,9 @@ defaults resolved.
 """
 
 import hashlib
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field
-
-VERSION: Literal[3] = 3  # of the specification
 
 
 class _Section(BaseModel, extra="forbid", frozen=True):
@@ -63,7 +61,6 @@ class FinderFacts(_Section):
 class AnswerSpecification(_Section):
     """Everything that the records of one method variant depend on besides their questions."""
 
-    version: Literal[3] = VERSION
     method: str = Field(description="registered name of the method")
     options: dict[str, Any] = Field(description="every option of the method, defaults included")
     dataset: str = Field(description="registered name of the data set")

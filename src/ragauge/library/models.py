@@ -85,7 +85,7 @@ def load_model(
         template: how prompts are wrapped; None: as the catalog or the tokenizer says.
         template_arguments: of the tokenizer's chat template, such as {"enable_thinking": False}.
         max_context: longest context in tokens; None: the trained one.
-        kernels: of a CPU: measured, default, or the file of a table; None: measured.
+        kernels: of a CPU: measured or default, torch's own; None: measured.
         threads: of a CPU; None: all cores.
 
     Raises UserError: no such model, or a value that it does not support.

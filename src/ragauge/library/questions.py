@@ -8,7 +8,7 @@ from ragauge import registry
 from ragauge.datasets.base import dataset as datasets
 from ragauge.datasets.base.dataset import Example
 from ragauge.errors import explain_missing_extra
-from ragauge.measure.inputs import Questions
+from ragauge.measure.inputs import QuestionSource
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Question(Example):
 class Dataset(list[Question]):
     """The questions of a data set; `load_dataset` makes it."""
 
-    def __init__(self, source: Questions, limit: int | None = None) -> None:
+    def __init__(self, source: QuestionSource, limit: int | None = None) -> None:
         self.source = source  # of the questions, as records name it
         super().__init__(
             Question(**vars(example), dataset=source.dataset) for example in source.examples(limit)
@@ -62,4 +62,6 @@ def load_dataset(
     Raises UserError: unknown name or option, an unreadable file, a record that cannot be asked.
     """
     registry.module_name("dataset", name, "load_dataset")
-    return Dataset(Questions(name, {"seed": seed, **options}, Path(data) if data else None), limit)
+    return Dataset(
+        QuestionSource(name, {"seed": seed, **options}, Path(data) if data else None), limit
+    )

@@ -147,8 +147,7 @@ class Results:
         score = quality(self._runs, variant)
         cost = standard(self._runs, variant)
         cycles = list(costs(variant, online_cycles).values())
-        records = variant.records.values()
-        seconds = [record.online_s for record in records if record.online_s is not None]
+        seconds = variant.values("online_s")
         return {
             **_names(variant),
             "questions": len(variant.records),

@@ -1,7 +1,6 @@
 """Costs of methods, computed from the decoder's shape alone: the numbers of `ragauge cost`."""
 
 from dataclasses import asdict, replace
-from typing import Any
 
 from ragauge.cost.cycles import (
     SINGLE_QUERY_COUNTS,
@@ -15,6 +14,7 @@ from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Call, Trace, online
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.measure.timing import fixed_length, shape_and_prompt
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Method
@@ -35,7 +35,7 @@ def project(
     accounting: str,
     dtype: object,
     counter: str = "closed_form",
-) -> dict[str, Any]:
+) -> JsonObject:
     """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape
     alone. `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with the `counter`
     fvcore its count of the trace is reported next to that of the formulas.
@@ -66,7 +66,7 @@ def costs(
     new_tokens: int = 1,
     accounting: str = "critical_path",
     counts: str = "",
-) -> dict[str, Any]:
+) -> JsonObject:
     """Compute the costs of `method`, registered as `name`, on a prompt, and its speedup over the
     plain prompt.
 

@@ -2,8 +2,8 @@
 decoder.
 
 The decoder has the model's full shape on the meta device, so nothing is multiplied and no weights
-are needed. fvcore lacks attention in one operator, which gets a handle; norms, which are no matrix
-products, get one that counts nothing.
+are needed. fvcore lacks attention in pass_ operator, which gets a handle; norms, which are no matrix
+products, get pass_ that counts nothing.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ from ragauge.errors import UserError
 
 META = torch.device("meta")
 Pass = tuple[int, int, int, tuple[int, int] | None]
-"""New tokens of one row, cached tokens before them, positions whose logits are computed, layers."""
+"""New tokens of pass_ row, cached tokens before them, positions whose logits are computed, layers."""
 
 
 def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
     """Multiply-accumulates of the calls of a trace, an encoder's (`Call.macs`) added as they are.
-    Rows are counted one by one, without padding; rows alike are run once. Raises UserError: fvcore
+    Rows are counted pass_ by pass_, without padding; rows alike are run once. Raises UserError: fvcore
     is not installed; a shape with sliding windows, whose hidden keys it would count.
     """
     if shape.shortest_window is not None:
@@ -48,22 +48,22 @@ def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
             for step in range(call.steps)
             for n, past, keep in rows
         )
-    counted = sum(count * _counted(decoder, one) for one, count in passes.items())
+    counted = sum(count * _counted(decoder, pass_) for pass_, count in passes.items())
     return counted + sum(call.macs or 0 for call in calls)
 
 
 class _Step(torch.nn.Module):
     """A row through the decoder, as a module that fvcore traces."""
 
-    def __init__(self, decoder: Decoder, one: Pass) -> None:
+    def __init__(self, decoder: Decoder, pass_: Pass) -> None:
         super().__init__()
         self.decoder = decoder
-        self.one = one
+        self.pass_ = pass_
 
     @torch.no_grad()
     def forward(self, ids: Tensor) -> Tensor:
         """Token ids (token,) -> logits of the last positions, else the states."""
-        new, past, keep, layers = self.one
+        new, past, keep, layers = self.pass_
         decoder = self.decoder
         cache = KVCache(decoder.shape, past + new, torch.float32, META)
         cache.length = past
@@ -73,15 +73,15 @@ class _Step(torch.nn.Module):
         return decoder.logits(decoder.weights.norm(states[-keep:])) if keep else states
 
 
-def _counted(decoder: Decoder, one: Pass) -> int:
+def _counted(decoder: Decoder, pass_: Pass) -> int:
     try:
         from fvcore.nn import FlopCountAnalysis
     except ImportError:
         raise UserError("--counter fvcore: fvcore is not installed; pip install fvcore") from None
-    if not one[0]:
+    if not pass_[0]:
         return 0
     analysis = FlopCountAnalysis(
-        _Step(decoder, one), torch.zeros(one[0], dtype=torch.long, device=META)
+        _Step(decoder, pass_), torch.zeros(pass_[0], dtype=torch.long, device=META)
     )
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings(
         "none"

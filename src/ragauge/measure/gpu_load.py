@@ -1,4 +1,4 @@
-"""What else a GPU did between timed trials: other processes, lowered clocks and heat, by
+"""Watch a GPU between timed trials: other processes, lowered clocks and heat, by
 `nvidia-smi`.
 """
 
@@ -68,7 +68,7 @@ class GpuWatch:
         return None
 
     def state(self) -> GpuState | None:
-        """What was seen; None without a look."""
+        """Return the state over all looks; None without a look."""
         if not self.looks:
             return None
         return GpuState(

@@ -20,13 +20,14 @@ from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods.base.method import Method
+from ragauge.methods.evidence.chat import LocalChat
 from ragauge.methods.prompts.templates import TEMPLATES
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Questions:
+class QuestionSource:
     """The questions of a data set, from its official records or a file that `ragauge fetch
     --dataset` wrote.
     """
@@ -72,7 +73,7 @@ class Questions:
 
 def specification(
     method: Method,
-    questions: Questions,
+    questions: QuestionSource,
     model: ModelEntry,
     max_new_tokens: int,
     finder: ModelEntry | None = None,
@@ -137,6 +138,13 @@ def template_of(source: str) -> str:
         why,
     )
     return guessed
+
+
+def local_chat(source: str, **engine_options: Any) -> LocalChat:
+    """Load a model on this machine that replies to requests."""
+    from ragauge.engines.loading import load_lm
+
+    return LocalChat(load_lm(source, **engine_options), template_of(source), source)
 
 
 def _trained_in(folder: Path) -> str | None:

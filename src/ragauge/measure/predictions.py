@@ -8,8 +8,8 @@ under two accountings: `published`, the paper's as far as its columns show it, a
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from ragauge.io.jsonl import JsonObject
 from ragauge.measure import costing
 from ragauge.methods.base import making
 from ragauge.results.publications import read_csv
@@ -31,17 +31,17 @@ METHODS = {"contriever": "dense"}
 # OpenELM's, which Table 5 lacks, are those whose cycles fit: one document, and two for Contriever.
 OPENELM_TOP_K = {"bm25": 1, "tfidf": 1, "contriever": 2}
 
-Row = Mapping[str, str]
+PublishedRow = Mapping[str, str]
 
 
-def predict() -> dict[str, Any]:
+def predict() -> JsonObject:
     """All rows: {"rows": [{"item", "model", "keys", quantity: value, ...}]}, `keys` as the
     published CSV has them.
     """
     return {"rows": [*(row for number in COUNTS for row in table(number)), *figure_5()]}
 
 
-def table(number: int) -> Iterator[dict[str, Any]]:
+def table(number: int) -> Iterator[JsonObject]:
     for row in read_csv(f"superposition_table_{number}"):
         keys = {key: row[key] for key in KEYS if key in row}
         printed = row.get("method", "superposition")
@@ -56,7 +56,7 @@ def table(number: int) -> Iterator[dict[str, Any]]:
         )
 
 
-def figure_5() -> Iterator[dict[str, Any]]:
+def figure_5() -> Iterator[JsonObject]:
     """The points of Figure 5, whose speedups are those without path caching: with it all factors
     have the same.
     """
@@ -68,8 +68,8 @@ def figure_5() -> Iterator[dict[str, Any]]:
 
 
 def _row(
-    item: str, model: str, keys: Row, name: str, params: dict[str, Any], counts: str
-) -> dict[str, Any]:
+    item: str, model: str, keys: PublishedRow, name: str, params: JsonObject, counts: str
+) -> JsonObject:
     method = making.make(name, **params)
     critical, published = (
         costing.project(name, method, model.lower(), counts, 1, accounting, "bfloat16")
@@ -86,10 +86,10 @@ def _row(
     }
 
 
-def options(number: int, row: Row) -> dict[str, Any]:
+def options(number: int, row: PublishedRow) -> JsonObject:
     if number == 6:
         return {option: row[column] == "True" for option, column in SWITCHES.items()}
-    params: dict[str, Any] = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}
+    params: JsonObject = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}
     if row["method"] in OPENELM_TOP_K and "top_k" not in params:
         keys = ("model", "method", "compute_cycles")
         same = [

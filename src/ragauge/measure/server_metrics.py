@@ -1,4 +1,4 @@
-"""What a server says of itself at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text
+"""Metrics of a server at `/metrics`: vLLM, SGLang and llama.cpp, in Prometheus' text
 format.
 """
 
@@ -22,11 +22,9 @@ TOTALS = {  # name -> the counters that state it, of each stack
         "llamacpp:prompt_tokens_total",
     ),
     "cached_tokens": (
-        *(
-            "vllm:prefix_cache_hits_total",
-            "sglang:cached_tokens_total",
-            "llamacpp:prompt_tokens_cached_total",
-        ),
+        "vllm:prefix_cache_hits_total",
+        "sglang:cached_tokens_total",
+        "llamacpp:prompt_tokens_cached_total",
     ),
     "new_tokens": (
         "vllm:generation_tokens_total",

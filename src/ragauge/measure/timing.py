@@ -1,4 +1,4 @@
-"""What the protocols of `ragauge time`, `load` and `stream` share: a decoder with its prompts, and
+"""Shared parts of the protocols of `ragauge time`, `load` and `stream`: a decoder with prompts, and
 a quiet machine.
 """
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 
@@ -23,9 +23,10 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.measure.engines import Engines
 from ragauge.measure.gpu_load import GpuWatch, watch
-from ragauge.measure.inputs import Questions, specification
+from ragauge.measure.inputs import QuestionSource, specification
 from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Answer, Method
@@ -56,7 +57,7 @@ class Bench:
             name: method for name, method in variants.items() if name not in unsupported
         }, unsupported
 
-    def protocol(self, seed: int) -> dict[str, Any]:
+    def protocol(self, seed: int) -> JsonObject:
         """The part of a result's protocol that every kind of measurement states."""
         return {
             "dataset": self.dataset,
@@ -67,13 +68,13 @@ class Bench:
         }
 
     @property
-    def prompt_sizes(self) -> dict[str, Any]:
+    def prompt_sizes(self) -> JsonObject:
         """The number of prompts, and the token counts of the first one."""
         return {"tokens": self.prompts[0].token_counts(), "prompts": len(self.prompts)}
 
 
 def bench_of_questions(
-    questions: Questions,
+    questions: QuestionSource,
     count: int,
     model: ModelEntry,
     new_tokens: int,
@@ -92,7 +93,7 @@ def bench_of_questions(
 
 
 def prompts_of(
-    questions: Questions, count: int, model: ModelEntry, engine: Engine, new_tokens: int
+    questions: QuestionSource, count: int, model: ModelEntry, engine: Engine, new_tokens: int
 ) -> list[Prompt]:
     common = specification(make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
@@ -103,7 +104,7 @@ def prompts_of(
 
 
 def trace_of(
-    questions: Questions, prompts: Sequence[Prompt], engine: Engine, settings: LoadSettings
+    questions: QuestionSource, prompts: Sequence[Prompt], engine: Engine, settings: LoadSettings
 ) -> list[TraceEntry]:
     """How a trace sends the prompts of its first questions. Raises UserError: the data set is no
     trace, a prompt and its response are beyond the model's context, or there is no request after
@@ -179,7 +180,7 @@ def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
 
 
 def disturbance(load: Load, gpu: GpuWatch) -> str | None:
-    """What disturbed times, so that they are not to be published; None if CPU and GPU were quiet
+    """Say what disturbed times, so that they are not to be published; None if CPU and GPU were quiet
     enough.
     """
     if load.share > MAX_LOAD:
@@ -214,7 +215,7 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
 
 
 def _load(model: ModelEntry, threads: int | None) -> LM:
-    options: dict[str, Any] = {
+    options: JsonObject = {
         "device": model.device,
         "max_context": model.max_context,
         **asdict(model.precision),

@@ -2,10 +2,10 @@
 known.
 """
 
-from ragauge.metrics.base import Fields, token_f1
+from ragauge.metrics.base import RecordFields, token_f1
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """The F1 of the prediction's words against those of the answer from all documents in one
     prompt, in [0, 1]. Reads `prediction`, and `full_prompt`, that answer, which does not stand in a
     record: None without it. It says what a method changes, not whether that is for the better: the

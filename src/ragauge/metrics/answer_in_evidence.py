@@ -1,9 +1,9 @@
 """Recall of the answer: whether the evidence contains it, regardless of what the model answers."""
 
-from ragauge.metrics.base import Fields, normalise
+from ragauge.metrics.base import RecordFields, normalise
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """1.0 where an answer or alias stands in a piece of evidence as whole words, both normalised,
     else 0.0.
 

@@ -17,14 +17,14 @@ from typing import Any
 from ragauge import registry
 from ragauge.text import fold
 
-Fields = Mapping[str, Any]
+RecordFields = Mapping[str, Any]
 """The fields of a record."""
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 
-def score(name: str, record: Fields) -> float | None:
+def score(name: str, record: RecordFields) -> float | None:
     """One record's score: None if the metric does not apply, else 0 if the question failed.
 
     Args:
@@ -40,8 +40,8 @@ def score(name: str, record: Fields) -> float | None:
 
 
 def with_failed_empty(
-    records: Sequence[Fields], prediction_key: str = "prediction"
-) -> list[Fields]:
+    records: Sequence[RecordFields], prediction_key: str = "prediction"
+) -> list[RecordFields]:
     """Return the records of one method, each failed one with an empty prediction and without a
     piece of evidence.
 

@@ -2,10 +2,10 @@
 section 2.2).
 """
 
-from ragauge.metrics.base import Fields, normalise
+from ragauge.metrics.base import RecordFields, normalise
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """1.0 if a normalised answer is a substring of the normalised prediction, else 0.0. Reads
     `prediction` and `answers`. As in the official evaluation only the prediction's first line
     counts: a model could otherwise win by repeating its documents.

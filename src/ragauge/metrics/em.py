@@ -2,10 +2,10 @@
 definition).
 """
 
-from ragauge.metrics.base import Fields, normalise
+from ragauge.metrics.base import RecordFields, normalise
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """1.0 if the normalised prediction equals a normalised answer or alias, else 0.0. Reads
     `prediction` and `answers`.
     """

@@ -1,9 +1,9 @@
 """The length of the evidence, at which baselines are compared."""
 
-from ragauge.metrics.base import Fields
+from ragauge.metrics.base import RecordFields
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found. Reads
     `tokens`. None if the method looks for no evidence.
     """

@@ -1,9 +1,9 @@
 """Token F1 as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's definition)."""
 
-from ragauge.metrics.base import Fields, token_f1
+from ragauge.metrics.base import RecordFields, token_f1
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1].
     Reads `prediction` and `answers`.
     """

@@ -1,9 +1,9 @@
 """Recall of the gold sections: whether the evidence is from the right places."""
 
-from ragauge.metrics.base import Fields
+from ragauge.metrics.base import RecordFields
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """The share of the gold stretches that a piece of evidence overlaps, by a character or more, in
     [0, 1].
 

@@ -1,9 +1,9 @@
 """Whether an answer stands in what the model was shown."""
 
-from ragauge.metrics.base import Fields, normalise
+from ragauge.metrics.base import RecordFields, normalise
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """The share of the prediction's words, those of the question left out, that the passages used
     hold, in [0, 1].
 

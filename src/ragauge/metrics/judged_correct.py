@@ -1,9 +1,9 @@
-"""What a language model thinks of an answer."""
+"""The opinion of a language model about an answer."""
 
-from ragauge.metrics.base import Fields
+from ragauge.metrics.base import RecordFields
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """1.0 if a judge called the answer correct, 0.0 if it called it incorrect. Reads `judged`, the
     judge's label, which does not stand in a record: None without it. It is an opinion: how often it
     is right is known only where answers are (`study_answers`).

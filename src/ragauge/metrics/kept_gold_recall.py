@@ -2,10 +2,10 @@
 the answer.
 """
 
-from ragauge.metrics.base import Fields
+from ragauge.metrics.base import RecordFields
 
 
-def score(record: Fields) -> float | None:
+def score(record: RecordFields) -> float | None:
     """Kept gold documents over gold documents, in [0, 1]. Reads `gold` and `kept` (indices of
     documents) and `documents` (how many the method was given). None where the question names no
     gold document or the method was given no document at all.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.cost.flop import FLOP_PER_MAC, call_macs
-from ragauge.cost.roofline import Machine
+from ragauge.cost.roofline import MachineRates
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
@@ -114,7 +114,7 @@ def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
 
 
 def search_floor(
-    entry: PipelineSettings, recipe: IvfPq, vectors: int, width: int, server: Machine
+    entry: PipelineSettings, recipe: IvfPq, vectors: int, width: int, server: MachineRates
 ) -> dict[str, Any]:
     """Least seconds of a pipeline's searches on a server: the centroids and nprobe lists once, at
     its read rate. Compute is not counted.

@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 
 from ragauge.engines.kernels import operations
-from ragauge.pipelines.reader import Prepared, Reader, Tokens
+from ragauge.pipelines.reader import Prepared, SequenceReader, Tokens
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.windows import Windows
 
 
-def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Windows) -> Tensor:
+def token_nll(
+    reader: SequenceReader, ids: Tokens, source: NeighbourSource, windows: Windows
+) -> Tensor:
     """Negative log-likelihood, in nats, of every token but the first: (token - 1,), fp32 on the
     CPU.
     """
@@ -25,7 +27,7 @@ def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Win
 
 
 def generate(
-    reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows
+    reader: SequenceReader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows
 ) -> list[int]:
     """Continue a prompt greedily to `tokens` tokens; returns the new ones.
 
@@ -43,7 +45,7 @@ def generate(
 
 
 def read_through(
-    reader: Reader,
+    reader: SequenceReader,
     ids: Tokens,
     stop: int,
     source: NeighbourSource,

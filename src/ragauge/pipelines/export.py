@@ -32,6 +32,8 @@ def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path
     refused = "adapters" if mode.own_model else "weights"
     if getattr(checkpoint, refused):
         raise UserError(f"--{refused}: not valid with mode {name!r}")
+    if checkpoint.adapters and not checkpoint.adapters.is_file():
+        raise UserError(f"--adapters: no such file: {checkpoint.adapters}")
     checkpoint = replace(
         checkpoint,
         adapters_sha256=file_sha256(checkpoint.adapters) if checkpoint.adapters else None,

@@ -20,7 +20,7 @@ from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.decoding import generate, token_nll
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.performance import GenerationModel
-from ragauge.pipelines.reader import NeighbourModel, PreparingReader, Reader
+from ragauge.pipelines.reader import NeighbourModel, PreparingReader, SequenceReader
 from ragauge.pipelines.schedules.base import SequenceInputs
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.specification import PipelineSpecification
@@ -113,7 +113,7 @@ class Pipeline:
             self.generate(text)
 
     def _run(
-        self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
+        self, text: EvaluationStretch, use: Callable[[SequenceReader, NeighbourSource], Any]
     ) -> tuple[Any, NeighbourSource, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence in a new
         cache.
@@ -176,7 +176,8 @@ def run(
         pipeline = make() if todo else None
         label = specification.pipeline.schedule
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
-            if (crashes := writer.crashes.get(text.key, 0)) >= MAX_CRASHES:
+            crashes = writer.crashes.get(text.key, 0)
+            if crashes >= MAX_CRASHES:
                 facts: dict[str, Any] = {
                     "key": text.key,
                     "document": text.document,

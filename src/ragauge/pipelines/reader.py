@@ -19,7 +19,7 @@ from ragauge.engines.protocol import Limits, Traced
 from ragauge.engines.spans import Row, Span
 
 Tokens = Sequence[int]
-State = TypeVar("State")
+NeighbourState = TypeVar("NeighbourState")
 CACHED_NEIGHBOURS = 16  # of one sequence
 
 
@@ -43,7 +43,7 @@ class NeighbourModel(Protocol):
 
     tokenizer: Any
 
-    def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> SequenceReader:
         """Return a reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens`
         in all.
         """
@@ -65,7 +65,7 @@ class DecoderModel:
         self.synchronize = lm.synchronize
 
 
-class Reader(ABC):
+class SequenceReader(ABC):
     """One sequence as it is read: a cache of its tokens and the neighbours that new tokens attend
     to.
     """
@@ -115,19 +115,20 @@ class Reader(ABC):
         return ids
 
 
-class StateCache(Generic[State]):
+class StateCache(Generic[NeighbourState]):
     """Keys and values of the neighbours that a sequence read last, as its windows find the same
     chunks again. A state depends on the neighbour's tokens, their positions and the sequence's
     first token alone.
     """
 
     def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
-        self._size, self._states = size, dict[Hashable, State]()
+        self._size = size
+        self._states = dict[Hashable, NeighbourState]()
         self._lock = Lock()  # two threads may read neighbours, at the first window
 
     def get(
-        self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]
-    ) -> list[State]:
+        self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[NeighbourState]]
+    ) -> list[NeighbourState]:
         """Return the states of keys, in order; `read` makes those that are missing, given their
         places among the keys.
         """
@@ -147,7 +148,7 @@ class StateCache(Generic[State]):
         return [states[key] for key in keys]
 
 
-class PreparingReader(Reader):
+class PreparingReader(SequenceReader):
     """A reader that can read neighbours before their window begins."""
 
     @abstractmethod

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from ragauge import registry
 from ragauge.io.files import text_sha256
 from ragauge.io.jsonl import read_object
-from ragauge.io.specifications import VERSION, IndexFacts
+from ragauge.io.specifications import IndexFacts
 from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
 from ragauge.pipelines.indexes.base.types import read_recipe, recipe_class
 from ragauge.pipelines.modes.base import Mode, make_mode
@@ -19,7 +19,6 @@ from ragauge.pipelines.settings import PipelineSettings
 class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     """Everything that the records of one pipeline depend on besides their sequences."""
 
-    version: Literal[3] = VERSION
     pipeline: PipelineSettings = Field(
         description="every key of the section `pipelines`, defaults resolved"
     )
@@ -45,9 +44,7 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     def fingerprint(self) -> dict[str, Any]:
         """The settings without labels and access, with files by their hashes."""
         settings = self.pipeline.recorded(timed=self.pipeline.task == "generate")
-        facts = self.model_dump(
-            exclude={"version", "pipeline", "model", "database", "index", "source"}
-        )
+        facts = self.model_dump(exclude={"pipeline", "model", "database", "index", "source"})
         return settings | facts | {"model": self.source}
 
     @property

@@ -20,7 +20,7 @@ OTHER_MODEL = "published for another model"
 NOT_RUN_HERE = "published; this row was not run"
 
 
-class Status(StrEnum):
+class CellStatus(StrEnum):
     MEASURED = "measured"
     PREDICTED = "predicted"
     PUBLISHED_ONLY = "published_only"
@@ -28,7 +28,7 @@ class Status(StrEnum):
 
 
 class CellSource(StrEnum):
-    """What a value was computed from."""
+    """The origin of a value."""
 
     RECORDS = "records"  # of a run: scores, traces, seconds of the run itself
     # the latency protocol's trials: of one machine, without a ratio to another one's
@@ -53,9 +53,13 @@ class Measure:
     source: CellSource = CellSource.RECORDS
 
 
+Keys = Mapping[str, Any]  # of a row: its columns that are no numbers
+Measures = dict[str, Measure]  # by quantity
+
+
 @dataclass(frozen=True)
 class Cell:
-    keys: Mapping[str, Any]  # of its row
+    keys: Keys
     quantity: str
     measure: Measure = field(default_factory=Measure)
     published: float | None = None
@@ -63,14 +67,14 @@ class Cell:
     paper_dataset: str | None = None  # where, in addition, its table has several data sets
 
     @property
-    def status(self) -> Status:
-        """What it holds; a reason takes precedence over a published number."""
+    def status(self) -> CellStatus:
+        """The kind of the number; a reason takes precedence over a published number."""
         measure = self.measure
         if measure.value is not None:
             is_predicted = measure.source in (CellSource.SHAPE, CellSource.PROJECTION)
-            return Status.PREDICTED if is_predicted else Status.MEASURED
+            return CellStatus.PREDICTED if is_predicted else CellStatus.MEASURED
         is_published_only = self.published is not None and not measure.reason
-        return Status.PUBLISHED_ONLY if is_published_only else Status.COULD_NOT_RUN
+        return CellStatus.PUBLISHED_ONLY if is_published_only else CellStatus.COULD_NOT_RUN
 
     @property
     def ratio(self) -> float | None:
@@ -83,9 +87,7 @@ class Cell:
         return value / self.published
 
 
-def row_cells(
-    keys: Mapping[str, Any], measures: Mapping[str, Measure], *paper: str | None
-) -> list[Cell]:
+def row_cells(keys: Keys, measures: Mapping[str, Measure], *paper: str | None) -> list[Cell]:
     """The cells of a row; `paper`: the paper's model and data set, where it measured these."""
     return [Cell(keys, name, measure, None, *paper) for name, measure in measures.items()]
 
@@ -118,7 +120,7 @@ def merge(
     sets.
     """
     printed = {_identity(cell, on): cell.published for cell in published}
-    guesses = {_identity(cell, on): cell.measure for cell in predicted}
+    predictions = {_identity(cell, on): cell.measure for cell in predicted}
     compared = [
         replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c
         for c in measured
@@ -134,7 +136,7 @@ def merge(
     merged = compared + sorted(
         rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model)
     )
-    return [_stand_in(cell, guesses.get(_identity(cell, on)), models) for cell in merged]
+    return [_stand_in(cell, predictions.get(_identity(cell, on)), models) for cell in merged]
 
 
 def mean(
@@ -173,11 +175,11 @@ def _identity(cell: Cell, on: Sequence[str]) -> tuple[Any, ...]:
     )
 
 
-def _stand_in(cell: Cell, guess: Measure | None, models: set[str | None]) -> Cell:
+def _stand_in(cell: Cell, prediction: Measure | None, models: set[str | None]) -> Cell:
     """The cell with what was predicted of it, where it was not measured; a reason that it was not
     stays.
     """
-    if guess is None or cell.measure.value is not None or not cell.paper_model:
+    if prediction is None or cell.measure.value is not None or not cell.paper_model:
         return cell
     why = join(cell.measure.reason, cell.measure.note) if cell.paper_model in models else ""
-    return replace(cell, measure=replace(guess, note=join(guess.note, why)))
+    return replace(cell, measure=replace(prediction, note=join(prediction.note, why)))

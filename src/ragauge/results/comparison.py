@@ -8,11 +8,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from ragauge.cost import overlap
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.results.stats import bootstrap_interval, paired_test, pooled
 
@@ -20,7 +20,7 @@ from ragauge.results.stats import bootstrap_interval, paired_test, pooled
 FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.0, 16.0)]
 
 
-def summary(path: Path) -> dict[str, Any]:
+def summary(path: Path) -> JsonObject:
     """Perplexity, pooled over tokens, or latency of a file of records; UserError where no sequence
     succeeded.
     """
@@ -35,7 +35,7 @@ def summary(path: Path) -> dict[str, Any]:
     return {**perplexity, "sequences": len(nll), "scored": sum(record.scored for record in scored)}
 
 
-def _latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
+def _latency(generated: Sequence[SequenceRecord]) -> JsonObject:
     """Seconds of a sequence, those of an ideal overlap, and those with faster parts: medians over
     sequences.
     """
@@ -84,7 +84,7 @@ def difference(path: Path, base: Path) -> dict[str, float]:
     return paired_test(a, b)
 
 
-def control(retrieved: Path, random: Path) -> dict[str, Any]:
+def control(retrieved: Path, random: Path) -> JsonObject:
     """Whether retrieved neighbours beat random ones: the paired difference, and true where its
     interval is below 0.
     """

@@ -1,4 +1,4 @@
-"""What answers cost: compute cycles of a run's traces under several accountings, and speedups over
+"""Costs of answers: compute cycles of a run's traces under several accountings, and speedups over
 naive RAG.
 """
 
@@ -12,7 +12,7 @@ from ragauge.results.cells import Measure, mean
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import mean_ratio_interval
 
-Fold = Callable[[Variant, str], float]  # compute cycles of one question
+CyclesFold = Callable[[Variant, str], float]  # compute cycles of one question
 
 
 def paper_cycles(
@@ -63,12 +63,12 @@ def weight_bytes(variant: Variant) -> int | None:
     return model_bytes(variant.shape, precision)
 
 
-def cost(runs: Runs, variant: Variant, fold: Fold = paper_cycles) -> Measure:
+def cost(runs: Runs, variant: Variant, fold: CyclesFold = paper_cycles) -> Measure:
     """Mean compute cycles of a question under a fold of its trace."""
     return mean(list(costs(variant, fold).values()), runs.seed, nothing=_no_cost(variant))
 
 
-def costs(variant: Variant, fold: Fold = paper_cycles) -> dict[str, float]:
+def costs(variant: Variant, fold: CyclesFold = paper_cycles) -> dict[str, float]:
     given = {key: fold(variant, key) for key in variant.traces}
     return {k: v for k, v in given.items() if math.isfinite(v)}
 
@@ -77,8 +77,8 @@ def speedup(
     runs: Runs,
     naive: Variant | None,
     variant: Variant,
-    fold: Fold = paper_cycles,
-    naive_fold: Fold = paper_cycles,
+    fold: CyclesFold = paper_cycles,
+    naive_fold: CyclesFold = paper_cycles,
 ) -> Measure:
     """Naive compute cycles over the variant's: the ratio of their means over the questions that
     both answered.

@@ -1,5 +1,5 @@
-"""What a run has besides its records: documents, training data, judgements, and what metrics
-compare with.
+"""Files of a run besides its records: documents, training data, judgements; and fields that metrics
+compare records with.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from ragauge.datasets.base.dataset import Document
 from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_jsonl
+from ragauge.io.jsonl import JsonObject, read_jsonl
 from ragauge.methods.evidence.human_judgements import HumanJudgement, read_human_judgements
 from ragauge.results.runs import Runs, Variant
 
@@ -73,40 +73,44 @@ def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgem
     return {key: judged for key, judged in by_key.items() if key in variant.answered}
 
 
-def compared_fields(runs: Runs, variant: Variant, metric: str) -> dict[str, dict[str, Any]]:
+def compared_fields(runs: Runs, variant: Variant, metric: str) -> dict[str, JsonObject]:
     """The fields of a variant's records by question, with what a metric compares them with, where
     it is known.
     """
-    if metric == "agreement":  # the answers from all documents in one prompt
-        plain = [v for v in runs.of(variant.dataset, variant.model) if v.method == "naive"]
-        answers = {
-            key: record.prediction
-            for naive in plain[:1]
-            for key, record in naive.records.items()
-            if record.status == "ok"
-        }
-        return _with(variant, "full_prompt", answers)
-    if metric == "groundedness":  # the texts of the documents that each answer was generated from
-        texts = {
-            key: [one.text for one in of_one]
-            for key, of_one in documents(runs, variant.dataset).items()
-        }
-        passages = {
-            key: [texts[key][i] for i in record.kept if i < len(texts[key])]
-            for key, record in variant.records.items()
-            if key in texts
-        }
-        return _with(variant, "passages", passages)
+    if metric == "agreement":
+        return _with(variant, "full_prompt", _full_prompt_answers(runs, variant))
+    if metric == "groundedness":
+        return _with(variant, "passages", _selected_texts(runs, variant))
     if metric == "judged_correct":
-        labels = {key: line.get("label") for key, line in judgements(runs, variant).items()}
-        if any(label in OF_ANSWERS for label in labels.values()):  # not of evidence
-            # the judge skips them
-            labels |= dict.fromkeys(labels.keys() & variant.failed.keys(), "incorrect")
-        return _with(
-            variant, "judged", {key: label for key, label in labels.items() if label in OF_ANSWERS}
-        )
+        return _with(variant, "judged", _labels(runs, variant))
     return variant.fields
 
 
-def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _full_prompt_answers(runs: Runs, variant: Variant) -> dict[str, str]:
+    """The answers from all documents in one prompt."""
+    plain = [v for v in runs.of(variant.dataset, variant.model) if v.method == "naive"]
+    records = plain[0].answered if plain else {}
+    return {key: record.prediction for key, record in records.items()}
+
+
+def _selected_texts(runs: Runs, variant: Variant) -> dict[str, list[str]]:
+    """The texts of the documents that each answer was generated from."""
+    texts = documents(runs, variant.dataset)
+    return {
+        key: [texts[key][i].text for i in record.kept if i < len(texts[key])]
+        for key, record in variant.records.items()
+        if key in texts
+    }
+
+
+def _labels(runs: Runs, variant: Variant) -> dict[str, str]:
+    """The judge's label of each answer; a failed question, which the judge skips, is incorrect."""
+    judged = {key: line.get("label") for key, line in judgements(runs, variant).items()}
+    labels = {key: label for key, label in judged.items() if label in OF_ANSWERS}
+    if labels:  # not of evidence
+        labels |= dict.fromkeys(judged.keys() & variant.failed.keys(), "incorrect")
+    return labels
+
+
+def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, JsonObject]:
     return {key: {**fields, field: values.get(key)} for key, fields in variant.fields.items()}

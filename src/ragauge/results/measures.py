@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ragauge.metrics import base as metrics
 from ragauge.results import materials
-from ragauge.results.cells import Measure, Table, mean, paired
+from ragauge.results.cells import Measure, Measures, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
 
@@ -118,7 +118,7 @@ def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None =
     )
 
 
-def standard(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def standard(runs: Runs, variant: Variant) -> Measures:
     """Accuracy, compute cycles and theoretical speedup of a variant, and the speedup under our own
     accounting.
     """

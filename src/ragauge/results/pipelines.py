@@ -27,7 +27,9 @@ from ragauge.results.runs import Runs
 # hide: as many as decoding hides; None: nothing is searched, or not known
 Nprobe = int | Literal["hide"] | None
 Task = Literal["perplexity", "generate"]
-Text = tuple[str, int, int]  # a sequence: its key, its tokens, and how many of them are scored
+SequenceKey = tuple[
+    str, int, int
+]  # a sequence: its key, its tokens, and how many of them are scored
 
 # labels in tables of options that are not at their defaults
 LABELS: dict[str, Callable[[Any], str]] = {
@@ -134,7 +136,7 @@ class PipelineRun:
         return [record for record in self.all_records if record.status == "failed"]
 
     @cached_property
-    def nll(self) -> dict[Text, float]:
+    def nll(self) -> dict[SequenceKey, float]:
         """Mean negative log-likelihood of a token, by sequence."""
         scored = (r for r in self.records if r.nll is not None and math.isfinite(r.nll))
         return {(r.key, r.tokens, r.scored): r.nll for r in scored if r.nll is not None}

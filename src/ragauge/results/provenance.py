@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ragauge.io.jsonl import JsonObject
 from ragauge.results import pipelines
 from ragauge.results.pipelines import PipelineRun
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.times import LatencyTimes, TimesFile
 
 
-def describe(runs: Runs) -> dict[str, Any]:
+def describe(runs: Runs) -> JsonObject:
     """The provenance of a run as JSON: its files of answers, times and pipelines, and each machine
     once.
     """
-    machines: list[dict[str, Any]] = []
+    machines: list[JsonObject] = []
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
         "latency": [_times(times, machines) for times in runs.latencies],
@@ -45,7 +46,7 @@ def place(times: TimesFile) -> str:
     return machine(times.provenance, times.protocol.device) or "an unrecorded machine"
 
 
-def provenance_of(variant: Variant) -> dict[str, Any]:
+def provenance_of(variant: Variant) -> JsonObject:
     """The provenance in the metadata of a variant's records; of a served model the machine is the
     one that asked.
     """
@@ -67,9 +68,7 @@ def commit(provenance: Mapping[str, Any]) -> str:
     )
 
 
-def _when_and_where(
-    provenance: Mapping[str, Any], machines: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _when_and_where(provenance: Mapping[str, Any], machines: list[JsonObject]) -> JsonObject:
     """When a file was finished, and the number of its machine and environment, which joins
     `machines` if it is new.
     """
@@ -80,7 +79,7 @@ def _when_and_where(
     return {"finished": finished, "machine": machines.index(facts)}
 
 
-def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _answers(variant: Variant, machines: list[JsonObject]) -> JsonObject:
     return {
         "dataset": variant.dataset,
         "model": variant.model,
@@ -95,7 +94,7 @@ def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def _pipeline(pipeline: PipelineRun, machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _pipeline(pipeline: PipelineRun, machines: list[JsonObject]) -> JsonObject:
     return {
         "pipeline": pipeline.name,
         "dataset": pipeline.text,
@@ -108,7 +107,7 @@ def _pipeline(pipeline: PipelineRun, machines: list[dict[str, Any]]) -> dict[str
     }
 
 
-def _times(times: TimesFile, machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _times(times: TimesFile, machines: list[JsonObject]) -> JsonObject:
     latency = times if isinstance(times, LatencyTimes) else None
     return {
         "model": times.model,

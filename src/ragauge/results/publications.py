@@ -53,7 +53,7 @@ def published(
 
 
 def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[Cell]:
-    """What the shapes of the paper's models predict for a published table, as `ragauge cost
+    """Predictions of a published table from the shapes of the paper's models, as `ragauge cost
     --published` wrote it.
     """
     try:

@@ -1,4 +1,4 @@
-"""What keeping documents' keys and values on disk costs and saves: the formulas of
+"""Costs and savings of documents' keys and values on disk: the formulas of
 docs/engine.md.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one question's documents, and of its answer."""
+    """Seconds of one question's documents, and of its answer."""
 
     computing_s: float  # keys and values computed from the tokens
     saving_s: float  # written to disk

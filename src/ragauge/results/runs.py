@@ -1,5 +1,4 @@
-"""What a run left behind, read lazily: answers, traces and latencies, with the method behind each
-file.
+"""The results of a run, read lazily: answers, traces and times, with the method behind each file.
 
 Which variant is which method with which options is read from a file's `.meta.json` (its
 `specification`), and from the configuration for variants that left no records; never from a
@@ -8,6 +7,7 @@ variant's name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from ragauge import registry
-from ragauge.config.reads import Datasets, Kind, kind_of, of_kind
+from ragauge.config.reads import Datasets, Kind, is_of_kind, kind_of
 from ragauge.cost import shapes
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
@@ -25,7 +25,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.results.cells import Cell
@@ -67,7 +67,7 @@ class Variant:
         return {record.key: record for record in records.read(self.path)}
 
     @cached_property
-    def fields(self) -> dict[str, dict[str, Any]]:
+    def fields(self) -> dict[str, JsonObject]:
         """The records' fields by question key, as metrics take them; without the traces."""
         return {key: record.model_dump(exclude={"trace"}) for key, record in self.records.items()}
 
@@ -94,7 +94,7 @@ class Variant:
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
     @property
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> JsonObject:
         """The keys of its rows in tables, of which each table has some."""
         options = {name: self.param(name) or "" for name in ("top_k", "iterations")}
         return {
@@ -141,7 +141,7 @@ class Variant:
 
     @cached_property
     def stack(self) -> str | None:
-        """What the server that answered calls itself; None: the model ran here."""
+        """The name that the answering server gives itself; None: the model ran here."""
         if self.specification is None or self.specification.engine.served is None:
             return None
         stacks = (response.stack for response in self.responses)
@@ -149,7 +149,7 @@ class Variant:
 
     @property
     def engine(self) -> str:
-        """What the model ran in, in words: its precision here, or another stack."""
+        """The engine in words: the precision here, or another stack."""
         return (
             f"{ELSEWHERE}: {self.stack}"
             if self.stack
@@ -174,6 +174,11 @@ class Variant:
         """The records of the questions that did not fail, by key."""
         return {key: record for key, record in self.records.items() if key not in self.failed}
 
+    def values(self, field: str) -> list[float]:
+        """A field's numbers, such as `online_s`, of the questions that did not fail."""
+        values = (getattr(record, field) for record in self.answered.values())
+        return [value for value in values if value is not None and math.isfinite(value)]
+
     @property
     def has_responses(self) -> bool:
         """Whether a question was answered, or a server responded to one, if without an answer."""
@@ -184,7 +189,7 @@ class Variant:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         recorded = self.meta.get("shape")
         if isinstance(recorded, Mapping):
-            sizes: dict[str, Any] = {
+            sizes: JsonObject = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
             }
             return Shape(**sizes)
@@ -241,12 +246,12 @@ class Runs:
     def groups(self, datasets: Datasets = "any") -> list[tuple[str, str]]:
         """The (data set, model) pairs with records, of these data sets."""
         pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
-        return [pair for pair in pairs if of_kind(self.kind(pair[0]), datasets)]
+        return [pair for pair in pairs if is_of_kind(self.kind(pair[0]), datasets)]
 
     def by_group(
         self, cells: Callable[[Runs, str, str], Iterable[Cell]], datasets: Datasets = "any"
     ) -> list[Cell]:
-        """What a function makes of each (data set, model) pair with records, in one list."""
+        """Collect the cells that a function makes of each (data set, model) pair with records."""
         return [cell for pair in self.groups(datasets) for cell in cells(self, *pair)]
 
     def kind(self, dataset: str) -> Kind:
@@ -312,7 +317,7 @@ class Runs:
 
     @cached_property
     def retrievals(self) -> tuple[Mapping[str, Any], ...]:
-        """What `ragauge study` found for the questions of its data sets, each with its label,
+        """The searches of `ragauge study` for the questions of its data sets, each with its label,
         "dataset".
         """
         paths = self.config.retrievals().items()
@@ -349,32 +354,34 @@ class Runs:
 
     def _recorded(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
-            unrun = self._unrun(path.stem, path.parts[-3], path.parts[-2])
-            meta = records.read_meta(path) or {}
-            name = records.meta_path(path).name
-            problem = records.version_problem(meta)
-            made = None
+            variant = self._unrun(path.stem, path.parts[-3], path.parts[-2])
             try:
-                made = (
-                    AnswerSpecification.model_validate(meta["specification"])
-                    if "specification" in meta
-                    else None
-                )
+                yield self._described(variant, records.read_meta(path) or {})
+            except UserError as problem:
+                yield replace(variant, missing=str(problem))
+
+    def _described(self, variant: Variant, meta: JsonObject) -> Variant:
+        """The variant of a file of records with these metadata. Raises UserError: of another
+        version, a damaged specification, or a data set that nobody knows.
+        """
+        name = records.meta_path(variant.path).name
+        if problem := records.version_problem(meta):
+            raise UserError(f"{name}: {problem}")
+        described = replace(variant, meta=meta, missing=None)
+        if "specification" in meta:
+            try:
+                made = AnswerSpecification.model_validate(meta["specification"])
             except ValidationError as error:
-                problem = problem or f"holds no valid specification: {error.errors()[0]['msg']}"
-            dataset = made.dataset if made else self._configured(unrun.dataset)
-            stated: dict[str, Any] = {"meta": meta, "missing": None}
-            if problem:
-                stated = {
-                    "missing": f"{name} {problem}"
-                    if problem.startswith("holds")
-                    else f"{name}: {problem}"
-                }
-            elif dataset_class(dataset) is None:
-                stated = {"missing": f"{_unknown(dataset)}, nor are its metrics known"}
-            elif made is not None:
-                stated |= {"method": made.method, "options": made.options, "specification": made}
-            yield replace(unrun, **stated)
+                problem = error.errors()[0]["msg"]
+                raise UserError(f"{name} holds no valid specification: {problem}") from error
+            described = replace(
+                described, method=made.method, options=made.options, specification=made
+            )
+        dataset = described.specification.dataset if described.specification else None
+        dataset = dataset or self._configured(variant.dataset)
+        if dataset_class(dataset) is None:
+            raise UserError(f"{_unknown(dataset)}, nor are its metrics known")
+        return described
 
     def _unrun(self, name: str, dataset: str, model: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its
@@ -407,7 +414,7 @@ def identities(variant: Variant) -> list[str]:
 
 @cache
 def known_names(source: str) -> list[str]:
-    """What catalog and hub call the model of a source, in lower case; none for a folder, whatever
+    """The names of a source's model in catalog and hub, in lower case; none for a folder, whatever
     its name is.
     """
     from ragauge.assets import pins

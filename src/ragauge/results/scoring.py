@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.io.jsonl import read_jsonl
+from ragauge.io.jsonl import JsonObject, read_jsonl
 from ragauge.metrics import base as metrics
 from ragauge.results.stats import bootstrap_interval, paired_test
 
@@ -20,9 +20,9 @@ _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "answers": ("a list of texts", TypeAdapter(list[str])),
     "passages": ("a list of texts, or null", TypeAdapter(list[str] | None)),
     "kept": ("a list of integers", TypeAdapter(list[int])),
-    "evidence": ("a list of objects, or null", TypeAdapter(list[dict[str, Any]] | None)),
-    "gold_stretches": ("a list of objects", TypeAdapter(list[dict[str, Any]])),
-    "tokens": ("an object", TypeAdapter(dict[str, Any])),
+    "evidence": ("a list of objects, or null", TypeAdapter(list[JsonObject] | None)),
+    "gold_stretches": ("a list of objects", TypeAdapter(list[JsonObject])),
+    "tokens": ("an object", TypeAdapter(JsonObject)),
     "gold": ("a list of integers", TypeAdapter(list[int])),
 }
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
@@ -37,7 +37,7 @@ def score_file(
     prediction_key: str = "prediction",
     answers_key: str = "answers",
     seed: int = 0,
-) -> dict[str, Any]:
+) -> JsonObject:
     """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with
     their answers.
 
@@ -89,7 +89,7 @@ def score_file(
 
 def compare_files(
     a: Path, b: Path, metric_names: Sequence[str] | None = None, *, seed: int = 0
-) -> dict[str, Any]:
+) -> JsonObject:
     """Two methods on the questions that both files hold: for each metric (None: every one that
     applies) their means and the numbers of `paired_test`. A failed question counts as wrong where
     the metric applies; `failed_a` and `failed_b` count those shared. Raises UserError if no
@@ -124,26 +124,18 @@ def compare_files(
 
 
 def _compare(
-    metric: str, pairs: Sequence[tuple[metrics.Fields, metrics.Fields]], seed: int
-) -> dict[str, Any]:
+    metric: str, pairs: Sequence[tuple[metrics.RecordFields, metrics.RecordFields]], seed: int
+) -> JsonObject:
     scored = [(metrics.score(metric, x), metrics.score(metric, y)) for x, y in pairs]
     both = [(x, y) for x, y in scored if x is not None and y is not None]
     if not both:
-        return {
-            "a": None,
-            "b": None,
-            "difference": None,
-            "low": None,
-            "high": None,
-            "p": None,
-            "n": 0,
-        }
+        return {**dict.fromkeys(("a", "b", "difference", "low", "high", "p")), "n": 0}
     x, y = zip(*both, strict=True)
     return {"a": sum(x) / len(x), "b": sum(y) / len(y), **paired_test(x, y, seed)}
 
 
-def _by_key(path: Path) -> dict[str, metrics.Fields]:
-    by_key: dict[str, metrics.Fields] = {}
+def _by_key(path: Path) -> dict[str, metrics.RecordFields]:
+    by_key: dict[str, metrics.RecordFields] = {}
     for record in metrics.with_failed_empty([record.model_dump() for record in records.read(path)]):
         if by_key.setdefault(record["key"], record) is not record:
             raise UserError(f"{path}: duplicate key {record['key']!r}")

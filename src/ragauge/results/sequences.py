@@ -10,7 +10,7 @@ from ragauge.assets import resolver
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted, paired
-from ragauge.results.pipelines import PipelineRun, Task, Text
+from ragauge.results.pipelines import PipelineRun, SequenceKey, Task
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
 from ragauge.results.stats import bootstrap_interval, median_ratio_interval, pooled
@@ -21,7 +21,7 @@ AGAINST_NONE = "minus_no_retrieval_nats"
 AGAINST_RANDOM = "retrieved_minus_random_nats"
 
 
-def shared_keys(systems: Iterable[System]) -> set[Text]:
+def shared_keys(systems: Iterable[System]) -> set[SequenceKey]:
     """Return the sequences that all of the scored systems have in common: what their perplexities
     can be compared on.
     """
@@ -29,7 +29,7 @@ def shared_keys(systems: Iterable[System]) -> set[Text]:
     return set.intersection(*keys) if keys else set()
 
 
-def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Measure:
+def perplexity(runs: Runs, system: System, keys: set[SequenceKey] | None = None) -> Measure:
     """exp of the mean negative log-likelihood of a token, pooled over all; the interval resamples
     sequences.
     """
@@ -71,7 +71,7 @@ def is_scored_alike(runs: Runs, system: System) -> bool:
 
 
 def quality(
-    runs: Runs, group: Iterable[System], system: System, shared: set[Text]
+    runs: Runs, group: Iterable[System], system: System, shared: set[SequenceKey]
 ) -> Iterator[Cell]:
     """Yield the cells of a system's perplexity, and of its paired difference from no retrieval on
     the same sequences.

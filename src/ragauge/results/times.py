@@ -37,7 +37,7 @@ class TraceFacts(TimesModel):
     text: str = Field(description="whose words the prompts are made of")
 
 
-class Protocol(TimesModel, extra="allow"):
+class ProtocolFacts(TimesModel, extra="allow"):
     """How times were measured: the settings of their section, model and machine, as readers use
     them.
     """
@@ -174,7 +174,7 @@ class RequestSummary(TimesModel):
 
 
 class GpuState(TimesModel):
-    """What a GPU did between trials."""
+    """The state of a GPU between trials."""
 
     looks: int
     other_processes: int
@@ -185,7 +185,7 @@ class GpuState(TimesModel):
 
 
 class ServerView(TimesModel):
-    """What a server says of the requests: of its cache, its own clock and its metrics."""
+    """A server's own view of the requests: its cache, clock and metrics."""
 
     cached_share: float | None = None
     first_token_s: float | None = None
@@ -194,7 +194,7 @@ class ServerView(TimesModel):
 
 
 class Watched(TimesModel):
-    """What was seen of other work while times were taken, and why they must not be reported."""
+    """Other work while times were taken, and why they must not be reported."""
 
     load_share: float = 0.0
     gpu: GpuState | None = None
@@ -258,12 +258,12 @@ class SpeedupGap(TimesModel):
 
 
 class TimesFile(TimesModel):
-    """What every file of times has; `model` and `dataset` are the labels of its path."""
+    """The keys of every file of times; `model` and `dataset` are the labels of its path."""
 
     model: str = ""
     dataset: str = ""
     provenance: dict[str, Any] = {}
-    protocol: Protocol = Protocol()
+    protocol: ProtocolFacts = ProtocolFacts()
     unsupported: dict[str, str] = {}  # variant -> why the engine does not run it
 
     @classmethod

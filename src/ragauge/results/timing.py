@@ -12,7 +12,7 @@ from ragauge.results.provenance import place
 from ragauge.results.publications import named_model, paper_table
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
-from ragauge.results.times import LatencyTimes, Protocol, TimesFile
+from ragauge.results.times import LatencyTimes, ProtocolFacts, TimesFile
 
 TIMED = "measured_speedup"  # of which machine, the device's name says
 QUARTILES = "low and high are quartiles"
@@ -35,9 +35,9 @@ def speedup_cells(
         )
         model = named_model(names, "superposition_table_7") if is_papers else None
         for name in latency.variants:
-            more = more_keys(runs.named(latency.model, name))
-            if more is not None:
-                row = {**keys(runs, latency, name), **more}
+            further = more_keys(runs.named(latency.model, name))
+            if further is not None:
+                row = {**keys(runs, latency, name), **further}
                 measure = speedup(runs, latency, name)
                 cells.append(Cell(row, f"{TIMED}_{latency.device}", measure, paper_model=model))
     return cells
@@ -130,7 +130,7 @@ def described(latency: LatencyTimes, trials: str = "") -> str:
     )
 
 
-def precision(protocol: Protocol) -> str:
+def precision(protocol: ProtocolFacts) -> str:
     """How the numbers of the decoder of a protocol were computed and kept, in words."""
     if protocol.dtype:
         return str(Precision(protocol.dtype, protocol.weights, protocol.kv))

@@ -6,37 +6,93 @@ recommendation takes), no times at all, fewer methods, still fewer questions.
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from ragauge.config import loading
+from ragauge.config.run_progress import duration
 from ragauge.errors import UserError
+from ragauge.measure.protocols import estimate
+from ragauge.study.deadline import Deadline
+from ragauge.study.writing import DATASET
 
 TRIALS = (3, 1)
 QUESTIONS = (50, 20, 12)  # the last are two more than those below which a report recommends nothing
 FEWER_QUESTIONS = (8, 4)
 METHODS = (  # the first goes first
-    *(
-        "context_pilot",
-        "superposition_k2",
-        "top_k2",
-        "top_k3",
-        "prompt_cache",
-        "top_k5",
-        "sentence_pruning",
-    ),
+    "context_pilot",
+    "superposition_k2",
+    "top_k2",
+    "top_k3",
+    "prompt_cache",
+    "top_k5",
+    "sentence_pruning",
     "closed_book",
 )
-UNTIMED = "the latency protocol: costs are compute cycles, and seconds of the answering run"
-DATASET = "questions"  # the label of the study's data set
+WITHOUT_TIMES = "the latency protocol: costs are compute cycles, and seconds of the answering run"
+MEASURING_SHARE = 0.25  # of the seconds that are left, after which no further variant is timed
+WORKFLOW_S = 30.0  # of a run besides answers and times: its start, its items
+REPORT_S = 40.0  # reserved for the report if time runs out, and at most this share of the budget
+REPORT_SHARE = 0.25
 
 Settings = Mapping[str, Any]
+
+
+def report_s(budget_s: float | None) -> float:
+    """Seconds of a budget that are reserved for the report of a run that is ended."""
+    return min(REPORT_S, REPORT_SHARE * budget_s) if budget_s else 0.0
+
+
+def limit(
+    settings: dict[str, Any], questions: int, config: Path, deadline: Deadline
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Time a question of each variant, and limit the configuration to what the deadline allows.
+
+    Args:
+        settings: the configuration, whose questions are written.
+        questions: their number.
+        config: the path of the configuration, for messages.
+        deadline: by which the run and its report end.
+
+    Returns: the limited configuration, and a line for each limit.
+    """
+    rates = estimate.measure(
+        loading.parse(settings, str(config)), MEASURING_SHARE * max(deadline.left_s, 0.0)
+    )
+    slowest = max(rates.seconds.values(), key=lambda seconds: sum(seconds[0]), default=[])
+    for work in rates.unknown if slowest else ():
+        rates.seconds[work] = slowest
+
+    def likely_s(limited: Settings) -> float:
+        wall = estimate.estimate(loading.parse(limited, str(config)), rates).wall
+        return WORKFLOW_S + (wall.likely + wall.high) / 2
+
+    available = deadline.left_s - report_s(deadline.budget_s)
+    try:
+        limited, cuts = fit(settings, questions, likely_s, available)
+    except UserError as error:
+        budget = duration(deadline.budget_s or 0.0)
+        raise UserError(f"--budget: {budget} are too short: {error}") from None
+    print(f"{duration(available)} left: {size(limited, questions)}")
+    print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
+    estimated = estimate.estimate(loading.parse(limited, str(config)), rates)
+    print("\n".join(f"{name}: {span}" for name, span in estimated.sections.items()), flush=True)
+    return limited, cuts
 
 
 def fit(
     settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Find the configuration that fits the available seconds with as few limits as the order above
-    allows. Returns it and a line for each limit in it; `seconds` forecasts a configuration. Raises
-    UserError: the smallest configuration takes longer.
+    """Find the configuration that fits the available seconds with as few limits as needed.
+
+    Args:
+        settings: the configuration without limits.
+        questions: that it asks.
+        seconds: forecasts a configuration.
+        available: seconds that it may take.
+
+    Returns: the configuration, and a line for each limit in it.
+    Raises UserError: the smallest configuration takes longer.
     """
     takes = 0.0
     limited = copy.deepcopy(dict(settings))
@@ -53,7 +109,8 @@ def fit(
 
 
 def size(settings: Settings, questions: int) -> str:
-    return f"{settings['datasets'][DATASET].get('limit', questions)} questions x {len(settings['methods'])} methods"
+    limit = settings["datasets"][DATASET].get("limit", questions)
+    return f"{limit} questions x {len(settings['methods'])} methods"
 
 
 def _cuts(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:
@@ -66,20 +123,20 @@ def _cuts(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]
     for trials in TRIALS if latency else ():
         settings["latency"]["trials"] = trials
         yield "times", f"timed trials: {trials} of {before}"
-    yield from _limit(settings, questions, QUESTIONS)
+    yield from _limit_questions(settings, questions, QUESTIONS)
     if latency:
         del settings["latency"]
-        yield "times", UNTIMED
+        yield "times", WITHOUT_TIMES
     dropped = [name for name in METHODS if name in settings["methods"]]
     for count, name in enumerate(dropped, start=1):
         del settings["methods"][name]
         if "judge" in settings:
             settings["judge"]["methods"].remove(name)
         yield "methods", f"methods: {', '.join(dropped[:count])}"
-    yield from _limit(settings, questions, FEWER_QUESTIONS)
+    yield from _limit_questions(settings, questions, FEWER_QUESTIONS)
 
 
-def _limit(
+def _limit_questions(
     settings: dict[str, Any], questions: int, limits: tuple[int, ...]
 ) -> Iterator[tuple[str, str]]:
     for limit in limits:

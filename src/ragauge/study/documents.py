@@ -4,18 +4,22 @@ why not.
 
 import logging
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
 from ragauge.io import jsonl
 from ragauge.io.progress import bar
 from ragauge.study import formats
+from ragauge.study.errors import UnreadableError
 from ragauge.text import clean
 
 RECORDS = (".jsonl", ".jsonl.gz")
+SUFFIXES = (*formats.READERS, *RECORDS)
 SHOWN = 10  # skipped files that are named on the screen; the study's file names all
 
 logger = logging.getLogger(__name__)
@@ -32,15 +36,31 @@ class SourceDocuments:
     skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> reason
     # path in the folder -> what is missing
     read_in_part: dict[str, str] = field(default_factory=dict)
-    # path of a page -> share of its characters
+    # path of a page -> share of its characters that are no content
     left_out: dict[str, float] = field(default_factory=dict)
+    # path -> what was left out of it, as being no content
+    omissions: dict[str, str] = field(default_factory=dict)
     # suffix -> files of kinds that nothing here reads
     not_read: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of the folder: its documents, and what of it was not read."""
+
+    name: str  # its path in the folder
+    documents: Sequence[Document] = ()
+    skipped: str = ""
+    read_in_part: str = ""
+    left_out: float = 0.0
+    omissions: str = ""
+
+
+NOTES = ("skipped", "read_in_part", "left_out", "omissions")
+
+
 def read(place: Path) -> SourceDocuments:
-    """Read the documents of a folder, at any depth, in the order of the files' names, or of one
-    file.
+    """Read the documents of a folder, at any depth, in the order of the files' names, or of a file.
 
     A file without text that can be read is skipped and named, so that one scan among a thousand
     manuals does not end a study. JSON lines are data, in which a mistake is refused. Hidden files
@@ -51,66 +71,88 @@ def read(place: Path) -> SourceDocuments:
     """
     if not place.exists():
         raise UserError(f"--documents: {place}: no such folder or file")
-    folder = place.parent
-    files = [place]
-    if place.is_dir():
-        folder = place
-        hidden = (".", "~$")  # the latter are Word's locks
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        files = [
-            f
-            for f in files
-            if not any(part.startswith(hidden) for part in f.relative_to(folder).parts)
-        ]
-    paths = [path for path in files if path.name.lower().endswith((*formats.READERS, *RECORDS))]
-    others = Counter[str]()
-    # counted by the end of the name, as `.txt.gz`, or by the name
-    for path in sorted({*files} - {*paths}):
-        ends = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
-        others["".join(ends).lower() or path.name] += 1
-    read = list[tuple[str, Document]]()
-    skipped = dict[str, str]()  # with the file's name where it has one document
-    in_part = dict[str, str]()
-    left_out = dict[str, float]()
+    folder = place if place.is_dir() else place.parent
+    files = _visible_files(place) if place.is_dir() else [place]
+    paths = [path for path in files if path.name.lower().endswith(SUFFIXES)]
     short = _short_names(folder, paths)
-    for path in bar("reading documents", "file", iterable=paths, delay=2):
-        name = path.relative_to(folder).as_posix()
-        if path.name.lower().endswith(RECORDS):
-            records, empty = _records(path, short[name])
-            read += (("", record) for record in records)
-            (in_part if records else skipped).update({name: empty} if empty else {})
-            continue
-        try:
-            content = formats.read(path)
-        except formats.UnreadableError as error:
-            skipped[name] = str(error)
-            continue
-        read.append((name, Document(content.title or short[name], content.text)))
-        in_part |= {name: content.warning} if content.warning else {}
-        left_out |= {name: round(content.left_out, 3)} if content.left_out else {}
-    if not read:
-        raise UserError(f"--documents: {_nothing(place, folder, skipped)}")
-    for what, reasons in (("skipped", skipped), ("read in part:", in_part)):
-        for name, reason in islice(reasons.items(), SHOWN):
-            logger.warning("%s %s: %s", what, folder / name, reason)
-        if len(reasons) > SHOWN:
-            logger.warning(
-                "%s %d more files, which retrieval.json of the study names",
-                what,
-                len(reasons) - SHOWN,
-            )
-    if others:
-        counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
+    bar_of_files = bar("reading documents", "file", iterable=paths, delay=2)
+    read = [_read_file(path, path.relative_to(folder).as_posix(), short) for path in bar_of_files]
+    notes: dict[str, dict[str, Any]] = {
+        note: {file.name: getattr(file, note) for file in read if getattr(file, note)}
+        for note in NOTES
+    }
+    if not any(file.documents for file in read):
+        raise UserError(f"--documents: {_nothing(place, folder, notes['skipped'])}")
+    _warn("skipped", folder, notes["skipped"])
+    _warn("read in part:", folder, notes["read_in_part"])
+    unread = Counter(_kind(path) for path in files if path not in paths)
+    if unread:
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in unread.items())
         logger.warning("not read, being of other kinds: %s", counts)
-    titles = Counter(document.title for _, document in read)
+    documents, names = _titled(read, short)
+    return SourceDocuments(tuple(documents), names, not_read=dict(unread), **notes)
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    hidden = (".", "~$")  # the latter are Word's locks
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [
+        file
+        for file in files
+        if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
+    ]
+
+
+def _kind(path: Path) -> str:
+    """The end of a file's name, as `.txt.gz`, or its name."""
+    ends = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
+    return "".join(ends).lower() or path.name
+
+
+def _read_file(path: Path, name: str, short: Mapping[str, str]) -> SourceFile:
+    if path.name.lower().endswith(RECORDS):
+        documents, empty = _records(path, short[name])
+        if documents:
+            return SourceFile(name, documents, read_in_part=empty)
+        return SourceFile(name, skipped=empty)
+    try:
+        content = formats.read(path)
+    except UnreadableError as error:
+        return SourceFile(name, skipped=str(error))
+    documents = [Document(content.title or short[name], content.text)]
+    share = round(content.left_out, 3)
+    return SourceFile(name, documents, "", content.warning, share, content.omissions)
+
+
+def _warn(what: str, folder: Path, reasons: Mapping[str, str]) -> None:
+    for name, reason in islice(reasons.items(), SHOWN):
+        logger.warning("%s %s: %s", what, folder / name, reason)
+    more = len(reasons) - SHOWN
+    if more > 0:
+        logger.warning("%s %d more files, which retrieval.json of the study names", what, more)
+
+
+def _titled(
+    files: Sequence[SourceFile], short: Mapping[str, str]
+) -> tuple[list[Document], dict[str, str]]:
+    """Tell documents of the same title apart by their paths.
+
+    Returns: the documents; the title of each file's, by the path with and without suffix.
+    """
+    titles = Counter(document.title for file in files for document in file.documents)
     documents = list[Document]()
     names = dict[str, str]()
-    for name, document in read:
-        if name and titles[document.title] > 1 and document.title != short[name]:
-            document = replace(document, title=f"{document.title} ({short[name]})")
-        names |= {short[name]: document.title, name: document.title} if name else {}
-        documents.append(document)
-    return SourceDocuments(tuple(documents), names, skipped, in_part, left_out, dict(others))
+    for file in files:
+        if file.name.lower().endswith(RECORDS):
+            documents += file.documents
+            continue
+        for document in file.documents:
+            title = document.title
+            if titles[title] > 1 and title != short[file.name]:
+                title = f"{title} ({short[file.name]})"
+            documents.append(replace(document, title=title))
+            names |= {short[file.name]: title, file.name: title}
+    return documents, names
 
 
 def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
@@ -123,40 +165,33 @@ def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
         for n in names
     }
     counts = Counter(short.values())
-    return {name: name if counts[one] > 1 else one for name, one in short.items()}
+    return {name: name if counts[without] > 1 else without for name, without in short.items()}
 
 
 def _records(path: Path, name: str) -> tuple[list[Document], str]:
     """The documents of JSON lines, and how many have an empty title or text, as BEIR's may. One
     without a title, as in C4, is titled by the file and its line.
     """
-    made = list[Document]()
+    documents = list[Document]()
     empty = Counter[str]()
     for number, record in jsonl.read_jsonl(path):
+        place = f"{path}:{number}"
         blank = {key for key in ("title", "text") if not str(record.get(key, key) or "").strip()}
         empty.update(blank)
-        if "text" not in blank:
-            titled = {
-                "title": f"{name}/{number}",
-                **{key: record[key] for key in record if key not in blank},
-            }
-            title, text = (
-                jsonl.field(titled, key, str, f"{path}:{number}") for key in ("title", "text")
-            )
-            made.append(Document(clean(title), clean(text)))
-    return made, ", ".join(
-        f"lines with an empty {key}: {empty[key]}" for key in ("title", "text") if empty[key]
-    )
+        if "text" in blank:
+            continue
+        titled = "title" in record and "title" not in blank
+        title = jsonl.field(record, "title", str, place) if titled else f"{name}/{number}"
+        documents.append(Document(clean(title), clean(jsonl.field(record, "text", str, place))))
+    counts = [f"lines with an empty {key}: {empty[key]}" for key in ("title", "text") if empty[key]]
+    return documents, ", ".join(counts)
 
 
-def _nothing(place: Path, folder: Path, skipped: dict[str, str]) -> str:
-    ends = ", ".join((*formats.READERS, *RECORDS))
-    if not skipped:
-        return (
-            f"{place} holds no file that ends with {ends}"
-            if place.is_dir()
-            else f"{place} ends with none of {ends}"
-        )
-    name, reason = next(iter(skipped.items()))
-    more = f"; {len(skipped) - 1} more could not be read" if len(skipped) > 1 else ""
-    return f"{folder / name}: {reason}{more}"
+def _nothing(place: Path, folder: Path, skipped: Mapping[str, str]) -> str:
+    """Say why a place has no documents."""
+    if skipped:
+        name, reason = next(iter(skipped.items()))
+        more = f"; {len(skipped) - 1} more could not be read" if len(skipped) > 1 else ""
+        return f"{folder / name}: {reason}{more}"
+    what = "holds no file that ends with" if place.is_dir() else "ends with none of"
+    return f"{place} {what} {', '.join(SUFFIXES)}"

@@ -10,22 +10,20 @@ import io
 import logging
 import re
 import warnings
-import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError, explain_missing_extra
-from ragauge.study import markup, pdf_pages, web_pages
+from ragauge.study import html_tree, pdf_pages, web_pages
+from ragauge.study.errors import UnreadableError
 from ragauge.text import clean
 
 LARGEST_BYTES = 100 << 20  # of a file
-# of the unpacked text of a DOCX file, of which a parser holds some thirty copies
-LARGEST_XML_BYTES = 32 << 20
-LEAST_EXTRACTED = 0.1  # part of a page's characters below which the page is read badly,
+MIN_EXTRACTED = 0.1  # part of a page's characters below which the page is read badly,
 UNEXTRACTED = (4, 1000)  # as it is if it has 4 times the extracted characters, and 1,000 more
 FRONT_MATTER = re.compile(
     r"\A(---|\+\+\+)[ \t]*\n([\w-]+[ \t]*[:=].*?\n)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL
@@ -35,15 +33,9 @@ STATED_TITLE = re.compile(
 )
 HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*?)[ \t#]*$|^(\S.*)\n=+[ \t]*$", re.MULTILINE)
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
-CORE = "docProps/core.xml"
-CORE_TITLE = re.compile(r"<dc:title>([^<]*)</dc:title>")
 # of Word, which mammoth reads as a paragraph
 STYLES = "p[style-name='Title'] => h1:fresh\np.Title => h1:fresh"
-BACK_LINK = "\u2191"  # of mammoth, from a note to its place
-
-
-class UnreadableError(Exception):
-    """A file without text that can be read; the message says why."""
+BACK_LINK = "\u2191"  # of mammoth, from a note to its mark in the text
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,8 @@ class Content:
     text: str
     title: str = ""  # that it states
     warning: str = ""  # of what could not be read
-    # share of a page's characters that are not its content: navigation, footers, controls
-    left_out: float = 0.0
+    left_out: float = 0.0  # share of a page's characters that are no content
+    omissions: str = ""  # what is no content: navigation, running lines, hidden text
 
 
 def read(path: Path) -> Content:
@@ -71,10 +63,10 @@ def read(path: Path) -> Content:
         raise UnreadableError(f"cannot be opened: {error.strerror}") from None
     if not content.strip():
         raise UnreadableError("empty")
-    made = READERS[path.suffix.lower()](content)
-    if not made.text.strip():
+    read = READERS[path.suffix.lower()](content)
+    if not read.text.strip():
         raise UnreadableError("holds no text")
-    return replace(made, text=clean(made.text), title=" ".join(clean(made.title).split()))
+    return replace(read, text=clean(read.text), title=" ".join(clean(read.title).split()))
 
 
 def plain(content: bytes) -> Content:
@@ -98,58 +90,40 @@ def markdown(content: bytes) -> Content:
 
 
 def html(content: bytes) -> Content:
-    """Extract the content of a page, without navigation, comments, footers and advertisements."""
+    """Read the content of a page, without navigation, footers and advertisements."""
     trafilatura = _library("trafilatura", "HTML")
     with _one_line_errors("HTML"):
-        text, title, size, visible = web_pages.read(content, trafilatura)
-    factor, more = UNEXTRACTED
+        text, title, left_out, visible = web_pages.read(content, trafilatura)
+    size = visible - left_out.total()
     share = size / max(1, visible)
-    is_poor = share < LEAST_EXTRACTED or visible > factor * size + more
-    return Content(
-        text,
-        title,
-        f"only {share:.0%} of the page's text was recognised as content" * is_poor,
-        1 - share,
-    )
+    is_poor = share < MIN_EXTRACTED or visible > UNEXTRACTED[0] * size + UNEXTRACTED[1]
+    warning = f"only {share:.0%} of the page's text was recognised as content" if is_poor else ""
+    return Content(text, title, warning, 1 - share, _counted(left_out))
 
 
 def docx(content: bytes) -> Content:
-    """Extract headings, paragraphs, tables, lists and notes of a Word document, tracked changes
-    taken as accepted.
+    """Read headings, paragraphs, tables, lists, equations and notes of a Word document.
+
+    Tracked changes are taken as accepted.
     """
     mammoth = _library("mammoth", "DOCX")
-    # an OLE file, in which Office keeps encrypted documents and old ones
-    if content.startswith(b"\xd0\xcf\x11\xe0"):
-        raise UnreadableError("encrypted, or in the format of Word before 2007")
+    lxml_html = _library("lxml.html", "DOCX")
+    from ragauge.study import word
+
     with _one_line_errors("a Word document"):
-        # which never unpacks more of a part than it declares
-        with zipfile.ZipFile(io.BytesIO(content)) as package:
-            parts = [
-                part for part in package.infolist() if part.filename.endswith((".xml", ".rels"))
-            ]
-            size = sum(part.file_size for part in parts)
-            if size > LARGEST_XML_BYTES:  # kilobytes of zip can hold terabytes
-                limit = LARGEST_XML_BYTES >> 20
-                raise UnreadableError(
-                    f"unpacks to {size >> 20:,} MB of text; read are up to {limit} MB"
-                )
-            core = (
-                package.read(CORE).decode("utf-8", "replace") if CORE in package.namelist() else ""
-            )
-        title = unescape(match[1]) if (match := CORE_TITLE.search(core)) else ""
+        document, title, left_out = word.prepare(content)
         page = mammoth.convert_to_html(
-            io.BytesIO(content), convert_image=lambda image: [], style_map=STYLES
+            document, convert_image=lambda image: [], style_map=STYLES
         ).value
-        text = markup.text_of(
-            _library("lxml.html", "DOCX").fromstring(f"<div>{page.replace(BACK_LINK, '')}</div>")
-        )
-    return Content(text, title or ((heading := HEADING.search(text)) and heading[1]) or "")
+        tree = lxml_html.fromstring(f"<div>{page.replace(BACK_LINK, '')}</div>")
+        left_out += html_tree.repair(tree)
+        text = html_tree.markdown(tree)
+    heading = HEADING.search(text)
+    return Content(text, title or (heading[1] if heading else ""), omissions=_counted(left_out))
 
 
 def pdf(content: bytes) -> Content:
-    """Extract the text layer of a PDF, page after page: paragraphs, tables, columns one after
-    another.
-    """
+    """Read the text of a PDF, page after page: paragraphs, tables, columns, filled fields."""
     pypdf = _library("pypdf", "PDF")
     with _one_line_errors("a PDF"):
         try:
@@ -160,13 +134,16 @@ def pdf(content: bytes) -> Content:
             raise UnreadableError(
                 "encrypted with AES, which takes the package cryptography"
             ) from None
-        read = pdf_pages.read(reader.pages)
-    if not any(text for text, _ in read):
+        pages = pdf_pages.read(reader.pages)
+    texts = [page.text for page in pages if page.text]
+    if not texts:
         raise UnreadableError(
-            f"no text on any of its {len(read)} pages: a scan needs text recognition (OCR) first"
+            f"no text on any of its {len(pages)} pages: a scan needs text recognition (OCR) first"
         )
-    texts = [text for text, _ in read if text]
-    return Content("\n\n".join(texts), warning="; ".join(pdf_pages.warnings(read)))
+    running = sorted(line for page in pages for line in page.running)
+    omissions = f"{len(running)} running lines, the last {running[-1]!r}" if running else ""
+    warning = "; ".join(pdf_pages.warnings(pages))
+    return Content("\n\n".join(texts), warning=warning, omissions=omissions)
 
 
 READERS: dict[str, Callable[[bytes], Content]] = {
@@ -176,6 +153,10 @@ READERS: dict[str, Callable[[bytes], Content]] = {
     ".pdf": pdf,
     ".docx": docx,
 }
+
+
+def _counted(left_out: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count} characters)" for name, count in left_out.items())
 
 
 def _library(name: str, kind: str) -> Any:
@@ -193,7 +174,8 @@ def _one_line_errors(kind: str) -> Iterator[None]:
             yield
     except (UnreadableError, UserError):
         raise
-    except Exception as error:  # parsers of foreign files fail in any way, by recursion and missing keys among them
+    # parsers of foreign files fail in any way, by recursion and missing keys among them
+    except Exception as error:
         reason = " ".join(str(error).split())[:120]
         raise UnreadableError(
             f"not {kind}, or damaged: {type(error).__name__}{reason and f': {reason}'}"

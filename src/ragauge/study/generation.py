@@ -70,7 +70,8 @@ _NAME = r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?:[ ](?:(?:of|the|and|de|la|von|van)[ ])?[A-
 _MONTH = (
     r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 )
-_NUMBER = r"\d[\d.,]*\d(?:[ ]?(?:%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people)\b)?"
+_UNIT = r"%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people"
+_NUMBER = rf"\d[\d.,]*\d(?:[ ]?(?:{_UNIT})\b)?"
 _DATE = rf"\d{{1,2}}[ ]{_MONTH}(?:[ ]\d{{4}})?|{_MONTH}[ ]\d{{1,2}},[ ]\d{{4}}|{_MONTH}[ ]\d{{4}}"
 _SPOT = re.compile(rf"{_DATE}|(?!{_MONTH}\b){_NAME}|{_NUMBER}")
 _WHEN = re.compile(rf"{_MONTH}|^1\d{{3}}$|^20\d{{2}}$")
@@ -119,16 +120,13 @@ class Written:
 
     def to_json(self) -> dict[str, Any]:
         """Make a line of a file of questions, with the passage and the answer's place in it."""
-        place = {
-            "passage": self.spot.passage.text,
-            "start": self.spot.start,
-            "stop": self.spot.stop,
-        }
         return {
             "question": self.text,
             "answers": [self.spot.answer],
             "gold": self.spot.passage.document,
-            **place,
+            "passage": self.spot.passage.text,
+            "start": self.spot.start,
+            "stop": self.spot.stop,
         }
 
 
@@ -137,7 +135,7 @@ class Generated:
     """The written questions that are used, and the reasons against the others."""
 
     wanted: int
-    most: int  # attempts
+    max_attempts: int
     questions: list[Written] = field(default_factory=list)
     attempts: int = 0
     rejected: Counter[str] = field(default_factory=Counter)  # a reason of REASONS -> questions
@@ -149,7 +147,7 @@ class Generated:
             "wanted": self.wanted,
             "kept": len(self.questions),
             "attempts": self.attempts,
-            "most_attempts": self.most,
+            "most_attempts": self.max_attempts,
             "ended_by": self.ended_by,
             "left_out": {reason: self.rejected[reason] for reason in REASONS},
             "malformed": dict(self.malformed.most_common()),
@@ -177,21 +175,24 @@ def generate(
     writer: Chat,
     reader: Chat,
     *,
-    most: int,
+    max_attempts: int,
     seed: int = 0,
     until: float = float("inf"),
     at_last: float = float("inf"),
 ) -> Generated:
     """Have questions written about the passages, at most `wanted`; the seed fixes which spots are
-    tried. No more than `most` spots are tried. By the monotonic clock, no batch begins after
+    tried. No more than `max_attempts` spots are tried. By the monotonic clock, no batch begins after
     `until` if there are enough questions, and none at all after `at_last`. Raises UserError: no
     question can be used, or a model gives no reply.
     """
-    generated = Generated(wanted, most)
+    generated = Generated(wanted, max_attempts)
     checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
     spots = drawn(passages, seed)
     with bar("writing questions", "question", wanted) as progress:
-        while batch := list(islice(spots, min(BATCH, most - generated.attempts))):
+        while True:
+            batch = list(islice(spots, min(BATCH, max_attempts - generated.attempts)))
+            if not batch:
+                break
             if time.monotonic() > (
                 until if len(generated.questions) >= min(wanted, ENOUGH) else at_last
             ):
@@ -200,11 +201,11 @@ def generate(
             before = len(generated.questions)
             _write(batch, writer, checks, generated)
             progress.update(min(len(generated.questions), wanted) - before)
-            progress.set_postfix_str(f"{generated.attempts} attempts of at most {most}")
+            progress.set_postfix_str(f"{generated.attempts} attempts of at most {max_attempts}")
             if len(generated.questions) >= wanted:
                 generated.ended_by = "questions"
                 break
-            if generated.attempts >= most:
+            if generated.attempts >= max_attempts:
                 generated.ended_by = "attempts"
     del generated.questions[wanted:]
     if not generated.questions:
@@ -221,7 +222,8 @@ def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Gene
         written = Written(sft.first_question(reply or ""), spot)
         problem = "no reply" if reply is None else _problem(written)
         generated.malformed.update([problem] if problem else [])
-        if reason := "malformed" if problem else checks.by_texts(written):
+        reason = "malformed" if problem else checks.by_texts(written)
+        if reason:
             generated.rejected[reason] += 1
         else:
             sound.append(written)
@@ -299,14 +301,20 @@ class _Checks:
         the passage. One to which it gives no reply is rejected: nothing says whether documents are
         needed.
         """
-        alone = self._answers({one: query_text(one.text) for one in written})
-        shown = {}
-        for one in (one for one in written if alone[one] is False):
-            document = document_text(one.spot.passage.document, one.spot.passage.text)
-            shown[one] = f"{StudyQuestions.preamble}\n\n{document}\n{query_text(one.text)}"
-        answered = {one for one, answers in self._answers(shown).items() if answers}
-        reasons = {one: "without_documents" if alone[one] else "not_answered" for one in written}
-        return {one: reason for one, reason in reasons.items() if one not in answered}
+        without = self._answers({question: query_text(question.text) for question in written})
+        requests = {}
+        for question in written:
+            if without[question] is False:
+                passage = question.spot.passage
+                document = document_text(passage.document, passage.text)
+                request = f"{document}\n{query_text(question.text)}"
+                requests[question] = f"{StudyQuestions.preamble}\n\n{request}"
+        answered = self._answers(requests)
+        return {
+            question: "without_documents" if without[question] else "not_answered"
+            for question in written
+            if not answered.get(question)
+        }
 
     def _answers(self, requests: Mapping[Written, str]) -> dict[Written, bool | None]:
         """Whether the reader's reply to the request holds the question's answer; None: there is no
@@ -314,9 +322,9 @@ class _Checks:
         """
         replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
         answers: dict[Written, bool | None] = {}
-        for one, reply in zip(requests, replies, strict=True):
-            record = {"prediction": reply, "answers": [one.spot.answer]}
-            answers[one] = None if reply is None else bool(score("contains_answer", record))
+        for question, reply in zip(requests, replies, strict=True):
+            record = {"prediction": reply, "answers": [question.spot.answer]}
+            answers[question] = None if reply is None else bool(score("contains_answer", record))
         return answers
 
 

@@ -1,104 +1,104 @@
-"""The pages of a PDF as text: tables as rows, columns one after another, without running heads and
-page numbers.
+"""The pages of a PDF as text: tables as rows, columns one after another, filled fields at the end.
 
-pypdf reads a page in the order in which it was drawn, with good words, and also says where on the
-page they stand. Pages with a gap that runs down several lines, a gutter between columns or cells,
-are taken from the latter.
+pypdf's layout mode writes a page with the blanks that keep its columns apart. A gap that runs down
+several lines is a gutter: between cells of a table, or between columns of prose.
 """
 
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
-MOST_UNREADABLE = 0.1  # part of a page's characters that are no letters of any script
+MAX_UNREADABLE = 0.1  # part of a page's characters that are no letters of any script
 # letters; part of a page's letters in longer words, above which blanks are missing
 LONG_WORD = 25
-MOST_LONG = 0.1
-# characters of a page that shows an image, or is among pages of so many, that are too few
-FEW = 20
-MANY = 400
-# lines at the top, and at the bottom, that may be running ones; their characters
-EDGE = 3
-LONGEST_RUNNING = 120
-# part of the pages that repeat a line; pages that repeat it with a number that counts them
+MAX_LONG = 0.1
+# characters that are too few on a page with an image, or among pages of so many
+MIN_CHARACTERS = 20
+FULL_PAGE = 400
+EDGE_LINES = 3  # at the top, and at the bottom of a page, that may be running ones
+# part of the pages that repeat a running line, and their number
 REPEATED = 0.45
-COUNTED = 3
-ALIKE = 0.95  # part of the letters, and of the words, that both ways of reading must have in common
-COLUMN_LINES, COLUMN_WIDTH = 2, 20  # from which cells side by side are columns of prose; characters
-GAP = 1.0
-BLANK = 0.15
-NEW_BLOCK = 1.7  # font heights: between segments, between words, from a line to the next block
-GUTTER = 3.0  # points, at least
+MIN_PAGES = 3
+MIN_WORDS = 0.95  # part of the words of pypdf's plain mode that its layout mode must have
+COLUMN_CHARACTERS = 20  # of a line, from which cells side by side are columns of prose
 COLUMNS = "columns or cells that may be mixed up"
 PROBLEMS = ("no text", "almost no text", "garbled text", "words run together", COLUMNS)  # of a page
 
-_RUN = re.compile(r"\S+(?: {1,3}\S+)*")
-_MARK = re.compile(r"[•▪◦‣·●○■–*-]|\(?(?:\d{1,3}|[a-z])[.)]")  # of a list's item
+_GAP = re.compile(r"(?<=\S) {3,}(?=\S)")
+_MARK = re.compile(r"(?<!\S)([•▪◦‣·●○■–*-]|\(?(?:\d{1,3}|[a-z])[.)]) {3,}(?=\S)")  # of a list
 _HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-zß-ÿ])")
 _PAGE_NUMBER = re.compile(
-    r"\W*(page|seite|página|p\.)\s*\d+(\s*(of|von|de|/)\s*\d+)?\W*", re.IGNORECASE
+    r"\W*(?:(?:page|seite|página|p\.)\s*)?(?P<number>\d{1,6})(?:\s*(?:of|von|de|/)\s*\d+)?\W*",
+    re.IGNORECASE,
 )
 
 
-class Segment(NamedTuple):
-    """A part of a line between two gaps."""
-
-    start: float  # points from the left, as `stop`
-    stop: float
+class Page(NamedTuple):
     text: str
+    problems: set[str]  # of PROBLEMS
+    running: set[str]  # lines that were left out
 
 
-Line = list[Segment]  # without any it is the blank between two blocks
-Gap = tuple[float, float]
-Page = tuple[str, set[str]]  # its text, and which of `PROBLEMS` it has
+Gap = tuple[int, int]  # columns
 
 
 def read(pages: Sequence[Any]) -> list[Page]:
-    drawn = [page.extract_text().split("\n") for page in pages]
-    placed = [_placed(page) for page in pages]
-    has_many = sum(len(line) for lines in drawn for line in lines) >= MANY * len(drawn)
-    running = running_lines(drawn)
-    placed_running = running_lines(
-        [[" ".join(part.text for part in line) for line in lines or ()] for lines in placed]
-    )
-    made = []
-    for i, page in enumerate(pages):
-        text = paragraphs(
-            "\n".join(line for place, line in enumerate(drawn[i]) if place not in running[i])
-        )
-        lines = [
-            line for place, line in enumerate(placed[i] or ()) if place not in placed_running[i]
-        ]
-        least = FEW if has_many or _has_image(page) else 0
-        made.append(_read(text, None if placed[i] is None else lines, least))
-    return made
+    """Read the pages of pypdf in their order."""
+    plain = [page.extract_text() for page in pages]
+    placed = [_layout_lines(page) for page in pages]
+    is_full = sum(map(len, plain)) >= FULL_PAGE * len(pages)
+    read = []
+    for page, drawn, lines, numbers in zip(
+        pages, plain, placed, running_lines(placed), strict=True
+    ):
+        running = {" ".join(lines[number].split()) for number in numbers}
+        laid_out, has_gutter = lay_out([line for n, line in enumerate(lines) if n not in numbers])
+        is_placed = _word_count(" ".join(lines)) >= MIN_WORDS * _word_count(drawn)
+        if not is_placed:
+            texts = [text for text in drawn.split("\n") if " ".join(text.split()) not in running]
+            laid_out = paragraphs("\n".join(texts))
+        text = "\n\n".join(filter(None, [laid_out, *_fields(page)]))
+        problems = {
+            "no text": not text,
+            "almost no text": 0 < len(text) < MIN_CHARACTERS and (is_full or _has_image(page)),
+            "garbled text": _is_garbled(text),
+            "words run together": _are_run_together(text),
+            COLUMNS: has_gutter and not is_placed,
+        }
+        read.append(Page(text, {name for name, is_so in problems.items() if is_so}, running))
+    return read
 
 
 def warnings(pages: Sequence[Page]) -> Iterator[str]:
     """Say how many pages are read badly, for each of `PROBLEMS`."""
     for problem in PROBLEMS:
-        if bad := [
-            number for number, (_, problems) in enumerate(pages, start=1) if problem in problems
-        ]:
+        bad = [number for number, page in enumerate(pages, start=1) if problem in page.problems]
+        if bad:
             yield f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}"
 
 
-def _read(text: str, placed: list[Line] | None, least: int) -> Page:
-    laid_out, has_gutter = lay_out(placed or [])
-    is_alike = _are_alike(text, " ".join(segment.text for line in placed or () for segment in line))
-    if (has_gutter or _are_run_together(text)) and is_alike:
-        text = laid_out
-    problems = {
-        "no text": not text,
-        "almost no text": 0 < len(text) < least,
-        "garbled text": _is_garbled(text),
-        "words run together": _are_run_together(text),
-        COLUMNS: placed is None or (has_gutter and not is_alike),
-    }
-    return text, {problem for problem, has_problem in problems.items() if has_problem}
+def _layout_lines(page: Any) -> list[str]:
+    """The lines of a page in pypdf's layout mode; none where it cannot place them."""
+    try:
+        text = page.extract_text(extraction_mode="layout")
+    except Exception:  # fonts and matrices fail in any way that the plain mode gets past
+        return []
+    return [_MARK.sub(r"\1 ", line) for line in text.split("\n")]
+
+
+def _fields(page: Any) -> Iterator[str]:
+    """Yield the filled fields of a form with their names, and the text boxes of a page."""
+    for reference in page.get("/Annots") or ():
+        annotation = reference.get_object()
+        field = {**annotation.get("/Parent", {}), **annotation}
+        value = field.get("/V", "")
+        if annotation.get("/Subtype") == "/FreeText":
+            yield str(annotation.get("/Contents", ""))
+        elif isinstance(value, str) and value not in ("", "/Off"):
+            yield f"{field.get('/TU') or field.get('/T', '')}: {value.removeprefix('/')}"
 
 
 def paragraphs(text: str) -> str:
@@ -109,131 +109,80 @@ def paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in parts if part.strip())
 
 
-def _placed(page: Any) -> list[Line] | None:
-    """The lines of a page, from the top; None where pypdf, whose private parts these are, cannot
-    place them.
-    """
-    try:
-        from pypdf._text_extraction import _layout_mode as layout
-        from pypdf.generic import ContentStream
-
-        operations = iter(
-            ContentStream(page["/Contents"].get_object(), page.pdf, "bytes").operations
-        )
-        groups = layout.text_show_operations(operations, page._layout_mode_fonts())
-        by_height = layout.y_coordinate_groups(groups) if groups else {}
-    except Exception:  # fonts and matrices fail in any way that the other way of reading gets past
-        return [] if "/Contents" not in page else None
-    lines = list[Line]()
-    above = None
-    for y, line in by_height.items():
-        height = max(group["font_height"] for group in line)
-        lines += [[]] if above is not None and abs(above - y) > NEW_BLOCK * height else []
-        lines.append(_segments(line, height))
-        above = y
-    return lines
-
-
-def _segments(groups: Sequence[Any], height: float) -> Line:
-    """Join what is drawn on a line up to its gaps; a list item's mark belongs to its text."""
-    made: Line = []
-    for group in groups:
-        width = (group["displaced_tx"] - group["tx"]) / max(1, len(group["text"]))
-        for run in _RUN.finditer(group["text"]):
-            start, stop = (group["tx"] + width * at for at in run.span())
-            gap = start - made[-1].stop if made else 0.0
-            if made and (gap < GAP * height or _MARK.fullmatch(made[-1].text)):
-                first = made.pop()
-                made.append(
-                    Segment(
-                        first.start, stop, f"{first.text}{' ' * (gap > BLANK * height)}{run[0]}"
-                    )
-                )
-            else:
-                made.append(Segment(start, stop, run[0]))
-    return [segment._replace(text=" ".join(segment.text.split())) for segment in made]
-
-
-def lay_out(lines: Sequence[Line]) -> tuple[str, bool]:
-    """Read placed lines: (the text, whether there is any gutter)."""
+def lay_out(lines: Sequence[str]) -> tuple[str, bool]:
+    """Read lines with gaps: (the text, whether a gutter runs down some of them)."""
     blocks = list[str]()
     prose = list[str]()
     first = 0
     while first < len(lines):
-        gutters, last_row, last = _gutters(lines[first:])
-        cells = [_cells(line, gutters) for line in lines[first : first + last]]
+        cells, last_row = _rows(lines[first:])
         filled = [sum(map(bool, row)) for row in cells]
         if sum(count > 1 for count in filled) < max(2, 0.5 * sum(map(bool, filled[:last_row]))):
-            prose.append(" ".join(cells[0]))
+            prose.append(lines[first])
             first += 1
             continue
-        blocks = [*blocks, paragraphs("\n".join(prose))]
+        blocks.append(paragraphs("\n".join(prose)))
         prose = []
         has_blanks = filled.count(0) > 1  # from side to side, as between the rows of a table
         if not has_blanks and _are_columns(cells):
             blocks += [paragraphs("\n".join(column)) for column in zip(*cells, strict=True)]
-            first += last
+            first += len(cells)
         else:  # and the lines below that only go on with its last cells
-            rows = next(
-                (n for n in range(last_row, last) if cells[n][0] or not any(cells[n])), last
-            )
-            blocks.append(_table(cells[:rows], has_blanks))
-            first += rows
+            below = takewhile(lambda row: any(row) and not row[0], cells[last_row:])
+            rows = cells[: last_row + len(list(below))]
+            blocks.append(_table(rows, has_blanks))
+            first += len(rows)
     return "\n\n".join(filter(None, [*blocks, paragraphs("\n".join(prose))])), bool(blocks)
 
 
-def _gutters(lines: Sequence[Line]) -> tuple[list[Gap], int, int]:
-    """Follow the gaps of the first line down the page, as long as one stays open. Returns the
-    gutters; how many lines it is to the last with text on both sides of one, and to the last that
-    crosses none.
+def _rows(lines: Sequence[str]) -> tuple[list[list[str]], int]:
+    """Follow the gaps of the first line down the page, as long as one stays open.
+
+    Returns: the cells of each line that crosses none of them, and the number of lines to the last
+    one with text on both sides of a gap.
     """
-    gutters = [(left.stop, right.start) for left, right in pairwise(lines[0])]
+    gutters = [match.span() for match in _GAP.finditer(lines[0])]
     last_row = 1
     last = 1
     for number, line in enumerate(lines[1:], start=2):
         left_open = [gap for gutter in gutters for gap in _left_open(gutter, line)]
         is_row = sum(map(bool, _cells(line, left_open))) > 1
-        if (
-            not left_open
-            or (len(line) == 1 and len(left_open) < len(gutters))
-            or (len(line) > 1 and not is_row)
-        ):
+        has_gap = _GAP.search(line)
+        if not left_open or (has_gap and not is_row):
+            break
+        if line.strip() and not has_gap and len(left_open) < len(gutters):
             break
         gutters = left_open
-        last = number if line else last
+        last = number if line.strip() else last
         last_row = number if is_row else last_row
-    return gutters, last_row, last
+    return [_cells(line, gutters) for line in lines[:last]], last_row
 
 
-def _left_open(gutter: Gap, line: Line) -> Iterator[Gap]:
-    """The part of a gutter that a line's segments leave open, if it is wide enough."""
+def _left_open(gutter: Gap, line: str) -> Iterator[Gap]:
+    """The widest part of a gutter that a line leaves open."""
     start, stop = gutter
-    for left, right, _ in line:
-        if left < stop and right > start:
-            start, stop = max(((start, left), (right, stop)), key=lambda part: part[1] - part[0])
-    if stop - start >= GUTTER:
-        yield start, stop
+    gaps = list(re.finditer(" {2,}", line[start:stop].ljust(stop - start)))
+    if gaps:
+        widest = max(gaps, key=lambda gap: gap.end() - gap.start())
+        yield start + widest.start(), start + widest.end()
 
 
-def _cells(line: Line, gutters: Sequence[Gap]) -> list[str]:
-    cells = [""] * (len(gutters) + 1)
-    for segment in line:
-        place = sum(segment.start >= stop for _, stop in gutters)
-        cells[place] = f"{cells[place]} {segment.text}".strip()
-    return cells
+def _cells(line: str, gutters: Sequence[Gap]) -> list[str]:
+    bounds = [0, *(stop for _, stop in gutters), len(line)]
+    return [" ".join(line[start:stop].split()) for start, stop in pairwise(bounds)]
 
 
 def _are_columns(cells: Sequence[Sequence[str]]) -> bool:
     """Whether cells side by side are lines of prose: wide, and a third of them goes on in the
     middle of a sentence.
     """
-    columns = [list(filter(None, column)) for column in zip(*cells, strict=True)]
-    going_on = [
-        sum(line[0].isalpha() and not line[0].isupper() for line in lines[1:]) for lines in columns
-    ]
-    are_wide = all(sum(map(len, lines)) >= COLUMN_WIDTH * len(lines) for lines in columns)
-    go_on = all(3 * count >= len(lines) - 1 for count, lines in zip(going_on, columns, strict=True))
-    return sum(map(all, cells)) >= COLUMN_LINES and are_wide and go_on
+    for column in zip(*cells, strict=True):
+        lines = list(filter(None, column))
+        going_on = sum(line[0].isalpha() and not line[0].isupper() for line in lines[1:])
+        is_wide = sum(map(len, lines)) >= COLUMN_CHARACTERS * len(lines)
+        if not is_wide or 3 * going_on < len(lines) - 1:
+            return False
+    return True
 
 
 def _table(cells: Sequence[list[str]], has_blanks: bool) -> str:
@@ -244,9 +193,8 @@ def _table(cells: Sequence[list[str]], has_blanks: bool) -> str:
         filled = list(filter(None, line))
         goes_on = all(cell[0].islower() for cell in filled) or (len(filled) == 1 and not line[0])
         if rows and filled and goes_on and not is_fresh and (has_blanks or len(filled) < len(line)):
-            rows[-1] = [
-                f"{above} {below}".strip() for above, below in zip(rows[-1], line, strict=True)
-            ]
+            joined = zip(rows[-1], line, strict=True)
+            rows[-1] = [f"{above} {below}".strip() for above, below in joined]
         elif filled:
             rows.append(line)
         is_fresh = not filled
@@ -254,51 +202,34 @@ def _table(cells: Sequence[list[str]], has_blanks: bool) -> str:
 
 
 def running_lines(pages: Sequence[Sequence[str]]) -> list[set[int]]:
-    """The places of lines at the edges of pages that most pages repeat, or some but for a number
-    that counts pages.
+    """Find the lines at the edges of pages that many pages repeat, and those with page numbers.
+
+    A number counts only where it stands alone, or apart from a repeated text, and goes up with the
+    pages: `Machine 3` above the third machine is a heading.
     """
-    made: list[set[int]] = [set() for _ in pages]
-    for step in (1, -1):
-        edges = [
-            [place for place, line in enumerate(lines) if line.strip()][::step][:EDGE]
-            for lines in pages
-        ]
-        keys = [
-            {place: {*_keys(lines[place], page)} for place in edge}
-            for page, (lines, edge) in enumerate(zip(pages, edges, strict=True), start=1)
-        ]
-        counts = Counter(key for of_page in keys for key in set[str]().union(*of_page.values()))
-        least = {
-            key: max(2, min(COUNTED, len(pages)) if "\0" in key else REPEATED * len(pages))
-            for key in counts
-        }
-        for lines, of_page, places in zip(pages, keys, made, strict=True):
-            for place, own in of_page.items():
-                if not (
-                    any(counts[key] >= least[key] for key in own)
-                    or _PAGE_NUMBER.fullmatch(lines[place])
-                ):
-                    break
-                places.add(place)
-    return made
+    edges = []
+    for page, lines in enumerate(pages):
+        keys = [(n, _running_key(line, page)) for n, line in enumerate(lines) if line.strip()]
+        edges.append((keys[:EDGE_LINES], keys[: -EDGE_LINES - 1 : -1]))
+    counts = Counter(key for top, bottom in edges for key in {key for _, key in top + bottom})
+
+    def is_running(line: tuple[int, tuple[str, int | None]]) -> bool:
+        share = REPEATED if line[1][1] is None else 0.0
+        return counts[line[1]] >= max(MIN_PAGES, share * len(pages))
+
+    return [{n for edge in page for n, _ in takewhile(is_running, edge)} for page in edges]
 
 
-def _keys(line: str, page: int) -> Iterator[str]:
-    """What a running line has in common with others: all of it, or all but one number that counts
-    pages.
-    """
-    text = " ".join(line.split())
-    if len(text) <= LONGEST_RUNNING:
-        yield text
-        for number in re.finditer(r"[0-9]{1,6}", text):
-            yield f"{text[: number.start()]}\0{int(number[0]) - page}\0{text[number.end() :]}"
+def _running_key(line: str, page: int) -> tuple[str, int | None]:
+    """Return what a running line shares with others: its text, and its number less the page's."""
+    parts = _GAP.split(line.strip())
+    numbers = [match for match in map(_PAGE_NUMBER.fullmatch, parts) if match]
+    text = " ".join(part for part in parts if not _PAGE_NUMBER.fullmatch(part))
+    return text, int(numbers[0]["number"]) - page if numbers else None
 
 
-def _are_alike(drawn: str, placed: str) -> bool:
-    """Whether the placed text has the letters of the drawn one, and nearly as many words."""
-    words, placed_words = (re.findall(r"\w+", text) for text in (drawn, placed))
-    letters, placed_letters = (sum(map(len, each)) for each in (words, placed_words))
-    return placed_letters >= ALIKE * letters and len(placed_words) >= ALIKE * len(words)
+def _word_count(text: str) -> int:
+    return len(re.findall(r"\w+", text))
 
 
 def _are_run_together(text: str) -> bool:
@@ -306,18 +237,16 @@ def _are_run_together(text: str) -> bool:
     unspaced scripts.
     """
     lengths = [len(word) for word in re.findall(r"[^\W\d_]+", text) if word[0] < "\u0e00"]
-    return sum(length for length in lengths if length > LONG_WORD) > MOST_LONG * sum(lengths)
+    return sum(length for length in lengths if length > LONG_WORD) > MAX_LONG * sum(lengths)
 
 
 def _is_garbled(text: str) -> bool:
     """Whether a page's font does not say which letters it shows: replacement, private and control
     characters.
     """
-    text = text.replace("\n", "")
-    unreadable = sum(
-        char == "\ufffd" or unicodedata.category(char) in ("Co", "Cn", "Cc") for char in text
-    )
-    return unreadable > MOST_UNREADABLE * len(text)
+    kinds = Counter(unicodedata.category(char) for char in text if char != "\n")
+    unreadable = text.count("\ufffd") + kinds["Co"] + kinds["Cn"] + kinds["Cc"]
+    return unreadable > MAX_UNREADABLE * kinds.total()
 
 
 def _has_image(page: Any) -> bool:

@@ -113,10 +113,12 @@ def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         for cells in reader:
             place = f"{path}:{stop + 1}"
-            row = "".join(lines[stop : (stop := first + reader.line_num)])
+            end = first + reader.line_num
+            row = "".join(lines[stop:end])
             if any(map(str.strip, cells)):
                 _check(cells, columns, separator, row, lines[first - 1], place)
                 yield place, dict(zip(columns, map(str.strip, cells), strict=False))
+            stop = end
     except csv.Error as error:
         raise UserError(
             f"{path}:{stop + 1}: {error}; a quote inside quotes is written twice"
@@ -137,7 +139,8 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        remedy = f"save it as CSV UTF-8, or convert it, as in: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf-8.csv"
+        convert = f"iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf-8.csv"
+        remedy = f"save it as CSV UTF-8, or convert it, as in: {convert}"
         raise UserError(f"{path}: neither UTF-8 nor UTF-16 with a byte order mark; {remedy}")
     if '\\"' in text:
         raise UserError(
@@ -147,12 +150,12 @@ def _text(path: Path) -> str:
 
 
 def _header(line: str, place: str) -> tuple[str, list[str]]:
-    """Return the separator by which a table's first line has a column `question`, and its columns."""
+    """Return the separator by which a first line has a column `question`, and its columns."""
     splits = {
-        one: next(csv.reader([line], delimiter=one, skipinitialspace=True)) for one in SEPARATORS
+        mark: next(csv.reader([line], delimiter=mark, skipinitialspace=True)) for mark in SEPARATORS
     }
-    folded = {one: [name.strip().casefold() for name in names] for one, names in splits.items()}
-    separator = max(splits, key=lambda one: ("question" in folded[one], len(folded[one])))
+    folded = {mark: [name.strip().casefold() for name in names] for mark, names in splits.items()}
+    separator = max(folded, key=lambda mark: ("question" in folded[mark], len(folded[mark])))
     columns = _columns(splits[separator], place)
     if "question" not in columns:
         cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, splits[separator]))}"
@@ -178,5 +181,7 @@ def _check(
     is_beyond = len(cells) > len(columns) or any(map(str.strip, unnamed))
     if is_beyond or (doubtful and question and not is_whole):
         name = SEPARATORS[separator]
-        cut = f"{len(cells)} cells in {len(columns)} columns, cut at every {name}, the first is {cells[0]!r}"
-        raise UserError(f"{place}: {cut}; a cell that holds a {name} or a line end needs quotes")
+        counts = f"{len(cells)} cells in {len(columns)} columns, cut at every {name}"
+        raise UserError(
+            f"{place}: {counts}, the first is {cells[0]!r}; a cell that holds a {name} or a line end needs quotes"
+        )

@@ -64,19 +64,20 @@ def rankings(
     depth = min(max(count, DEPTH), len(passages))
     queries = [question.question for question in questions]
     texts = [f"{passage.document} {passage.text}" for passage in passages]
-    made: dict[str, Ranking] = {}
+    found: dict[str, Ranking] = {}
     matched: Ranking = []
-    if retrieval.kind in ("bm25", "fused"):
-        made["bm25"], matched = _lexical(queries, texts, depth)
-    if retrieval.kind in ("dense", "fused"):
-        made["dense"] = dense(queries, texts, depth, retrieval.encoder, folder)
+    if retrieval.kind != "dense":
+        found["bm25"], matched = _lexical(queries, texts, depth)
+    if retrieval.kind != "bm25":
+        found["dense"] = dense(queries, texts, depth, retrieval.encoder, folder)
     if retrieval.kind == "fused":
-        made["fused"] = fused([matched, made["dense"]], depth)
+        found["fused"] = fused([matched, found["dense"]], depth)
     if retrieval.reranker:
-        made["reranked"] = reranked(
-            queries, texts, made[retrieval.kind], max(count, RERANKED), retrieval.reranker
+        first = found[retrieval.kind]
+        found["reranked"] = reranked(
+            queries, texts, first, max(count, RERANKED), retrieval.reranker
         )
-    return made
+    return found
 
 
 def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
@@ -89,14 +90,11 @@ def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[
     for scores in CorpusBM25(texts).scores(queries):
         ranking.append(_best(scores, depth))
         matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
-    if unmatched := [query for query, order in zip(queries, matched, strict=True) if not order]:
-        text = "BM25: %d of %d questions share no word with any passage, so passages stay in their order: %s"
-        logger.warning(
-            text,
-            len(unmatched),
-            len(queries),
-            "; ".join(f"{query:.80}" for query in unmatched[:SHOWN]),
-        )
+    unmatched = [query for query, order in zip(queries, matched, strict=True) if not order]
+    if unmatched:
+        counts = f"{len(unmatched)} of {len(queries)} questions share no word with any passage"
+        names = "; ".join(f"{query:.80}" for query in unmatched[:SHOWN])
+        logger.warning("BM25: %s, so passages stay in their order: %s", counts, names)
     return ranking, matched
 
 
@@ -108,14 +106,14 @@ def dense(
 
     vectors = load_encoder(encoder).encode(queries, query=True)
     scores = []
-    places = []
+    numbers = []
     for start, shard in _embeddings(texts, encoder, folder):
         products = vectors @ shard.T
         best = np.argsort(-products, axis=1, kind="stable")[:, :depth]
         scores.append(np.take_along_axis(products, best, 1))
-        places.append(best + start)
+        numbers.append(best + start)
     order = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :depth]
-    return list(np.take_along_axis(np.concatenate(places, axis=1), order, 1).tolist())
+    return list(np.take_along_axis(np.concatenate(numbers, axis=1), order, 1).tolist())
 
 
 def _embeddings(
@@ -150,14 +148,15 @@ def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
     """Fuse rankings of the same questions by the sum of reciprocal ranks; ties go to the earlier
     passage.
     """
-    made = []
+    ranking = []
     for orders in zip(*parts, strict=True):
         scores = defaultdict[int, float](float)
         for order in orders:
             for rank, passage in enumerate(order, start=1):
                 scores[passage] += 1 / (FUSION + rank)
-        made.append(sorted(scores, key=lambda passage: (-scores[passage], passage))[:depth])
-    return made
+        best = sorted(scores, key=lambda passage: (-scores[passage], passage))
+        ranking.append(best[:depth])
+    return ranking
 
 
 def reranked(
@@ -166,16 +165,16 @@ def reranked(
     """Have a cross-encoder reorder the first `count` passages of each ranking."""
     from ragauge.methods.rankers import cross_encoder
 
-    made = []
+    reordered = []
     pairs = zip(queries, ranking, strict=True)
     for query, order in bar("reranking", "question", len(queries), iterable=pairs, delay=2):
         scores = cross_encoder.rank(query, [texts[i] for i in order[:count]], model=model)
-        made.append([order[i] for i in _best(scores, count)] + order[count:])
-    return made
+        reordered.append([order[i] for i in _best(scores, count)] + order[count:])
+    return reordered
 
 
 def _best(scores: np.ndarray, depth: int) -> list[int]:
-    """The places of the largest scores, in their order; ties go to the earlier one."""
+    """Return the numbers of the largest scores, in their order; ties go to the earlier one."""
     return list(np.argsort(-scores, kind="stable")[:depth].tolist())
 
 
@@ -193,9 +192,9 @@ def gold_passages(
     """
     texts = [comparable(passage.text) for passage in passages]
     by_document = defaultdict[str, list[int]](list)
-    for place, passage in enumerate(passages):
+    for number, passage in enumerate(passages):
         for title in {originals[document] for document in (passage.document, *passage.stands_for)}:
-            by_document[title].append(place)
+            by_document[title].append(number)
     for question in questions:
         if question.gold is not None and question.gold not in originals:
             near = _nearest(question.gold, list(originals))
@@ -205,8 +204,8 @@ def gold_passages(
         within = by_document[originals[question.gold]] if question.gold is not None else []
         answers = [whole_words(answer) for answer in map(comparable, question.answers) if answer]
         # all, too, where every passage of the gold document was dropped
-        places = within or range(len(texts))
-        yield [i for i in places if any(answer.search(texts[i]) for answer in answers)] or within
+        searched = within or range(len(texts))
+        yield [i for i in searched if any(answer.search(texts[i]) for answer in answers)] or within
 
 
 def whole_words(answer: str) -> re.Pattern[str]:
@@ -224,7 +223,7 @@ def _nearest(title: str, titles: Sequence[str]) -> str | None:
     spelt alike.
     """
     stem = PureWindowsPath(title).stem.casefold()
-    same = [one for one in titles if PureWindowsPath(one).stem.casefold() == stem]
+    same = [other for other in titles if PureWindowsPath(other).stem.casefold() == stem]
     return meant(title, same or titles) or next(iter(same), None)
 
 

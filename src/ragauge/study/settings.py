@@ -1,10 +1,96 @@
-"""A study of one's own documents and questions: what is read, what is retrieved, and the experiment
-that it becomes.
-"""
+"""The options of a study: documents, questions, a model, how passages are retrieved, a budget."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from ragauge.config.checks import check_source
+from ragauge.config.model import SERVED, ModelEntry
+from ragauge.config.sources import check_served
+from ragauge.cost.hardware import AUTO, Device, device_here
+from ragauge.errors import UserError
 
 # how passages are retrieved; fused: both, by the sum of reciprocal ranks
 RETRIEVALS = ("bm25", "dense", "fused")
 # documents and questions that `ragauge init --example` writes
 EXAMPLE = Path(__file__).parent / "example"
+ENDPOINT = "endpoint"  # in place of a model: the one that environment variables name
+WRITER = "RAGAUGE_WRITER"  # begins the variables of the endpoint that writes questions
+JUDGE = "RAGAUGE_JUDGE"
+TOKENIZER = "smollm2-135m-instruct"  # cuts the passages for a model behind a server
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """The options of `ragauge study`, under the names of the command line."""
+
+    documents: Path
+    model: str
+    out: Path
+    questions: Path | None = None
+    generate_questions: int | None = None
+    top: int = 10
+    passage_tokens: int = 128
+    overlap_tokens: int = 32
+    retrieval: str = "bm25"
+    encoder: str = "minilm"
+    reranker: str | None = None
+    drop_near_duplicates: bool = False
+    writer: str | None = None
+    attempts: int | None = None
+    judge: str | None = None
+    seed: int = 0
+    target_first_token: float | None = None
+    device: Device = "cpu"
+    tokenizer: str | None = None
+    budget: float | None = None  # seconds
+    no_run: bool = False
+
+    @property
+    def is_served(self) -> bool:
+        return self.model.startswith(SERVED)
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The model as an entry of the configuration."""
+        if self.is_served:
+            return ModelEntry(source=self.model)
+        return ModelEntry(source=self.model, device=self.device)
+
+    @property
+    def passage_tokenizer(self) -> str:
+        """The source of the tokenizer that counts the tokens of passages."""
+        return self.tokenizer or (TOKENIZER if self.is_served else self.model)
+
+    def checked(self) -> "StudySettings":
+        """Return the settings with models spelled as the catalog does.
+
+        Raises UserError: options contradict each other, or name a model that is not known.
+        """
+        if not 0 <= self.overlap_tokens < self.passage_tokens:
+            limits = f"must be from 0 to below {self.passage_tokens}"
+            raise UserError(f"--overlap-tokens: {self.overlap_tokens} {limits}")
+        if self.out.resolve().is_relative_to(self.documents.resolve()):
+            where = f"lies in {self.documents}, whose files are the documents"
+            raise UserError(f"--out: {self.out} {where}; choose another")
+        if self.generate_questions is None:
+            for option in ("writer", "attempts"):
+                if getattr(self, option) is not None:
+                    raise UserError(f"--{option}: requires --generate-questions")
+        sources = dict[str, Any]()
+        for option in ("encoder", "reranker", "model", "writer", "judge"):
+            source = getattr(self, option)
+            is_elsewhere = source == ENDPOINT and option in ("writer", "judge")
+            is_elsewhere = is_elsewhere or (option == "model" and self.is_served)
+            if source and not is_elsewhere:
+                kind = {"encoder": "encoder", "reranker": "cross-encoder"}.get(option, "model")
+                sources[option] = check_source(source, f"--{option}", kind)
+        if self.is_served:
+            check_served(self.entry)
+        elif self.tokenizer:
+            reason = f"only for a model {SERVED}NAME; {self.model} has its own"
+            raise UserError(f"--tokenizer: {reason}")
+        if self.device.startswith("cuda") and device_here(AUTO) == "cpu":
+            reason = "torch finds no CUDA device here; known: cpu"
+            raise UserError(f"--device: {self.device!r}: {reason}")
+        return replace(self, **sources)

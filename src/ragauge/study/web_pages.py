@@ -1,187 +1,89 @@
-"""The content of web pages, by trafilatura: without navigation, comments, footers and
-advertisements.
-"""
+"""The content of web pages: trafilatura finds where it stands, the page's own tree is read."""
 
 import re
+from collections import Counter
+from copy import deepcopy
 from typing import Any
 
-from ragauge.study.markup import BLOCKS, HEADINGS, HIDDEN, Element, text_of
+from ragauge.study import html_tree
+from ragauge.study.html_tree import Element, text_size
 
 TITLES = ("//head/title", "//h1", "//h2|//h3")
-NAVIGATION = "//nav|//footer|//*[@role='navigation']|//body/header|//body/div/header"
-# of which trafilatura reads paragraphs alone
-UNMARKED = "//body[not(.//article or .//main or .//*[@role='main'])]"
-CONTROLS = "//button[not(ancestor::p)]|//select|//textarea|//option"
-SIDE = {  # words of a class or an id
-    *(
-        "ad",
-        "ads",
-        "advertisement",
-        "breadcrumb",
-        "breadcrumbs",
-        "comments",
-        "copyright",
-        "foot",
-        "footer",
-        "menu",
-    ),
-    *(
-        "nav",
-        "navbar",
-        "navigation",
-        "newsletter",
-        "promo",
-        "related",
-        "share",
-        "sidebar",
-        "social",
-        "toc",
-        "widget",
-    ),
-}
-AS_BLOCK = {
-    "legend": "p",
-    "figcaption": "p",
-    **dict.fromkeys(("form", "aside", "details", "fieldset", "figure"), "div"),
-}
-# whose text trafilatura drops, or joins to its neighbours
-AS_TEXT = ("time", "output", "label", "button", "summary")
-AS_HTML = {
-    "item": "li",
-    "row": "tr",
-    "cell": "td",
-    "lb": "br",
-    "quote": "blockquote",
-    "ref": "a",
-    "hi": "span",
-}
-SMALLEST_FORM = 40  # characters without controls and labels that make a form content
-# in a list of links that is left out; characters that the page must hold besides
-LINKS = 10
-LINKS_PROSE = 200
+ASIDE = (
+    "//nav|//footer|//*[@role='navigation']|//body/header|//body/div/header"
+    "|//button[not(ancestor::p)]|//select|//textarea|//option"
+)
+ASIDE_NAMES = frozenset((  # words of a class or an id
+    "ad", "ads", "advertisement", "breadcrumb", "breadcrumbs", "comments", "copyright", "foot", "footer", "menu",
+    "nav", "navbar", "navigation", "newsletter", "promo", "related", "share", "sidebar", "social", "toc", "widget",
+))  # fmt: skip
 SHORT = 400  # characters of prose, with fewer of which trafilatura returns paragraphs alone
-LEAST_EXTRACTED = 0.5  # part of the prose, below which all of that is taken
+MIN_SHARE = 0.5  # part of the page's prose, below which all of that is taken
+MIN_MATCHED = 0.95  # part of what trafilatura recognised that the content's element must hold
 
 
-def read(content: bytes, trafilatura: Any) -> tuple[str, str, int, int]:
-    """Extract a page: (its content, its title, the characters of the content, those of the whole
-    page).
+def read(content: bytes, trafilatura: Any) -> tuple[str, str, Counter[str], int]:
+    """Read a page.
+
+    Returns: the text of its content, its title, the characters that were left out by kind, and
+    those of the whole page.
     """
     tree = trafilatura.load_html(content)
     if tree is None:
-        return "", "", 0, 0
-    titles = (
-        " ".join("".join(element.itertext()).split())
-        for path in TITLES
-        for element in tree.xpath(path)[:1]
-    )
+        return "", "", Counter(), 0
+    elements = (element for path in TITLES for element in tree.xpath(path)[:1])
+    titles = (" ".join(element.text_content().split()) for element in elements)
     title = next(filter(None, titles), "")
-    visible = _size(tree)
-    _prepare(tree)
-    prose = _prose(tree)
-    document = trafilatura.bare_extraction(tree, include_comments=False) if prose >= SHORT else None
-    body = tree if document is None else _as_html(document.body)
-    body = tree if _size(body) < LEAST_EXTRACTED * prose else body
-    return text_of(body), title, min(_size(body), visible), visible
-
-
-def _size(tree: Element) -> int:
-    """Count the characters of a tree that a reader sees, white space aside."""
-    hidden = " or ".join(f"ancestor::{tag}" for tag in HIDDEN)
-    return sum(
-        len(part) for text in tree.xpath(f".//text()[not({hidden})]") for part in text.split()
-    )
+    visible = text_size(tree)
+    left_out = html_tree.repair(tree)
+    before = text_size(tree)
+    _drop_asides(tree)
+    body = _content(tree, trafilatura) if _prose(tree) >= SHORT else tree
+    left_out["navigation, footers and controls"] = before - text_size(body)
+    return html_tree.markdown(body), title, +left_out, visible
 
 
 def _prose(tree: Element) -> int:
     """Count the characters outside of links."""
-    return _size(tree) - sum(map(_size, tree.iter("a")))
+    return text_size(tree) - sum(map(text_size, tree.iter("a")))
 
 
-def _prepare(tree: Element) -> None:
-    """Drop navigation and controls, rename what trafilatura drops though it is content, wrap texts
-    next to blocks.
-    """
-    page = _size(tree)
-    names = ("aside", "div", "section", "ul")
-    side = [
-        *tree.xpath(f"{NAVIGATION}|{CONTROLS}"),
-        *(one for one in tree.iter(*names) if _is_side(one)),
-    ]
-    lists = [
-        one
-        for one in tree.iter("ul", "ol")
-        if len(one.findall(".//a")) >= LINKS and 2 * _prose(one) < _size(one)
-    ]
-    forms = [
-        one
-        for one in tree.iter("form")
-        if _size(one) - sum(map(_size, one.iter("label"))) < SMALLEST_FORM
-    ]
-    small = [one for one in side + forms if 2 * _size(one) < page]
-    for element in small + lists * (_prose(tree) >= LINKS_PROSE):
-        if element.getparent() is not None:
+def _drop_asides(tree: Element) -> None:
+    """Drop navigation and controls, unless they are half of the page."""
+    page = text_size(tree)
+    parts = tree.iter("aside", "div", "section", "ul")
+    named = [element for element in parts if _is_aside(element)]
+    for element in [*tree.xpath(ASIDE), *named]:
+        if element.getparent() is not None and 2 * text_size(element) < page:
             element.drop_tree()
-    for element in list(tree.iter(*AS_BLOCK, *AS_TEXT)):
-        element.tail = f" {element.tail or ''}" if element.tag == "summary" else element.tail
-        holds_blocks = any(inner.tag in BLOCKS for inner in element.iterdescendants())
-        element.tag = AS_BLOCK.get(element.tag, "div" if holds_blocks else "span")
-    for element in tree.xpath("//pre[not(.//code)]"):  # whose line ends trafilatura drops
-        code = element.makeelement("code")
-        code.text = element.text
-        element.text = None
-        code.extend(list(element))
-        element.append(code)
-    for element in tree.xpath("//ol[@start > 1]"):  # whose number trafilatura drops
-        for number, item in enumerate(element.findall("li"), int(element.get("start"))):
-            first = item if (item.text or "").strip() or item.find("p") is None else item.find("p")
-            first.text = f"{number}. {first.text or ''}"
-            item.tag = "div"
-        element.tag = "div"
-    for element in list(tree.iter("div", "section", "article", "main", "body", "blockquote")):
-        _wrap(element)
-    for body in tree.xpath(UNMARKED):
-        article = body.makeelement("article")
-        article.extend(list(body))
-        body.append(article)
 
 
-def _is_side(element: Element) -> bool:
-    """Whether a part of a page is named as what stands beside the content, or is an aside of links."""
+def _is_aside(element: Element) -> bool:
+    """Whether a part of a page is named as what stands next to the content, or is one of links."""
     is_aside = element.tag == "aside"
-    named = f"{element.get('class')} {element.get('id')}".lower()
-    words = re.split(r"[\s_-]+" if is_aside else r"\s+", named)
-    return not SIDE.isdisjoint(words) or (is_aside and 2 * _prose(element) < _size(element))
+    names = f"{element.get('class')} {element.get('id')}".lower()
+    words = re.split(r"[\s_-]+" if is_aside else r"\s+", names)
+    is_of_links = is_aside and 2 * _prose(element) < text_size(element)
+    return is_of_links or not ASIDE_NAMES.isdisjoint(words)
 
 
-def _wrap(element: Element) -> None:
-    """Make a paragraph of each run of text and inline elements that stands next to blocks."""
-    children = list(element)
-    run = element.makeelement("p")
-    run.text = element.text
-    element.text = None
-    for child in [*children, None]:
-        if child is not None and child.tag not in BLOCKS:
-            run.append(child)
-            continue
-        if "".join(run.itertext()).strip():
-            element.append(run) if child is None else child.addprevious(run)
-        run = element.makeelement("p")
-        if child is not None:
-            run.text = child.tail
-            child.tail = None
+def _content(tree: Element, trafilatura: Any) -> Element:
+    """Find the smallest element that holds what trafilatura recognises as content."""
+    recognised = trafilatura.extract(deepcopy(tree), include_comments=False) or ""
+    lines = [line for line in map(_letters, recognised.split("\n")) if line]
+
+    def matched(element: Element) -> int:
+        text = _letters(element.text_content())
+        return sum(len(line) for line in lines if line in text)
+
+    wanted = MIN_MATCHED * matched(tree)
+    inner = [tree]
+    while inner:
+        content = inner[0]
+        children = (child for child in content if isinstance(child.tag, str))
+        inner = [child for child in children if matched(child) >= wanted]
+    return content if _prose(content) >= MIN_SHARE * _prose(tree) else tree
 
 
-def _as_html(body: Element) -> Element:
-    for element in body.iter("head", "list", "code", *AS_HTML):
-        tag = element.tag
-        rend = element.get("rend") or ""
-        if tag == "code":
-            element.tag = "pre" if "\n" in "".join(element.itertext()) else "code"
-        elif tag in ("head", "list"):
-            element.tag = (
-                rend if rend in (*HEADINGS, "ul", "ol") else {"head": "p", "list": "div"}[tag]
-            )
-        else:
-            element.tag = "p" if rend.startswith(("dt", "dd")) else AS_HTML[tag]
-    return body
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text)

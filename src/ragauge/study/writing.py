@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.datasets import study
-from ragauge.study.budget import DATASET
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.text import clean
@@ -23,6 +22,7 @@ LATENCY = {"trials": 5, "warmup": 1}
 CONFIG = "config.yaml"
 DATA = "questions.jsonl"
 RETRIEVAL = study.RETRIEVAL  # files of a study's folder
+DATASET = "questions"  # the label of its data set
 NEW_TOKENS = 32  # of an answer
 
 
@@ -35,7 +35,7 @@ def records(
     """Make the lines of the data set `study`. `nearest`: (question, any) passages that retrieval
     found, the best first; `gold`: those that answer the question.
     """
-    for question, places, answering in zip(questions, nearest, gold, strict=True):
+    for question, numbers, answering in zip(questions, nearest, gold, strict=True):
         documents = [
             {
                 "title": p.document,
@@ -43,7 +43,7 @@ def records(
                 "is_gold": i in answering,
                 "near_duplicate": p.near_duplicate,
             }
-            for i, p in ((i, passages[i]) for i in places)
+            for i, p in ((i, passages[i]) for i in numbers)
         ]
         answers = list(map(clean, question.answers))
         yield {

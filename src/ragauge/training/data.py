@@ -29,8 +29,8 @@ from ragauge.methods.evidence import sft
 from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, LocalChat, RecordedChat
 from ragauge.methods.evidence.sft import TrainingDocument
 from ragauge.pipelines.database.corpus import Corpus
-from ragauge.pipelines.database.documents import Share
-from ragauge.training.settings import ENDPOINT, Data
+from ragauge.pipelines.database.documents import ShardShare
+from ragauge.training.settings import ENDPOINT, TrainingDataSettings
 
 if TYPE_CHECKING:
     from datasketch import MinHash
@@ -49,7 +49,10 @@ PERMUTATIONS = 128  # of a MinHash signature
 
 
 def build(
-    settings: Data, evaluation: Mapping[Path, int | None], out: Path, threads: int | None = None
+    settings: TrainingDataSettings,
+    evaluation: Mapping[Path, int | None],
+    out: Path,
+    threads: int | None = None,
 ) -> Path:
     """Write `train.jsonl`, `held_out.jsonl` and `manifest.json`; an interrupted run resumes.
 
@@ -76,7 +79,7 @@ def build(
     ]
     articles = long_articles(settings)
     train, held_out = split(articles, seen, settings)
-    questions = Questions(settings, out / "questions.partial", threads)
+    questions = QuestionWriter(settings, out / "questions.partial", threads)
     held_out_passages = passages(held_out, settings, one_each=True)
     parts = {"held_out": questions.write(held_out_passages, settings.held_out_documents)}
     parts["train"] = questions.write(passages(train, settings, one_each=False), settings.documents)
@@ -143,14 +146,13 @@ def read(path: Path) -> list[TrainingDocument]:
     return documents
 
 
-def long_articles(settings: Data) -> list[TrainingDocument]:
+def long_articles(settings: TrainingDataSettings) -> list[TrainingDocument]:
     """Return the long articles of the corpora, in a fixed random order, each text once."""
     by_text: dict[str, TrainingDocument] = {}
     for name in settings.corpora:
-        corpus = Corpus((name,), limit=settings.corpus_documents)
         articles = (
             TrainingDocument(f"{Path(name).name}/{number}", read.title, read.text)
-            for number, read in enumerate(corpus.documents(Share()))
+            for number, read in enumerate(Corpus((name,)).documents(ShardShare()))
             if len(read.text) >= settings.min_characters
         )
         by_text |= {article.text: article for article in islice(articles, settings.corpus_articles)}
@@ -158,7 +160,7 @@ def long_articles(settings: Data) -> list[TrainingDocument]:
 
 
 def split(
-    articles: Iterable[TrainingDocument], seen: Iterable[str], settings: Data
+    articles: Iterable[TrainingDocument], seen: Iterable[str], settings: TrainingDataSettings
 ) -> tuple[list[TrainingDocument], list[TrainingDocument]]:
     """Split articles into those to train on and those that are held out.
 
@@ -174,7 +176,7 @@ def split(
 
 
 def passages(
-    articles: Iterable[TrainingDocument], settings: Data, one_each: bool
+    articles: Iterable[TrainingDocument], settings: TrainingDataSettings, one_each: bool
 ) -> Iterator[TrainingDocument]:
     """Passages of the articles, with spans: in a fixed random order, the corpora in turn while they
     have any.
@@ -193,7 +195,7 @@ def passages(
 
 
 def in_random_order(
-    documents: Iterable[TrainingDocument], settings: Data
+    documents: Iterable[TrainingDocument], settings: TrainingDataSettings
 ) -> list[TrainingDocument]:
     """Sort by ranks that are the same on every machine and do not depend on other documents."""
 
@@ -247,10 +249,10 @@ def signatures(text: str, stride: int) -> list[MinHash]:
     return hashes
 
 
-class Questions:
+class QuestionWriter:
     """Has questions written, selects the usable ones, and counts the others by reason."""
 
-    def __init__(self, settings: Data, path: Path, threads: int | None) -> None:
+    def __init__(self, settings: TrainingDataSettings, path: Path, threads: int | None) -> None:
         """`path` is of a file that records replies, so that an interrupted run repeats no request."""
         self.settings = settings
         self.path = path
@@ -264,7 +266,10 @@ class Questions:
         one.
         """
         usable: list[TrainingDocument] = []
-        while len(usable) < count and (group := list(islice(documents, DOCUMENTS_PER_REQUEST))):
+        groups = iter(lambda: list(islice(documents, DOCUMENTS_PER_REQUEST)), [])
+        for group in groups:
+            if len(usable) >= count:
+                break
             spans = [(d.title, d.span_text(span)) for d in group for span in d.spans]
             replies = iter(sft.write_questions(self.writer, spans) if spans else [])
             selected = [self._select(document, replies) for document in group]

@@ -9,7 +9,7 @@ from accelerate import PartialState
 from accelerate.utils.other import get_free_port
 
 from ragauge.errors import explain_missing_extra
-from ragauge.training.settings import TrainingSettings
+from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
 
 
 def arguments(settings: TrainingSettings) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def arguments(settings: TrainingSettings) -> dict[str, Any]:
     zero_2 = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": settings.accumulation,
-        "gradient_clipping": settings.clip,
+        "gradient_clipping": MAX_GRADIENT_NORM,
         "zero_optimization": {"stage": 2},
         "bf16": {"enabled": settings.dtype == "bfloat16"},
         "steps_per_print": 1 << 30,  # the trainer reports the progress

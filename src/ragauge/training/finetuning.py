@@ -27,14 +27,14 @@ from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
-from ragauge.training.settings import TrainingSettings
+from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
 from ragauge.training.trainer import TimedTrainer
 
-Batch = dict[str, Tensor]
+DecoderInputs = dict[str, Tensor]
 """What a decoder of transformers takes, and the labels of the tokens that `logits_to_keep` names:
 (label,).
 """
-Curve = list[dict[str, Any]]
+LossCurve = list[dict[str, Any]]
 """By point: steps done, split ("train": the mean of the step's documents, before its update;
 "held_out"), loss in nats per token of the response, learning rate, and seconds of training until
 then, in all runs.
@@ -93,10 +93,9 @@ class Material:
     def __init__(self, settings: TrainingSettings, folder: Path) -> None:
         self.settings = settings
         self.folder = folder
-        if missing := [
-            n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()
-        ]:
-            raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
+        for path in (folder / sft_data.TRAIN, folder / sft_data.HELD_OUT):
+            if not path.is_file():
+                raise UserError(f"{path}: no such file; `ragauge sft data` writes it")
         self.base = gguf_weights.float_checkpoint(resolver.resolve(settings.model))
         # positions continue beyond those that it was trained on
         self.shape = read_shape(self.base, settings.max_length)
@@ -114,7 +113,8 @@ class Material:
     def train(self) -> list[Encoded]:
         """The documents that are trained on. Raises UserError if none is short enough."""
         longest = self.settings.max_length
-        if not (examples := self._encoded(sft_data.TRAIN)):
+        examples = self._encoded(sft_data.TRAIN)
+        if not examples:
             raise UserError(
                 f"{self.folder}: no document is shorter than max_length ({longest} tokens)"
             )
@@ -183,7 +183,7 @@ class Material:
         return {"model": resolver.describe(self.settings.model)["sha256"], **files}
 
 
-def pack(encoded: Encoded) -> Batch:
+def pack(encoded: Encoded) -> DecoderInputs:
     """Return a document followed by all its requests: each attends to the document, at whose end it
     begins, and to itself. The loss is that of separate passes. A single request needs no mask:
     memory grows with the length alone.
@@ -218,7 +218,7 @@ def separate(encoded: Encoded) -> list[Encoded]:
     return [Encoded(encoded.document, (request,)) for request in encoded.requests]
 
 
-def response_loss(decoder: Any, batch: Batch) -> Tensor:
+def response_loss(decoder: Any, batch: DecoderInputs) -> Tensor:
     """Return the mean cross-entropy of a batch's responses by a decoder of transformers, in nats
     per token.
     """
@@ -242,7 +242,7 @@ class FineTuning(TimedTrainer):
             settings.steps,
             learning_rate=settings.lr,
             gradient_accumulation_steps=settings.accumulation,
-            max_grad_norm=settings.clip,
+            max_grad_norm=MAX_GRADIENT_NORM,
             bf16=settings.dtype == "bfloat16",
             use_cpu=settings.device == "cpu",
             activation_checkpointing=settings.gradient_checkpointing,
@@ -250,7 +250,7 @@ class FineTuning(TimedTrainer):
             **engine,
         )
 
-    def example(self, number: int) -> Batch:
+    def example(self, number: int) -> DecoderInputs:
         epoch, position = divmod(number, self.documents)
         return pack(
             self.material.train[epoch_order(self.documents, self.settings.seed, epoch)[position]]
@@ -262,7 +262,7 @@ class FineTuning(TimedTrainer):
             self.model.parameters(),
             lr=settings.lr,
             eps=settings.eps,
-            weight_decay=settings.weight_decay,
+            weight_decay=0.0,
             fused=True,  # one pass over the weights, where the plain one makes several
         )
         return self.optimizer
@@ -271,7 +271,7 @@ class FineTuning(TimedTrainer):
         """See `TimedTrainer.rate`: it rises linearly, then stays constant."""
         return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
-    def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> Tensor:
+    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **__: Any) -> Tensor:
         return response_loss(model, inputs)
 
     def measure(self) -> dict[str, float]:
@@ -309,7 +309,7 @@ def _point(entry: Mapping[str, float]) -> dict[str, Any]:
     return point | {"lr": entry["learning_rate"], "seconds": entry["seconds"]}
 
 
-def _write_account(material: Material, curve: Curve, seconds: float, out: Path) -> Path:
+def _write_account(material: Material, curve: LossCurve, seconds: float, out: Path) -> Path:
     """Write the loss curve and the account of a training; returns the account's path."""
     table = pd.DataFrame(curve).to_csv(index=False, na_rep="nan")
     replace_atomically(out.with_name(f"{out.name}.loss.csv"), table.encode())

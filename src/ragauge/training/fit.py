@@ -106,7 +106,8 @@ class RetrofitMaterial:
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
         texts = (self.example(starts[i], random) for i in order)
-        if not (examples := list(islice(filter(None, texts), self.settings.held_out))):
+        examples = list(islice(filter(None, texts), self.settings.held_out))
+        if not examples:
             raise UserError(
                 f"no held-out document has {self.settings.chunks} chunks; use a larger database"
             )

@@ -17,13 +17,14 @@ from ragauge.pipelines.modes.base import WeightOptions, trainable_modes
 TRAINABLE = trainable_modes()
 # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 ENDPOINT = "endpoint"
+MAX_GRADIENT_NORM = 1.0  # of a step
 
 
 # YAML 1.1 reads 1e-5 as text, as it has no decimal point
 Number = Annotated[float, Field(strict=False)]
 
 
-class Data(Section):
+class TrainingDataSettings(Section):
     """The data of fine-tuning: documents with spans, and a question for each span."""
 
     model: str = Field(
@@ -32,9 +33,6 @@ class Data(Section):
     seed: int = Field(0, description="seed of the documents, the spans and the training order")
     corpora: list[str] = Field(
         ["wikipedia-sample"], min_length=1, description="sources of articles, as in `databases`"
-    )
-    corpus_documents: int | None = Field(
-        None, ge=1, description="most texts of each corpus, its first; default: all"
     )
     corpus_articles: int | None = Field(
         None, ge=1, description="long articles of each corpus at most; default: all"
@@ -60,7 +58,7 @@ class Data(Section):
     )
 
 
-class TrainingSettings(Data):
+class TrainingSettings(TrainingDataSettings):
     """Supervised fine-tuning of a decoder to CFIC's request for evidence. The key is its label."""
 
     template: Template | None = Field(
@@ -87,9 +85,7 @@ class TrainingSettings(Data):
     accumulation: int = Field(8, ge=1, description="documents per step and process")
     lr: Number = Field(1e-5, gt=0, description="AdamW's learning rate, after the warm-up")
     eps: Number = Field(1e-8, gt=0, description="AdamW's epsilon")
-    weight_decay: Number = Field(0.0, ge=0, description="AdamW's weight decay")
     warmup_steps: int = Field(20, ge=0, description="steps over which the learning rate rises")
-    clip: float = Field(1.0, gt=0, description="maximum norm of a step's gradient")
     max_length: int = Field(
         2048, ge=64, description="maximum tokens of a document, a request and a response together"
     )
@@ -112,9 +108,11 @@ class TrainingSettings(Data):
         processes = max(n for n in range(1, min(count, self.processes) + 1) if step % n == 0)
         return self.model_copy(update={"processes": processes, "accumulation": step // processes})
 
-    def data(self) -> Data:
+    def data(self) -> TrainingDataSettings:
         """Return the settings that the data depend on, and no others."""
-        return Data(**self.model_dump(include=set(Data.model_fields)))
+        return TrainingDataSettings(
+            **self.model_dump(include=set(TrainingDataSettings.model_fields))
+        )
 
 
 class RetrofitSettings(WeightOptions):

@@ -16,9 +16,9 @@ from hub_server import COMMIT, MODEL, Hub, served_hub
 from ragauge.assets import hub as hub_assets
 from ragauge.assets import pins, resolver
 from ragauge.cli._main import main
-from ragauge.config import checks, launch, loading, sources
+from ragauge.config import checks, loading, sources
+from ragauge.config.launch.settings import write_settings
 from ragauge.config.plan.plan import Plan
-from ragauge.datasets import nq_open
 from ragauge.datasets.base import loader
 from ragauge.errors import UserError
 from ragauge.pipelines.database import hub as corpora
@@ -103,7 +103,7 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ({"source": "hf:a/b@a b"}, "models.m.source: hf:a/b@a b: after @ comes a revision"),
         (
@@ -117,9 +117,9 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
         ({"sha256": "12"}, "datasets.nq_open.sha256: '12' must be 64 digits of 0-9a-f"),
     ],
 )
-def test_what_pins_nothing_is_refused(entry: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_what_pins_nothing_is_refused(entry: dict[str, Any], message: str, tmp_path: Path) -> None:
     sections = {"models": {"m": entry}} if "source" in entry else {"datasets": {"nq_open": entry}}
-    with pytest.raises(UserError, match=re.escape(told)):
+    with pytest.raises(UserError, match=re.escape(message)):
         loading.load(written(tmp_path / "small.yaml", **sections))
 
 
@@ -160,14 +160,14 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
 ) -> None:
     import datasets as library
 
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     class Loaded:
         def to_json(self, file: Any, **_: Any) -> None:
             file.write(b'{"id": "a"}\n')
 
     def load_dataset(**options: Any) -> Loaded:
-        asked.append(options)
+        requests.append(options)
         return Loaded()
 
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
@@ -180,7 +180,7 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
     assert musique.official(pins.Pin(revision="v1")) != plain
     locked = musique.fetched(pins.Pin(), lock=True)
     assert locked == pins.Pin(revision=COMMIT, sha256=hashlib.sha256(b'{"id": "a"}\n').hexdigest())
-    assert [one.get("revision") for one in asked] == [None, "v1", COMMIT]
+    assert [one.get("revision") for one in requests] == [None, "v1", COMMIT]
     with pytest.raises(UserError, match="wrong sha256 from the source of data set musique"):
         musique.official(pins.Pin(sha256=HASH))
 
@@ -263,29 +263,6 @@ def test_a_file_that_changed_at_its_address_is_refused(
     assert not list((tmp_path / "there").rglob("model.bin"))
 
 
-def test_a_data_sets_file_is_locked(
-    site: Site, tmp_path: Path, elsewhere: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.body = write_questions(tmp_path / "nq.jsonl").read_bytes()
-    monkeypatch.setattr(nq_open, "_SOURCE", site.url("nq.jsonl"))
-    path = locked(
-        tmp_path / "small.yaml", models={"m": {"source": "openai:m"}}, datasets={"nq_open": {}}
-    )
-    ask = [
-        "fetch",
-        "--config",
-        str(path),
-        "--dataset",
-        "nq_open",
-        "--out",
-        str(tmp_path / "out.jsonl"),
-    ]
-    assert main(ask) == 0
-    elsewhere()
-    site.body += b"\n"
-    assert main(ask) == 2
-
-
 def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
     lock = pins.Lock(
         assets={"hf:a/b": pins.Pin(revision=COMMIT)}, corpora={"hf:a/c": pins.Pin(revision=COMMIT)}
@@ -308,17 +285,19 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "not valid JSON"),
         ('{"version": 2}', "version: Input should be 1"),
         ('{"assets": {"a": {"sha256": "1"}}}', "assets.a.sha256: "),
     ],
 )
-def test_a_lock_that_is_none_is_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
+def test_a_lock_that_is_none_is_refused_in_one_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "small.lock.json").write_text(text)
     with pytest.raises(
-        UserError, match=re.escape(f"{tmp_path / 'small.lock.json'}: {told}")
+        UserError, match=re.escape(f"{tmp_path / 'small.lock.json'}: {message}")
     ) as raised:
         loading.load(written(tmp_path / "small.yaml"))
     assert "\n" not in str(raised.value)
@@ -332,7 +311,7 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
     plan = Plan(loading.load(path))
     settled = tmp_path / "results" / "small" / "config.yaml"
     pins.write(pins.lock_path(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
-    launch.write_settings(plan.config, settled, [str(path)])
+    write_settings(plan.config, settled, [str(path)])
     assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))
     manifest = tmp_path / "resources" / "assets" / "bloomz-3b.json"
     manifest.parent.mkdir(parents=True)
@@ -346,5 +325,5 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
             ):
                 sources.check_fetched(plan)
     pins.lock_path(path).unlink()
-    launch.write_settings(plan.config, settled, [str(path)])
+    write_settings(plan.config, settled, [str(path)])
     assert not settled.with_name("config.lock.json").exists()

@@ -28,16 +28,16 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_is_what_transformers_would_choose(folder: Path) -> None:
-    ours = load_tokenizer(folder)
-    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    loaded = load_tokenizer(folder)
+    expected = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     text = "Which river runs\n\n through 3.14 Viennas?  né"
-    assert type(ours) is type(theirs)
-    assert ours(text)["input_ids"] == theirs(text)["input_ids"]
-    assert ours.special_tokens_map == theirs.special_tokens_map
-    assert ours.chat_template == theirs.chat_template
-    assert (ours.model_max_length, ours.padding_side) == (
-        theirs.model_max_length,
-        theirs.padding_side,
+    assert type(loaded) is type(expected)
+    assert loaded(text)["input_ids"] == expected(text)["input_ids"]
+    assert loaded.special_tokens_map == expected.special_tokens_map
+    assert loaded.chat_template == expected.chat_template
+    assert (loaded.model_max_length, loaded.padding_side) == (
+        expected.model_max_length,
+        expected.padding_side,
     )
 
 

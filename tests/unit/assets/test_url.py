@@ -21,7 +21,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "asked"),
+    ("behaviour", "ranges"),
     [
         ({"cut": [300_000, 200_000]}, [None, "bytes=300000-", "bytes=500000-"]),
         # which it sends from the start
@@ -33,11 +33,11 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     ids=str,
 )
 def test_a_difficult_server_gives_the_file(
-    behaviour: dict[str, Any], asked: list[str | None], site: Site, tmp_path: Path
+    behaviour: dict[str, Any], ranges: list[str | None], site: Site, tmp_path: Path
 ) -> None:
     vars(site).update(behaviour)
     assert resolver.fetch(site.url(), home=tmp_path).read_bytes() == BODY
-    assert site.asked == asked
+    assert site.asked == ranges
 
 
 @pytest.mark.parametrize("changed", [False, True])

@@ -38,4 +38,6 @@ def test_options_have_the_types_of_their_defaults(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_runs_estimate_is_read_from_its_log() -> None:
-    assert startup.estimated_seconds("x\nabout 6 min here (4 min to 9 min): answers 3 min\n") == 360
+    line = "ragauge: 12 of 90 jobs done; about {} left\n"
+    log = f"x\n{line.format('6 min')}{line.format('40 s')}"
+    assert startup.estimated_seconds(log) == 30 + 360

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = home / "database"
     encoder = embed.EncoderChoice(str(tiny_models.encoder(home / "encoder")), "torch", 1)
     tiny_database.build_chunks(
-        made, tiny_database.recipe(corpus, tokenizer, SHARDS, chunking.Split("none"))
+        made, tiny_database.recipe(corpus, tokenizer, SHARDS, chunking.HeldOutSplit("none"))
     )
     for shard in range(SHARDS):
         embed.build_embeddings(made, shard, encoder)
@@ -62,13 +62,13 @@ def options(folder: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def running(folder: Path) -> Iterator[process.Running]:
+def running(folder: Path) -> Iterator[process.RunningServer]:
     with process.running(folder / "indexes" / "ivf", options=options(folder), start_s=60) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def address(running: process.Running) -> str:
+def address(running: process.RunningServer) -> str:
     return running.address
 
 
@@ -104,7 +104,7 @@ def test_a_search_that_nobody_waits_for_stops_before_its_next_stage(retriever: R
         retriever.search_together([queries(retriever)[:1]], lambda: next(answers))
 
 
-def test_sighup_opens_the_index_again(running: process.Running, retriever: Retriever) -> None:
+def test_sighup_opens_the_index_again(running: process.RunningServer, retriever: Retriever) -> None:
     with Client(running.address) as client:
         running.process.send_signal(signal.SIGHUP)
         for _ in range(5):

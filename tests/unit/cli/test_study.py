@@ -16,7 +16,7 @@ from ragauge.study import folder, passages, retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import Retrieval, gold_passages
-from ragauge.testing import write_checkpoint
+from study_files import study_arguments
 
 
 @pytest.mark.parametrize(
@@ -75,40 +75,18 @@ def test_a_study_is_an_experiment_that_names_its_model(
     assert served is None or served.own_cache
 
 
-def study(out: Path, *options: str) -> str:
-    """Write, without running it, a study of the documents and questions beside it; returns the
-    error, if any.
+def study(out: Path, *options: str, answer: str = "Assam") -> str:
+    """Write a study of the documents beside it; returns what is printed as errors.
+
+    The warning of so few questions is left out.
     """
-    sources = out.parent / "sources"
-    if not sources.exists():
-        (sources / "texts").mkdir(parents=True)
-        (sources / "texts" / "tea.md").write_text(
-            "Tea is grown in Assam. Coffee is not.", encoding="utf-8"
-        )
-        (sources / "q.csv").write_text(
-            "question,answers\nWhere is tea grown?,Assam\n", encoding="utf-8"
-        )
-        write_checkpoint(sources / "model")
-    asked = ["--documents", str(sources / "texts"), "--questions", str(sources / "q.csv")]
-    command = [
-        "study",
-        *asked,
-        "--model",
-        str(sources / "model"),
-        "--out",
-        str(out),
-        "--no-run",
-        *options,
-    ]
+    command = [*study_arguments(out.parent / "sources", answer), "--out", str(out), *options]
     errors = StringIO()
     with redirect_stderr(errors), pytest.raises(SystemExit) as ended:
         raise SystemExit(main(command))
-    warned = errors.getvalue().startswith(
-        "ragauge: warning: 1 questions: the report recommends nothing below 4\n"
-    )
-    error = errors.getvalue().partition("\n")[2] if warned else errors.getvalue()
-    assert ended.value.code in ((2,) if error else (None, 0))
-    return error
+    lines = [line for line in errors.getvalue().splitlines() if " below 4" not in line]
+    assert ended.value.code in ((2,) if any("error: " in line for line in lines) else (None, 0))
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("taken", ["questions.jsonl", "config.yaml", "notes.txt"])
@@ -122,40 +100,8 @@ def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) 
     ]
 
 
-def test_a_study_without_known_answers_says_so_and_what_it_writes_is_estimated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert study(tmp_path / "known") == ""
-    sources = tmp_path / "sources"
-    (sources / "q.csv").write_text("question,answers\nWhere is tea grown?,\n", encoding="utf-8")
-    given = [
-        "--documents",
-        str(sources / "texts"),
-        "--questions",
-        str(sources / "q.csv"),
-        "--no-run",
-    ]
-    with redirect_stderr(StringIO()) as errors:
-        assert (
-            main(
-                [
-                    "study",
-                    *given,
-                    "--model",
-                    str(sources / "model"),
-                    "--out",
-                    str(tmp_path / "unknown"),
-                ]
-            )
-            == 0
-        )
-    assert (
-        "warning: no question has a known answer: quality is agreement with the full prompt"
-        in errors.getvalue()
-    )
-    for name in ("known", "unknown"):
-        assert main(["estimate", str(tmp_path / name / "config.yaml"), "--from-shapes"]) == 0
-        assert "answers    11" in capsys.readouterr().out
+def test_a_study_without_known_answers_says_so(tmp_path: Path) -> None:
+    assert "warning: no question has a known answer" in study(tmp_path / "unknown", answer="")
 
 
 def test_a_study_is_not_written_among_its_documents(tmp_path: Path) -> None:

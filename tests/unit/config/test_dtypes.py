@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge.config import dtypes, launch, loading
+from ragauge.config import dtypes, loading
 from ragauge.config.experiment import Config
+from ragauge.config.launch.settings import write_settings
 from ragauge.engines import tuning
 from ragauge.engines.kernels.choice import Operation
 from ragauge.errors import UserError
@@ -45,12 +46,12 @@ def test_settings_hold_what_auto_stood_for_and_the_next_run_takes_it(
     answers: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"
-    launch.write_settings(config(a=AUTO, b={**AUTO, "dtype": "float16"}), path)
+    write_settings(config(a=AUTO, b={**AUTO, "dtype": "float16"}), path)
     assert dtypes_of(path) == {"a": "bfloat16", "b": "float16"}
     monkeypatch.setattr(tuning, "fastest_dtype", lambda *_, **__: "float32")
-    launch.write_settings(config(a=AUTO, c=AUTO), path)
+    write_settings(config(a=AUTO, c=AUTO), path)
     assert dtypes_of(path) == {"a": "bfloat16", "c": "float32"}
-    launch.write_settings(config(a={**AUTO, "dtype": "float32"}), path)  # a stated one comes first
+    write_settings(config(a={**AUTO, "dtype": "float32"}), path)  # a stated one comes first
     assert dtypes_of(path) == {"a": "float32"}
 
 

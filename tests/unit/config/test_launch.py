@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ragauge.config import launch
+from ragauge.config.launch.failed_jobs import failed_jobs
 
 FAILED = """\
 Error in rule answers:
@@ -25,9 +25,9 @@ def test_failed_jobs_are_named_once_with_the_last_line_of_their_logs(tmp_path: P
         twice + FAILED.replace("jobid: 7", "jobid: 8").format(log=f"{tmp_path}/none.log, b.log")
     )
     first = f"answers failed: {own}: ragauge: error: no room"
-    assert launch.failed_jobs([str(snakemake)]) == [
+    assert failed_jobs([str(snakemake)]) == [
         first,
         f"answers failed: {tmp_path}/none.log: no log",
     ]
     snakemake.write_text(f"{twice}Finished jobid: 7 (Rule: answers)\n")
-    assert launch.failed_jobs([str(snakemake), str(tmp_path / "never written")]) == []
+    assert failed_jobs([str(snakemake), str(tmp_path / "never written")]) == []

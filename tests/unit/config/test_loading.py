@@ -9,8 +9,9 @@ import yaml
 
 from ragauge import registry
 from ragauge.cli._main import main
-from ragauge.config import launch, loading, schema
+from ragauge.config import loading, schema
 from ragauge.config.experiment import Config
+from ragauge.config.launch.settings import write_settings
 from ragauge.config.model import ModelEntry
 from ragauge.errors import UserError
 
@@ -156,8 +157,8 @@ def test_pipelines_need_no_question_set() -> None:
     }
     checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
     assert list(checked.answers()) == list(checked.measured("latency")) == []
-    assert "answers" not in checked.plan()
-    assert "pipelines 1: retro" in checked.plan()
+    assert "answers" not in checked.overview()
+    assert "pipelines 1: retro" in checked.overview()
 
 
 def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
@@ -193,12 +194,14 @@ def test_jobs_and_limits() -> None:
         ("musique", "sp_k4"): 3,
         ("musique", "oracle"): None,
     }
-    assert "5 jobs, 11 questions and all questions of musique\n" in checked.plan()
+    assert "5 jobs, 11 questions and all questions of musique\n" in checked.overview()
     limited = {"nq_open": {"limit": 5}, "musique": {"limit": 2}}
-    assert "5 jobs, 14 questions\n" in loading.parse(changed("datasets", limited), "c.yaml").plan()
+    assert (
+        "5 jobs, 14 questions\n" in loading.parse(changed("datasets", limited), "c.yaml").overview()
+    )
     unlimited = {name: {"method": "naive"} for name in valid()["methods"]}
     whole = changed("datasets", {"nq_open": {}, "musique": {}}) | {"methods": unlimited}
-    assert "jobs, all questions of nq_open, musique\n" in loading.parse(whole, "c.yaml").plan()
+    assert "jobs, all questions of nq_open, musique\n" in loading.parse(whole, "c.yaml").overview()
 
 
 def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> None:
@@ -208,7 +211,7 @@ def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> No
     several = loading.parse(changed("latency", [valid()["latency"], NAIVE_ON_MUSIQUE]), "c.yaml")
     assert [p.dataset for p in several.protocols] == ["nq_open", "musique"]
     assert several.protocol("musique").trials == 4
-    assert "latency   64 timed trials" in several.plan()  # 30 of two variants, 4 of one
+    assert "latency   64 timed trials" in several.overview()  # 30 of two variants, 4 of one
     assert loading.parse(changed("latency", None), "c.yaml").protocols == ()
 
 
@@ -250,7 +253,7 @@ def test_peoples_judgements_are_checked_before_anything_runs(
 def test_settings_of_a_run_read_back_the_same(latency: Any, tmp_path: Path) -> None:
     config = loading.parse(changed("latency", latency), "c.yaml")
     path = tmp_path / "c.yaml"
-    launch.write_settings(config, path)
+    write_settings(config, path)
     assert loading.load(path) == config
 
 
@@ -274,7 +277,7 @@ def test_edited_settings_of_a_run_are_checked_again(
 ) -> None:
     """A copied `results/<run>/config.yaml` is a configuration like any other."""
     path = tmp_path / "c.yaml"
-    launch.write_settings(loading.parse(valid(), "c.yaml"), path)
+    write_settings(loading.parse(valid(), "c.yaml"), path)
     edited = changed(key, value, yaml.safe_load(path.read_text()))
     path.write_text(yaml.safe_dump(edited))
     job = ["--method=naive", "--dataset=nq_open", f"--model={MODEL}", f"--out={tmp_path}/a.jsonl"]

@@ -11,21 +11,48 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
-from ragauge.config.experiment import Config
+from ragauge.config.experiment import Answers, Config
 from ragauge.config.plan.plan import Plan
+from ragauge.cost import shapes, tokens
+from ragauge.cost.hardware import Precision
+from ragauge.cost.roofline import A100, floor_seconds
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.measure.protocols.estimate import Estimator
-from ragauge.measure.speed import DATA_SHEET
 from ragauge.pipelines.cost import calls
 from ragauge.pipelines.retrieval import sizes
 
 PAPERS = Path(__file__).parents[3] / "configs/papers"
 CODES_PER_S = 1e8
+HALF = Precision("bfloat16")
 SLOWER = 4  # than the floor of the data sheet: launches, and everything between calls
 
 
 def of(**labels: str) -> SimpleNamespace:
     return SimpleNamespace(**labels)
+
+
+def shape_of(config: Config, label: str) -> Shape | None:
+    model = config.models[label]
+    source = config.training[model.training].model if model.training else model.source
+    return shapes.named(source) if source in shapes.names() else None
+
+
+def answers_s(config: Config, plan: Plan, job: Answers) -> float:
+    """The floor of reading a prompt of mean length and writing an answer of the maximum length."""
+    shape = shape_of(config, config.models[job.model].finder or job.model)
+    kind = plan.data.kind(job.dataset)
+    counts = [n for n in (kind.questions, config.limit(job)) if n is not None]
+    if shape is None or kind.counts is None:
+        return 0.0
+    length = tokens.load(kind.counts, vocab=shape.vocab).total
+    written = config.max_new_tokens(job.dataset)
+    trace = (
+        Call("prompt", (length,), (0,), logits=(1,)),
+        Call("decode", (1,), (length,), logits=(1,), steps=written),
+    )
+    room = shapes.with_context(shape, length + written)
+    return min(counts) * sum(floor_seconds(call, room, HALF, A100) for call in trace)
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +66,15 @@ def plan(config: Config) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def expected_s(config: Config) -> dict[str, float]:
+def expected_s(config: Config, plan: Plan) -> dict[str, float]:
     """Seconds of each variant's answers and of each pipeline, its searches included."""
-    seconds = {one.name: SLOWER * one.seconds.low for one in Estimator(config, DATA_SHEET).work}
+    seconds = {"/".join(job): SLOWER * answers_s(config, plan, job) for job in config.answers()}
     for label, entry in config.pipelines.items():
+        own = entry.mode_class.own_model
+        shape = shapes.named(own) if own else shape_of(config, config.pipeline_model(entry))
+        assert shape is not None
+        once = sum(floor_seconds(call, shape, HALF, A100) for call in calls(entry))
+        seconds[label] = SLOWER * once * (entry.limit or 0) * (entry.trials + 1)
         if entry.queries_index and isinstance(entry.nprobe, int):
             database = config.databases[config.pipeline_database(entry)]
             scanned = (

@@ -10,8 +10,10 @@ import pytest
 
 from plugin_packages import forget
 from ragauge.assets import catalog, resolver
-from ragauge.config import launch
 from ragauge.config.code import code_of
+from ragauge.config.launch import slurm
+from ragauge.config.launch.command_line import retyped
+from ragauge.config.launch.slurm import end_left_jobs, left_jobs
 from ragauge.config.loading import load, parse
 from ragauge.config.plan.part import grown
 from ragauge.config.plan.plan import Plan
@@ -425,9 +427,9 @@ def test_values_of_the_command_line_are_what_they_are() -> None:
         "latency": {"methods": ["naive"], "trials": 3},
     }
     given = {"generation": {"max_new_tokens": "9"}}
-    assert launch.retyped(merged, given)["generation"] == {"max_new_tokens": 9}
-    assert launch.retyped(merged, {}) == merged
-    assert launch.retyped(["1", "a"], ["1", "a"]) == [1, "a"]
+    assert retyped(merged, given)["generation"] == {"max_new_tokens": 9}
+    assert retyped(merged, {}) == merged
+    assert retyped(["1", "a"], ["1", "a"]) == [1, "a"]
 
 
 SQUEUE = """#!/bin/sh
@@ -439,15 +441,15 @@ def test_jobs_that_a_killed_run_left_in_slurm_are_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert launch.left_jobs() == []  # no run on Slurm in this folder
+    assert left_jobs() == []  # no run on Slurm in this folder
     (tmp_path / "logs" / "slurm").mkdir(parents=True)
     for name, text in (("squeue", SQUEUE), ("scancel", "#!/bin/sh\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(launch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
     with pytest.raises(UserError, match="do not end: 7"):
-        launch.end_left_jobs(patience_s=0)
+        end_left_jobs(patience_s=0)
     (tmp_path / "scancel").write_text('#!/bin/sh\necho "$@" > cancelled\n')
-    launch.end_left_jobs()
+    end_left_jobs()
     assert (tmp_path / "cancelled").read_text() == "7\n"

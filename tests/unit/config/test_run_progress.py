@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ragauge.config.run_progress import Job, line, status
+from ragauge.config.run_progress import JobProgress, line, status
 
 
 def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
@@ -10,9 +10,9 @@ def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
     records = tmp_path / "naive.jsonl"
     finished = set[str]()
     jobs = [
-        Job(lambda: "data" in finished),
-        Job(lambda: "naive" in finished, examples, records, limit=6),
-        Job(lambda: False, examples, tmp_path / "1-of-3.jsonl", part=1, parts=3),
+        JobProgress(lambda: "data" in finished),
+        JobProgress(lambda: "naive" in finished, examples, records, limit=6),
+        JobProgress(lambda: False, examples, tmp_path / "1-of-3.jsonl", part=1, parts=3),
     ]
     first = status(jobs)
     assert line(first, first, 0.0) == "0 of 3 jobs and 0 of 6 questions done"
@@ -30,7 +30,7 @@ def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
 def test_an_earlier_run_says_nothing_of_the_rate(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text("{}\n" * 99)
     (tmp_path / "a.jsonl.partial").write_text("{}\n" * 51)
-    jobs = [Job(lambda: False, tmp_path / "q.jsonl", tmp_path / "a.jsonl")]
+    jobs = [JobProgress(lambda: False, tmp_path / "q.jsonl", tmp_path / "a.jsonl")]
     first = status(jobs)
     assert line(first, first, 600.0) == "0 of 1 jobs and 50 of 99 questions done"
     (tmp_path / "a.jsonl.partial").write_text("{}\n" * 76)

@@ -11,7 +11,7 @@ from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.measure.protocols import latency
-from ragauge.results.times import LatencyTimes, Protocol
+from ragauge.results.times import LatencyTimes, ProtocolFacts
 from ragauge.testing import write_checkpoint
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
@@ -84,5 +84,5 @@ def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_without_naive_there_is_no_gap(tmp_path: Path) -> None:
-    times = LatencyTimes(protocol=Protocol(new_tokens=5))
+    times = LatencyTimes(protocol=ProtocolFacts(new_tokens=5))
     assert latency.table(times).startswith("5 generated tokens")

@@ -223,7 +223,7 @@ def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
         (compressed("pack-quantized", 3), "in other than 4 or 8 bits"),
         (
             compressed("int-quantized") | {"quantization_status": "frozen"},
-            "compressed-tensors, frozen, sparse as None are not",
+            "compressed-tensors, frozen, sparse as dense are not",
         ),
         (
             compressed("int-quantized") | {"sparsity_config": {"format": "sparse-24-bitmask"}},

@@ -57,6 +57,12 @@ WITHIN = {"float32": 1e-5, "bfloat16": 0.02}  # of the largest logit
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
 
 
+COMPILED_ROWS = Choice(
+    "test",
+    {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
+)
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     torch.manual_seed(0)
@@ -152,56 +158,29 @@ def test_products_of_any_few_tokens_are_those_of_the_operators(
     )
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("tokens", [1, 3, 16, 17, 250])
 @pytest.mark.parametrize("size", [(67, 147), (96, 64), (1, 1)])
+@pytest.mark.parametrize(
+    ("kernel", "tokens"),
+    [*(("compiled", tokens) for tokens in (1, 3, 16, 17, 250)), ("onednn", 17), ("onednn", 250)],
+)
 def test_products_of_integers_are_those_of_the_operators(
-    tokens: int, size: tuple[int, int], threads: int
+    kernel: str, tokens: int, size: tuple[int, int]
 ) -> None:
-    draw = torch.Generator().manual_seed(tokens)
-    x = torch.randn(tokens, size[1], generator=draw)
-    before = torch.get_num_threads()
-    linear = int8(
-        Linear(torch.randn(size, generator=draw), torch.randn(size[0], generator=draw)), both=True
-    )
-    try:
-        torch.set_num_threads(threads)
-        for dtype, within in ((torch.float32, 1e-3), (torch.bfloat16, 1e-2), (torch.float16, 1e-2)):
-            found = compiled.multiply(linear.panels, x.to(dtype))
-            exact = linear.by_torch(x.to(dtype).float())
-            assert found.dtype == dtype
-            assert found.isfinite().all()
-            # an activation may be rounded otherwise
-            assert (found.float() - exact).norm() <= within * exact.norm()
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("tokens", [17, 250])
-def test_steps_around_torchs_product_of_integers_are_those_of_the_operators(
-    tokens: int, dtype: torch.dtype
-) -> None:
-    if not has_onednn():
+    if kernel == "onednn" and not has_onednn():
         pytest.skip("oneDNN's 8-bit product is not exact on this processor")
     draw = torch.Generator().manual_seed(tokens)
-    x = (
-        torch.randn(tokens, 147, generator=draw)
-        .mul_(torch.arange(1, tokens + 1)[:, None])
-        .to(dtype)
-    )
-    x[3] = 0
-    linear = int8(
-        Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw).to(dtype))
-    )
-    with using(Choice("file", {"int8": {Operation.MANY_ROWS: {"kernel": "onednn"}}})):
-        found = linear(x)
-        assert torch.equal(linear(x[5:]), found[5:])
-    exact = linear.by_torch(x.float())
-    assert found.dtype == dtype
-    assert (found.float() - exact).norm() <= (
-        1e-3 if dtype == torch.float32 else 1e-2
-    ) * exact.norm()
+    x = torch.randn(tokens, size[1], generator=draw).mul_(torch.arange(tokens)[:, None] + 1)
+    x[tokens // 2] = 0
+    linear = Linear(torch.randn(size, generator=draw), torch.randn(size[0], generator=draw))
+    stored = int8(linear, both=True)
+    chosen = Choice("test", {"int8": {name: {"kernel": kernel} for name in Operation}})
+    for dtype, within in ((torch.float32, 1e-3), (torch.bfloat16, 1e-2), (torch.float16, 1e-2)):
+        with using(chosen):
+            found = stored(x.to(dtype))
+        exact = stored.by_torch(x.to(dtype).float())
+        assert found.isfinite().all()
+        # an activation may be rounded otherwise
+        assert (found.float() - exact).norm() <= within * exact.norm()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -209,12 +188,7 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
     inner = torch.randn(19, 2 * 67, generator=torch.Generator().manual_seed(0)).mul_(20)
     inner[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])
     gates, values = inner.to(dtype).double().chunk(2, -1)
-    with using(
-        Choice(
-            "file",
-            {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
-        )
-    ):
+    with using(COMPILED_ROWS):
         found = gate(inner.to(dtype), "silu")
         assert torch.equal(gate(inner, "gelu"), F.gelu(inner[:, :67]) * inner[:, 67:])
     close = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 2e-3}[dtype]
@@ -230,12 +204,7 @@ def test_a_compiled_norm_is_that_of_the_operators(
     draw = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(some, generator=draw).to(dtype) for some in (size, size[-1:]))
     x[0] = 0
-    with using(
-        Choice(
-            "file",
-            {name: {Operation.ROWWISE: {"kernel": "compiled"}} for name in ("float32", "bfloat16")},
-        )
-    ):
+    with using(COMPILED_ROWS):
         found = Norm(weight)(x)
     assert found.dtype == dtype
     close = 1e-5 if dtype == torch.float32 else 1e-2
@@ -288,9 +257,10 @@ def test_passes_are_measured_by_operators_and_compiled(
     read = FusedLayers.read
     monkeypatch.setattr(FusedLayers, "read", lambda *given: calls.append(1) or read(*given))
     with torch.inference_mode():
-        for operation, run in tuning.layers_runs(dtype, {}).items():
+        runs = tuning.operation_runs(dtype)
+        for operation in (Operation.ONE_TOKEN, Operation.FEW_TOKENS):
             slow, fast = (
-                passed(run, tuning.choice_of(name, operation, dtype, {}))
+                passed(runs[operation], tuning.choice_of(name, operation, dtype, {}))
                 for name in ("plain", "compiled")
             )
             # an activation between two integers may be rounded to either, and layers after it

@@ -154,9 +154,9 @@ def test_an_end_of_text_is_left_out(shape: Shape) -> None:
     full = respond(random_lm(shape), Limits(20, ignore_stop=True))
     for at in (0, 4):
         ending = random_lm(dataclasses.replace(shape, eos=(0, full[at])))
-        kept = full[: full.index(full[at])]
-        assert respond(ending, Limits(20, stop=())) == kept
-        assert respond(ending, Limits(len(kept) + 1, stop=())) == kept
+        expected = full[: full.index(full[at])]
+        assert respond(ending, Limits(20, stop=())) == expected
+        assert respond(ending, Limits(len(expected) + 1, stop=())) == expected
         assert respond(ending, Limits(20, ignore_stop=True)) == full
 
 
@@ -182,8 +182,8 @@ def test_log_probabilities_by_parts_of_the_vocabulary(
     lm = random_lm(ROPE, weights=weights)
     draw = torch.Generator().manual_seed(0)
     hidden = torch.randn(VOCAB, ROPE.d_model, generator=draw)
-    asked = torch.randperm(VOCAB, generator=draw)
-    exact = lm.decoder.logits(hidden).double().log_softmax(-1).gather(1, asked[:, None])[:, 0]
+    targets = torch.randperm(VOCAB, generator=draw)
+    exact = lm.decoder.logits(hidden).double().log_softmax(-1).gather(1, targets[:, None])[:, 0]
     torch.testing.assert_close(
-        lm.decoder.log_probabilities(hidden, asked).double(), exact, atol=1e-5, rtol=1e-5
+        lm.decoder.log_probabilities(hidden, targets).double(), exact, atol=1e-5, rtol=1e-5
     )

@@ -82,8 +82,8 @@ def test_nothing_is_recorded_outside_a_trace(make: type[ShapeLM]) -> None:
 @pytest.mark.parametrize("make", [random_lm, ShapeLM])
 def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) -> None:
     lm = make(LLAMA)
-    kept = lm.new_cache(4)
-    lm.extend(kept, [row(tokens(4))], stage="preamble")
+    cache = lm.new_cache(4)
+    lm.extend(cache, [row(tokens(4))], stage="preamble")
     per_token = kv_bytes(LLAMA, 1, "float32")
     assert lm.cache_bytes == 4 * per_token
     with lm.tracing():
@@ -91,7 +91,7 @@ def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) ->
         passing = lm.new_cache(9)
         lm.extend(passing, [row(tokens(9))], stage="prompt")
         del passing
-        lm.extend(kept, [row(tokens(2), 4)], stage="query")
+        lm.extend(cache, [row(tokens(2), 4)], stage="query")
         assert lm.cache_bytes == 6 * per_token
     assert lm.peak_cache_bytes == 13 * per_token
 

@@ -45,8 +45,8 @@ def line(start: float, count: int, step: float = 1.0) -> list[float]:
     return [start + step * j for j in range(count)]
 
 
-def read(lm: LM, cache: KVCache, row: Row, **asked: Any) -> Any:
-    return lm.extend(cache, [row], stage="prompt", **asked)
+def read(lm: LM, cache: KVCache, row: Row, **options: Any) -> Any:
+    return lm.extend(cache, [row], stage="prompt", **options)
 
 
 def documents(lm: LM, room: int = 0) -> tuple[KVCache, list[Span]]:
@@ -230,9 +230,9 @@ def test_slots_that_are_neither_past_nor_free_are_refused(lm: LM) -> None:
             read(lm, cache, Row(ids(len(slots)), line(40, len(slots)), tuple(past), slots))
     with pytest.raises(ValueError, match="ascend"):
         read(lm, cache, Row(ids(2), [5.0, 3.0], tuple(spans), [5, 3]))
-    for asked in ({"attention": "all"}, {"tree": True}):
+    for options in ({"attention": "all"}, {"tree": True}):
         with pytest.raises(ValueError, match="in place"):
-            read(lm, cache, Row(ids(1), [5.0], tuple(spans), [5]), **asked)
+            read(lm, cache, Row(ids(1), [5.0], tuple(spans), [5]), **options)
 
 
 # ---- ranges of layers
@@ -285,9 +285,9 @@ def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
     context alone.
     """
     cache, spans = documents(lm, room=5)
-    kept = choice(lm, ragged)
-    small = lm.track(cache.select_by_head(kept, room))
-    length = max(len(slots) for heads in kept for slots in heads)
+    selected = choice(lm, ragged)
+    small = lm.track(cache.select_by_head(selected, room))
+    length = max(len(slots) for heads in selected for slots in heads)
     assert small.length == length
     question = ids(5, 7)
     places = line(22.5, 5)
@@ -298,7 +298,7 @@ def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
 
     def seen(layer: int, head: int) -> Tensor:
         new = (tokens[None] >= 22) & (tokens[None] <= 22 + torch.arange(5)[:, None])
-        return new | torch.isin(tokens, torch.tensor(kept[layer][head]))[None]
+        return new | torch.isin(tokens, torch.tensor(selected[layer][head]))[None]
 
     whole = cache.select(spans, 5)
     expected = by_hand(lm, embedded(lm, question), places, range(22, 27), whole, seen)
@@ -327,28 +327,14 @@ def test_kept_tokens_moved_together(lm: LM) -> None:
     kept.
     """
     cache, _ = documents(lm)
-    kept = choice(lm, ragged=False)
-    kept = [[kept[0][0]] * len(heads) for heads in kept]
-    small = cache.select_by_head(kept, 3)
+    selected = choice(lm, ragged=False)
+    selected = [[selected[0][0]] * len(heads) for heads in selected]
+    small = cache.select_by_head(selected, 3)
     small.move(Span(0, 8), line(0, 8))
-    spans = [Span(slot, slot + 1) for slot in kept[0][0]]
+    spans = [Span(slot, slot + 1) for slot in selected[0][0]]
     plain = lm.join(cache, spans, 3)
     plain.move(Span(0, 8), line(0, 8))
     assert_read_alike(lm, (small, plain), 8)
-
-
-def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -> None:
-    """Each head keeps other tokens: moving the document before they were kept or the kept ones
-    after is the same.
-    """
-    cache, _ = documents(lm)
-    kept = choice(lm, ragged=True)
-    places = Span(0, 22)
-    after = cache.select_by_head(kept, 3)
-    after.shift(Span(0, after.length), [30.5] * after.length)
-    cache.move(places, line(30.5, 22))
-    before = cache.select_by_head(kept, 3)
-    assert_read_alike(lm, (after, before), 60)
 
 
 def test_no_token_left_is_refused(lm: LM) -> None:

@@ -96,12 +96,12 @@ def test_few_capacities_are_kept_and_those_used_last(
     monkeypatch.setattr(steps, "MAX_GRAPHS", 2)
     lm = random_lm(LLAMA)
     expected = {length: respond(lm, length)[0] for length in (10, 30, 50)}
-    kept = with_steps(lm)
+    steps_of = with_steps(lm)
     for length in (10, 30, 10, 50, 10, 30):  # and nine new tokens: 32, 48, 32, 64, 32 and 48 slots
         assert respond(lm, length)[0] == expected[length]
     assert [one.cache.capacity for one in made] == [32, 48, 64, 48]
-    assert kept.bytes > 0
-    assert lm.cache_bytes >= kept.bytes
+    assert steps_of.bytes > 0
+    assert lm.cache_bytes >= steps_of.bytes
 
 
 def test_scores_with_a_bias_take_the_other_way(made: list[FixedSteps]) -> None:

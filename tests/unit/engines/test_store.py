@@ -26,7 +26,7 @@ ROWS = [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 4),)), Row([8, 9], [4.0, 5.5],
 @pytest.fixture(params=sorted(SHAPES))
 def lm(request: pytest.FixtureRequest, tmp_path: Path) -> LM:
     made = random_lm(SHAPES[request.param], threads=1)
-    made.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
+    made.documents = DocumentStore(tmp_path / "documents", "this decoder", 10**9)
     return made
 
 
@@ -66,9 +66,9 @@ def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm: LM) -> None:
 
 def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_known(lm: LM) -> None:
     cache, got, _ = read(lm)
-    kept = lm.join(cache, [Span(0, 4), got.spans[0]], 8)
-    assert kept.contents([Span(0, 4), Span(4, 7)]) == cache.contents([Span(0, 4), got.spans[0]])
-    assert kept.contents([Span(5, 7)]) == cache.contents(
+    joined = lm.join(cache, [Span(0, 4), got.spans[0]], 8)
+    assert joined.contents([Span(0, 4), Span(4, 7)]) == cache.contents([Span(0, 4), got.spans[0]])
+    assert joined.contents([Span(5, 7)]) == cache.contents(
         [Span(got.spans[0].start + 1, got.spans[0].stop)]
     )
 
@@ -102,13 +102,6 @@ def test_another_decoder_and_other_threads_are_other_entries(tmp_path: Path) -> 
     kinds.add(DocumentStore(tmp_path, "a", 10**9).key(cache, ROWS[:0]))
     torch.set_num_threads(1)
     assert len(kinds) == 3
-
-
-def test_an_entry_without_log_probabilities_serves_those_who_need_none(lm: LM) -> None:
-    read(lm, logp=False)
-    assert read(lm, logp=True)[2][1].loading_s is None  # made anew, with them
-    assert read(lm, logp=False)[2][1].loading_s is not None
-    assert read(lm, logp=True)[2][1].loading_s is not None
 
 
 def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm: LM) -> None:
@@ -146,7 +139,7 @@ def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
 
     monkeypatch.setattr(store, "is_shared", lambda folder: shared)
     monkeypatch.setattr(store, "read_entry", removed_meanwhile)
-    lm.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
+    lm.documents = DocumentStore(tmp_path / "documents", "this decoder", 10**9)
     loaded = read(lm)
     same(lm, computed, loaded)
     assert all(c.loading_s is not None for c in loaded[2])

@@ -3,13 +3,13 @@ follows from it.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import tiny_models
 from ragauge.engines import tuning
 from ragauge.engines.kernels import choice, compiled
 from ragauge.engines.kernels.choice import Operation
@@ -60,21 +60,9 @@ def test_the_table_is_measured_once_and_a_damaged_one_again(
     assert requested[2:] == [torch.float32] * 2
 
 
-def test_a_table_made_under_load_is_measured_again_later(
-    empty_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requested = quick(monkeypatch, load=0.5)
-    for age_s, times in ((0, 1), (60, 1), (2 * tuning.LOADED_S, 2)):
-        tuning.choose_kernels(torch.float32, "measured")
-        path = tuning.table_path()
-        os.utime(path, (path.stat().st_mtime - age_s,) * 2)
-        tuning.choose_kernels(torch.float32, "measured")
-        assert len(requested) == times
-
-
 def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "MIN_S", 0.0)
-    monkeypatch.setattr(tuning, "LAYER", ((64, 32), (32, 64)))
+    monkeypatch.setattr(tuning, "named", lambda _: tiny_models.LLAMA)
     table = tuning.measure(torch.bfloat16)
     assert set(table) == set(Operation)
     for operation, row in table.items():

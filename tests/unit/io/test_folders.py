@@ -1,6 +1,5 @@
 """Folders that are made whole or not at all: two makers, a maker that fails or is killed, damage."""
 
-import json
 import os
 import signal
 from collections.abc import Mapping
@@ -87,21 +86,6 @@ def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path) -> None:
         assert sorted(path.name for path in target.parent.iterdir()) == ["a"]
         step += 1
     assert step > 6
-
-
-def test_folders_of_another_format_are_neither_read_nor_replaced(tmp_path: Path) -> None:
-    target = tmp_path / "a"
-    folders.build(target, KIND, {"x": 1}, fill)
-    manifest = json.loads((target / folders.MANIFEST).read_bytes())
-    (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
-    expected = r"manifest.json: test folder of format 99; this ragauge reads format 2: use the version that made it, or"
-    for action in (
-        lambda: folders.read(target, KIND),
-        lambda: folders.build(target, KIND, {"x": 2}, fill),
-    ):
-        with pytest.raises(UserError, match=expected):
-            action()
-    assert (target / "file").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize(

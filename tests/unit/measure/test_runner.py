@@ -64,7 +64,7 @@ def arguments(model: Path, data: Path, method: str = "superposition", *more: str
 def setting_of(
     model: Path, data: Path, method: str = "superposition", **options: Any
 ) -> AnswerSpecification:
-    questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
+    questions = inputs.QuestionSource("nq_open", {"seed": 0}, official=data)
     made = making.make(method, **options)
     return inputs.specification(
         made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS
@@ -72,7 +72,7 @@ def setting_of(
 
 
 def examples_of(data: Path) -> list[Any]:
-    return inputs.Questions("nq_open", {"seed": 0}, official=data).examples()
+    return inputs.QuestionSource("nq_open", {"seed": 0}, official=data).examples()
 
 
 def untimed(record: Record) -> dict[str, Any]:

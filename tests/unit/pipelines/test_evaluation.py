@@ -17,7 +17,7 @@ from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.database.chunking import (
-    Split,
+    HeldOutSplit,
     build_evaluation_set,
     build_shard,
     gather,
@@ -25,7 +25,7 @@ from ragauge.pipelines.database.chunking import (
 )
 from ragauge.pipelines.database.corpus import Corpus
 from ragauge.pipelines.database.database import Database, EvaluationSet
-from ragauge.pipelines.database.documents import Share
+from ragauge.pipelines.database.documents import ShardShare
 from ragauge.pipelines.database.vectors import Vectors
 from ragauge.pipelines.evaluation import texts
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
@@ -37,7 +37,7 @@ from synthetic_run import MODEL
 CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Pune")
 NEWS = "news"
 WEB = "web"
-ALL = Split("all")
+ALL = HeldOutSplit("all")
 
 
 def article(name: str) -> str:
@@ -51,7 +51,7 @@ def write_lines(path: Path, articles: Sequence[str]) -> Path:
     return path
 
 
-def cut_set(corpus: Path, split: Split = ALL) -> EvaluationSetSettings:
+def cut_set(corpus: Path, split: HeldOutSplit = ALL) -> EvaluationSetSettings:
     return EvaluationSetSettings(corpus=str(corpus), part=split.kind, share=split.share)
 
 
@@ -90,17 +90,6 @@ def test_an_index_leaves_them_out_unless_it_keeps_them(folder: Path) -> None:
         assert {"Oslo", "Bonn", "Pune"} <= found
 
 
-def test_marks_of_other_sets_are_refused(tmp_path: Path) -> None:
-    made(tmp_path)
-    with pytest.raises(
-        UserError, match="near-duplicates of evaluation text that has changed since"
-    ):
-        gather(tmp_path / "db", 1, [NEWS])
-    assert mark(tmp_path / "db", 1, 0, [NEWS])
-    assert gather(tmp_path / "db", 1, [NEWS])
-    assert [CITIES[number] for number in Database(tmp_path / "db").near_duplicates] == ["Rome"]
-
-
 def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
     made(tmp_path)
     write_lines(tmp_path / "news.jsonl", [article("Kyiv")])
@@ -116,14 +105,14 @@ def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
 
 def test_a_set_is_cut_as_held_out_text_is(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus((str(folder / "web.jsonl"),))
-    for split in (Split("tail", 0.25), Split("documents", 0.9), ALL):
+    for split in (HeldOutSplit("tail", 0.25), HeldOutSplit("documents", 0.9), ALL):
         build_evaluation_set(tmp_path, split.kind, cut_set(folder / "web.jsonl", split))
         cut = [text.text for text in EvaluationSet(tmp_path, split.kind).evaluation()]
-        whole = list(corpus.documents(Share()))
+        whole = list(corpus.documents(ShardShare()))
         assert cut == [text for document in whole if (text := split(document)[1])]
     with pytest.raises(UserError, match="gives the evaluation set 'none' no text"):
         build_evaluation_set(
-            tmp_path, "none", cut_set(folder / "web.jsonl", Split("documents", 1e-9))
+            tmp_path, "none", cut_set(folder / "web.jsonl", HeldOutSplit("documents", 1e-9))
         )
 
 

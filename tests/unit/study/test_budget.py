@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from ragauge.cli._deadline import Deadline
 from ragauge.cli._main import main
 from ragauge.cli._parser import command_parser
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.study import budget, writing
+from ragauge.study.deadline import Deadline
 from service_parts import wait_for
 
 QUESTIONS = 100

@@ -9,6 +9,7 @@ import pytest
 
 from document_samples import LEFT_TEXT, PROSE, SAMPLES, Sample
 from ragauge.study import formats, pdf_pages
+from study_files import docx
 
 for library in ("trafilatura", "mammoth", "pypdf"):
     pytest.importorskip(library, reason="takes the packages of the extra study")
@@ -27,19 +28,27 @@ def test_a_document_is_read_as_it_looks(tmp_path: Path, name: str) -> None:
     assert bool(sample.warning) == bool(made.warning)
 
 
-HEADS = [[f"{'Amsel' if n % 2 == 0 else 'Gazette'} {n}", "abcdef"[n - 2]] for n in range(2, 8)]
 LINES = {
-    "left and right pages": (HEADS, [{0}] * 6),
+    "one head, and page numbers apart from it": (
+        [[f"Gazette      {n}", "abcdef"[n - 2]] for n in range(2, 8)],
+        [{0}] * 6,
+    ),
+    "left and right pages": (
+        [["Amsel" if n % 2 else "Gazette", "abcdef"[n], f"Page {n + 1} of 6"] for n in range(6)],
+        [{0, 2}] * 6,
+    ),
+    "titles of pages": ([[f"Machine {n}", "Oil", "abc"[n]] for n in range(3)], [set()] * 3),
     "numbers that do not count pages": (
         [["a", "Sum: 4"], ["b", "Sum: 9"], ["c", "Sum: 7"]],
         [set()] * 3,
     ),
-    "numbers on some pages": (
-        [["a"], ["b"], ["c"], ["d", "4"], ["e", "5"], ["f", "6"], ["g"], ["h"], ["i"]],
-        [set()] * 3 + [{1}] * 3 + [set()] * 3,
+    "numbers alone": ([["a", "4"], ["b", "5"], ["c", "- 6 -"]], [{1}] * 3),
+    "numbers of another kind": ([["a", "4"], ["b", "9"], ["c", "7"]], [set()] * 3),
+    "heads of chapters": (
+        [[f"Chapter {n // 3}      {n}", "abcdefghi"[n]] for n in range(9)],
+        [{0}] * 9,
     ),
-    "pages of pages": ([["a", "Page 1 of 2"], ["b", "Page 2 of 2"]], [{1}, {1}]),
-    "one page": ([["a", "12", "- Seite 1 -"]], [{2}]),
+    "two pages": ([["Gazette", "a"], ["Gazette", "b"]], [set()] * 2),
     "a line in the middle": ([["a", "x", "b"], ["c", "x", "d"], ["e", "x", "f"]], [set()] * 3),
 }
 
@@ -66,6 +75,10 @@ INSERTED = {
     "<section><header><h2>Sec</h2></header>text</section>": "## Sec\n\ntext",
     "<pre><code>close\n  wait</code></pre>": "close\n  wait",
     "<pre>close\n  wait</pre>": "close\n  wait",
+    "<p>10<sup>6</sup> and H<sub>2</sub>O for 25<sup>1</sup></p>": "10^6 and H2O for 25^1",
+    "<p>5<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math> of it</p>": "5 1/2 of it",
+    "<table><tr><th rowspan=2>M<th colspan=2>Mass<tr><th>dry<th>wet<tr><td rowspan=2>K<td>1<td>2"
+    "<tr><td colspan=2>3</table>": "| M | Mass | Mass |\n| M | dry | wet |\n| K | 1 | 2 |\n| K | 3 | 3 |",
     "<p>Gre<b>ta</b> <i>Holm</i>&shy;berg</p>": "Greta Holm\u00adberg",
 }
 
@@ -86,6 +99,80 @@ def test_no_words_of_a_page_are_lost_or_glued(inserted: str, around: str) -> Non
     made = formats.html(f"<html><body>{page}</body></html>".encode())
     assert INSERTED[inserted] in made.text
     assert made.left_out < 0.01
+    assert not made.omissions
+
+
+RUN = "<w:p><w:r>{}<w:t>{}</w:t></w:r></w:p>"
+EQUATION = (
+    "<m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>"
+    "<m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>3</m:t></m:r></m:sup></m:sSup>"
+)
+MATH = "xmlns:m='http://schemas.openxmlformats.org/officeDocument/2006/math'"
+LEFT_OUT = {
+    "hidden.html": (
+        b"<html><body><p>Tea <span hidden>x</span>.</p></body></html>",
+        "hidden text (1 ",
+    ),
+    "styled.html": (
+        b"<html><body><p>Tea <b style='color: red; display: none'>yy</b>.</p></body></html>",
+        "hidden text (2",
+    ),
+    "deleted.html": (
+        b"<html><body><p>Tea <del>x</del><s>yy</s>.</p></body></html>",
+        "deleted text (3 ",
+    ),
+    "ruby.html": (
+        b"<html><p>Te<ruby>a<rp>(</rp><rt>kan</rt><rp>)</rp></ruby> .</p></html>",
+        "readings of characters (3",
+    ),
+    "hidden.docx": (
+        docx(RUN.format("", "Tea ."), RUN.format("<w:rPr><w:vanish/></w:rPr>", "xyz")),
+        "hidden text (3 ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_a_reader_does_not_see_is_left_out_and_named(tmp_path: Path, name: str) -> None:
+    content, omission = LEFT_OUT[name]
+    (tmp_path / name).write_bytes(content)
+    made = formats.read(tmp_path / name)
+    assert made.text.split() == ["Tea", "."]
+    assert made.omissions.startswith(omission)
+
+
+def test_running_lines_are_named() -> None:
+    made = formats.pdf(SAMPLES["running-heads.pdf"].content)
+    assert made.omissions == "4 running lines, the last 'Port Amsel Gazette Page 4'"
+
+
+def test_equations_of_word_are_text() -> None:
+    around = "<w:p><w:r><w:t>Half: </w:t></w:r>{}</w:p>"
+    inside = around.format(f"<m:oMath {MATH}>{EQUATION}</m:oMath>")
+    apart = around.format(f"<m:oMathPara {MATH}><m:oMath>{EQUATION}</m:oMath></m:oMathPara>")
+    assert formats.docx(docx(inside, apart)).text == "Half: 1/2x^3\n\nHalf: 1/2x^3"
+
+
+def test_filled_fields_and_text_boxes_of_a_pdf_are_read() -> None:
+    import pypdf
+    from pypdf.generic import ArrayObject, DictionaryObject, NameObject, TextStringObject
+
+    writer = pypdf.PdfWriter(io.BytesIO(SAMPLES["steps.pdf"].content))
+    for keys in (
+        {"Subtype": "Widget", "T": "serial", "V": "KX-4471"},
+        {"Subtype": "Widget", "T": "empty"},
+        {"Subtype": "Widget", "T": "sealed", "V": "Yes"},
+        {"Subtype": "FreeText", "Contents": "Every 900 hours."},
+    ):
+        typed = {"Subtype": NameObject(f"/{keys.pop('Subtype')}")}
+        typed |= {key: TextStringObject(value) for key, value in keys.items()}
+        field = DictionaryObject({NameObject(f"/{key}"): value for key, value in typed.items()})
+        annotations = writer.pages[0].setdefault(NameObject("/Annots"), ArrayObject())
+        annotations.append(writer._add_object(field))
+    content = io.BytesIO()
+    writer.write(content)
+    text = formats.pdf(content.getvalue()).text
+    assert text.endswith("serial: KX-4471\n\nsealed: Yes\n\nEvery 900 hours.")
 
 
 def pypdf_text(mode: str) -> Callable[[bytes], str]:

@@ -47,9 +47,9 @@ def reads(request: str) -> str:
 
 
 def made(
-    writer: Chat, reader: Chat, wanted: int = 3, most: int = 30, **more: float
+    writer: Chat, reader: Chat, wanted: int = 3, max_attempts: int = 30, **more: float
 ) -> generation.Generated:
-    return generate(wanted, corpus(), writer, reader, most=most, **more)  # type: ignore[arg-type]
+    return generate(wanted, corpus(), writer, reader, max_attempts=max_attempts, **more)  # type: ignore[arg-type]
 
 
 def test_questions_are_about_answers_that_stand_in_their_passages_and_make_a_file(
@@ -90,7 +90,7 @@ def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_allows_
         whole = f"{begin} {goes_on}".strip()
         opened = Scripted(lambda _, said=goes_on: said, opens=True)
         for writer in (opened, Scripted(lambda _, said=whole: said)):
-            [written] = generate(1, passages, writer, Scripted(reads), most=1).questions
+            [written] = generate(1, passages, writer, Scripted(reads), max_attempts=1).questions
             assert (written.spot.answer, written.text) == (answer_, whole)
         assert opened.cues[-1] == f"Question: {begin}".strip()
 
@@ -135,7 +135,7 @@ def test_what_is_left_out_is_counted_with_its_reason(
     """
     writer = Scripted(lambda request: asks(request) if "leaf 0" in request else says_(request))
     reader = Scripted(lambda request: reads(request) if "leaf 0" in request else reads_(request))
-    found = made(writer, reader, wanted=50, most=8)
+    found = made(writer, reader, wanted=50, max_attempts=8)
     assert found.rejected[reason] >= 5
     assert sum(found.rejected.values()) + len(found.questions) == found.attempts == 8
     assert found.questions
@@ -145,7 +145,7 @@ def test_what_is_left_out_is_counted_with_its_reason(
 def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> None:
     own = "The finest leaf of the whole region comes from Assam in early spring."
     passages = [Passage("leaf", own), Passage("copy", f"A longer text. {own}", near_duplicate=True)]
-    [written] = generate(1, passages, Scripted(asks), Scripted(reads), most=1).questions
+    [written] = generate(1, passages, Scripted(asks), Scripted(reads), max_attempts=1).questions
     assert written.spot.answer == "Assam"
     other = Passage(
         "rain",
@@ -153,11 +153,11 @@ def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> Non
         near_duplicate=True,
     )
     with pytest.raises(UserError, match="rejected: 1 another passage holds the answer"):
-        generate(1, [*passages, other], Scripted(asks), Scripted(reads), most=1)
+        generate(1, [*passages, other], Scripted(asks), Scripted(reads), max_attempts=1)
 
 
 def test_fewer_than_asked_for_are_said_and_none_is_an_error() -> None:
-    found = made(Scripted(asks), Scripted(reads), wanted=50, most=8)
+    found = made(Scripted(asks), Scripted(reads), wanted=50, max_attempts=8)
     assert found.ended_by == "attempts"
     assert " questions from 8 attempts (the maximum), fewer than the 50" in str(found)
     with pytest.raises(

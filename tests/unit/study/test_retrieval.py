@@ -21,7 +21,7 @@ from ragauge.study import retrieval
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import Retrieval, gold_passages
-from ragauge.testing import write_checkpoint
+from study_files import study_arguments
 from tiny_models import cross_encoder, encoder
 
 TEXTS = [
@@ -310,40 +310,13 @@ def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "items"), [("Assam", ["study_retrieval"]), ("Ceylon", [])])
 def test_a_study_retrieves_as_it_is_told(tmp_path: Path, answer: str, items: list[str]) -> None:
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "tea.md").write_text(
-        "Tea is grown in Assam. Coffee is not.", encoding="utf-8"
-    )
+    command = [*study_arguments(tmp_path, answer), "--out", str(tmp_path / "out")]
     (tmp_path / "texts" / "bad.txt").write_bytes(b"\xff\xfe\xff")
-    (tmp_path / "q.csv").write_text(
-        f"question,answers\nWhere is tea grown?,{answer}\n", encoding="utf-8"
-    )
-    command = [
-        "study",
-        "--documents",
-        str(tmp_path / "texts"),
-        "--questions",
-        str(tmp_path / "q.csv"),
-        "--no-run",
-    ]
-    command += [
-        "--model",
-        str(write_checkpoint(tmp_path / "model")),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert (
-        main([*command, "--retrieval", "fused", "--encoder", str(encoder(tmp_path / "encoder"))])
-        == 0
-    )
+    dense = ["--retrieval", "fused", "--encoder", str(encoder(tmp_path / "encoder"))]
+    assert main([*command, *dense]) == 0
     made = json.loads((tmp_path / "out" / "retrieval.json").read_text(encoding="utf-8"))
     assert made["skipped"] == {"bad.txt": "not UTF-8 text (byte 0)"}
     assert made["retrieval"]["chosen"] == "fused"
     assert made["questions"][0]["gold"] == (answer == "Assam")
-    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))[
-        "items"
-    ] == [
-        "frontier",
-        "study_answers",
-        *items,
-    ]
+    settings = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))
+    assert settings["items"] == ["frontier", "study_answers", *items]

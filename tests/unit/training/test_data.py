@@ -11,7 +11,6 @@ import pytest
 
 import tiny_models
 from endpoints import Reply, says, served
-from ragauge.cli._main import main
 from ragauge.datasets.base.dataset import Document as Passage
 from ragauge.datasets.base.dataset import Example
 from ragauge.datasets.base.examples import write_examples
@@ -180,7 +179,7 @@ def evaluation_file(path: Path, *texts: str) -> Path:
 
 
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
     with pytest.raises(
         UserError, match=r"documents found, 1000 requested; the corpora hold 8 articles"
@@ -230,12 +229,12 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
 ) -> None:
     given = settings(tmp_path, documents=12).data()
     whole = Parrot()
-    monkeypatch.setattr(data.Questions, "model", lambda self: whole)
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: whole)
     data.build(given, {}, tmp_path / "whole")
     again = 0
     for after in range(whole.calls):
         writer = Parrot(gives_up_after=1)
-        monkeypatch.setattr(data.Questions, "model", lambda self, writer=writer: writer)
+        monkeypatch.setattr(data.QuestionWriter, "model", lambda self, writer=writer: writer)
         with pytest.raises(KeyboardInterrupt):
             data.build(given, {}, tmp_path / "cut")
         again += writer.calls
@@ -248,33 +247,12 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
             partial.write_bytes(kept + "\n".join(["", *damaged, '["torn']).encode())
         if again == whole.calls - 1:
             break
-    monkeypatch.setattr(data.Questions, "model", lambda self: Parrot())
+    monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     data.build(given, {}, tmp_path / "cut")
     for name in (data.TRAIN, data.HELD_OUT):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not partial.exists()
     assert again == whole.calls - 1  # no question was asked twice
-
-
-def test_no_usable_question_is_told_with_its_reasons(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = (
-        settings(tmp_path, documents=1, held_out_documents=1, spans=1)
-        .data()
-        .model_dump(exclude={"writer"})
-    )
-    arguments = [
-        part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")
-    ]
-    model = str(tmp_path / "model")
-    assert (
-        main(
-            ["sft", "data", *arguments, "--set", f"writer={model}", "--out", str(tmp_path / "data")]
-        )
-        == 2
-    )
-    assert "can be trained on: {" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge import datasets, registry
 from ragauge.config.code import answer_code, code_of
-from ragauge.config.experiment import Answers
+from ragauge.config.experiment import AnswerJob
 from ragauge.config.plan.part import Labels, PlanPart, any_of, manifest
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.methods.base import making
@@ -77,7 +77,7 @@ class AnswerPlan(PlanPart):
     def parts(self, labels: Labels) -> list[str]:
         """The records of the jobs that a variant's questions are dealt to."""
         jobs = self.config.datasets[labels.dataset].jobs
-        place = {name: getattr(labels, name) for name in Answers._fields}
+        place = {name: getattr(labels, name) for name in AnswerJob._fields}
         return [
             f"{self.paths.part}.jsonl".format(**place, part=part, jobs=jobs) for part in range(jobs)
         ]

@@ -1,16 +1,18 @@
 """Jobs of the tables and figures, and of the page that shows them: what each is rendered from."""
 
 import os
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ragauge import registry
 from ragauge.config.code import code_of
-from ragauge.config.experiment import Answers, Protocol
+from ragauge.config.experiment import AnswerJob, Protocol
 from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.part import PlanPart
-from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, kind_of, of_kind
+from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, is_of_kind, kind_of
 from ragauge.methods.base import making
 
 FILES = {
@@ -50,42 +52,61 @@ class ItemPlan(PlanPart):
 
     def inputs(self, item: str) -> dict[str, list[str]]:
         """The files that an item is rendered from, by what they are: what it says that it reads."""
-        reads: Reads = registry.module("item", item).READS
-        chosen = [
-            Answers(one.dataset, one.model, one.variant) for one in reads.select(self._variant_jobs)
-        ]
+        reads = _reads(item)
+        jobs = self._answer_jobs(reads)
         judged = set(self.config.judged()) if reads.judgements else set()
-        pipelines = [
-            label
-            for label, entry in self.config.pipelines.items()
-            if entry.schedule in reads.pipelines
-        ]
+        people = self.config.human_judgements if reads.judgements else None
         trainings = self.config.training if reads.training_data else ()
         staleness = self.config.staleness if reads.staleness else ()
         studies = self.config.retrievals().values() if reads.retrieval else ()
-        inputs = {
-            "answers": [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in chosen],
-            "latency": self._measured(self.paths.latency, "latency", reads.latency),
-            "load": self._measured(self.paths.load, "load", reads.load),
-            "stream": self._measured(self.paths.stream, "stream", reads.stream),
-            "judgements": [
-                self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged
-            ],
-            "human_judgements": [people]
-            if reads.judgements and (people := self.config.human_judgements)
-            else [],
+        paths = self.paths
+        inputs: dict[str, list[str]] = {
+            "answers": [f"{paths.answers}.jsonl".format(**job._asdict()) for job in jobs],
+            **{
+                protocol: [getattr(paths, protocol).format(dataset=d, model=m) for d, m in pairs]
+                for protocol, pairs in self._timed_pairs(reads).items()
+            },
+            "judgements": [paths.judgements.format(**j._asdict()) for j in jobs if j in judged],
+            "human_judgements": [people] if people else [],
             "training": [
-                f"{self.paths.training}/data/train.jsonl".format(training=label)
-                for label in trainings
+                f"{paths.training}/data/train.jsonl".format(training=label) for label in trainings
             ],
-            "predictions": [self.paths.predictions] if reads.predictions else [],
+            "predictions": [paths.predictions] if reads.predictions else [],
             "pipelines": [
-                f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines
+                f"{paths.pipeline}.jsonl".format(pipeline=label) for label in self._pipelines(reads)
             ],
-            "staleness": [self.paths.staleness.format(staleness=label) for label in staleness],
+            "staleness": [paths.staleness.format(staleness=label) for label in staleness],
             "retrieval": [str(path) for path in studies if path.exists()],
         }
-        return {name: paths for name, paths in inputs.items() if paths}
+        return {name: files for name, files in inputs.items() if files}
+
+    def settings(self, item: str) -> dict[str, Any]:
+        """The entries of the configuration behind what an item reads, by section and label."""
+        reads = _reads(item)
+        config = self.config
+        jobs = self._answer_jobs(reads)
+        pipelines = self._pipelines(reads)
+        pairs = {(job.dataset, job.model) for job in jobs}.union(*self._timed_pairs(reads).values())
+        models = {model for _, model in pairs}
+        models |= {config.pipeline_model(config.pipelines[label]) for label in pipelines}
+        models |= {finder for label in models if (finder := config.models[label].finder)}
+        trainings = {label for model in models for label in config.trainings(model)}
+        labels: dict[str, Collection[str]] = {
+            "models": models,
+            "datasets": {dataset for dataset, _ in pairs},
+            "methods": {job.variant for job in jobs},
+            "training": config.training if reads.training_data else trainings,
+            "pipelines": pipelines,
+            "databases": config.databases if pipelines or reads.staleness else (),
+            "staleness": config.staleness if reads.staleness else (),
+        }
+        entries = {
+            section: {
+                label: getattr(config, section)[label].model_dump() for label in sorted(names)
+            }
+            for section, names in labels.items()
+        }
+        return {"seed": config.seed, **entries}
 
     def about(self, item: str) -> str:
         """What an item shows and what it does not: its file's docstring."""
@@ -109,13 +130,32 @@ class ItemPlan(PlanPart):
         package = Path(os.path.relpath(__file__)).parents[2]
         return sorted(str(path) for pattern in patterns for path in package.glob(pattern))
 
-    def _measured(self, path: str, protocol: Protocol, datasets: Datasets | None) -> list[str]:
-        """The files of a protocol, of the pairs of data set and model that an item reads."""
-        return [
-            path.format(dataset=dataset, model=model)
-            for dataset, model in self.config.measured(protocol)
-            if datasets is not None and of_kind(self._kind(dataset), datasets)
-        ]
+    def _answer_jobs(self, reads: Reads) -> list[AnswerJob]:
+        """The jobs whose answers an item reads."""
+        variants = reads.select(self._variant_jobs)
+        return [AnswerJob(one.dataset, one.model, one.variant) for one in variants]
+
+    def _timed_pairs(self, reads: Reads) -> dict[Protocol, list[tuple[str, str]]]:
+        """The pairs of data set and model whose times an item reads, by protocol."""
+        kinds: dict[Protocol, Datasets | None] = {
+            "latency": reads.latency,
+            "load": reads.load,
+            "stream": reads.stream,
+        }
+        return {
+            protocol: [
+                (dataset, model)
+                for dataset, model in self.config.measured(protocol)
+                if is_of_kind(self._kind(dataset), kind)
+            ]
+            for protocol, kind in kinds.items()
+            if kind is not None
+        }
+
+    def _pipelines(self, reads: Reads) -> list[str]:
+        """The labels of the pipelines that an item reads."""
+        entries = self.config.pipelines.items()
+        return [label for label, entry in entries if entry.schedule in reads.pipelines]
 
     @cached_property
     def _variant_jobs(self) -> list[VariantJob]:
@@ -148,3 +188,8 @@ class ItemPlan(PlanPart):
 
     def _kind(self, dataset: str) -> Kind:
         return kind_of(DataPlan(self.config, self.cores).kind(dataset))
+
+
+def _reads(item: str) -> Reads:
+    reads: Reads = registry.module("item", item).READS
+    return reads

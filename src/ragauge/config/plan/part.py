@@ -15,7 +15,7 @@ ASSET = "resources/assets/{asset}.json"  # a manifest: what the asset is, hash b
 ALONE = "--exclusive"
 
 
-class Paths:
+class RunPaths:
     """The files and folders of a run, as patterns below the folder that Snakemake works in."""
 
     def __init__(self, run: str) -> None:
@@ -80,7 +80,7 @@ class PlanPart:
         self.config = config
         # of the run; on a cluster, where the run has none, of the node that the job is on
         self.cores = cores
-        self.paths = Paths(config.run)
+        self.paths = RunPaths(config.run)
 
     def sources(self) -> Iterable[str]:
         return ()

@@ -14,8 +14,8 @@ from ragauge.config.plan.part import (
     ALONE,
     ASSET,
     Labels,
-    Paths,
     PlanPart,
+    RunPaths,
     filled,
     grown,
     manifest,
@@ -26,7 +26,7 @@ from ragauge.config.plan.servers import ServerPlan
 from ragauge.config.plan.timing import TimingPlan
 from ragauge.config.plan.training import TrainingPlan
 
-__all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "filled", "grown", "manifest"]
+__all__ = ["ALONE", "ASSET", "Labels", "Plan", "RunPaths", "filled", "grown", "manifest"]
 
 
 class Plan(PlanPart):

@@ -41,7 +41,7 @@ class ServerPlan(PlanPart):
         read = [part(pipeline) for pipeline in self._clients(labels) for part in parts]
         encoder = manifest(self.config.databases[labels.database].encoder)
         client = self.config.pipelines[self._clients(labels)[0].pipeline]
-        access = [path for key in CREDENTIALS if (path := getattr(client, key)) is not None]
+        access = filter(None, (getattr(client, key) for key in CREDENTIALS))
         return list(
             dict.fromkeys([encoder, *access, *(path for path in read if isinstance(path, str))])
         )

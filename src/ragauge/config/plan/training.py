@@ -89,20 +89,27 @@ class TrainingPlan(PlanPart):
         return max(MIN_DATA_MINUTES, ceil(entry.documents * entry.spans * QUESTION_S / 60))
 
     def check_gpus(self, outputs: Collection[str], limit: int | None) -> None:
-        """Raise UserError if the GPUs here, of which a run may take `limit` (None: all), cannot
-        hold a model that it trains; `made` are the files that it makes.
+        """Raise UserError if the GPUs here cannot hold a model that a run trains.
+
+        Args:
+            outputs: the files that the run makes.
+            limit: how many GPUs it may take; None: all.
         """
         for label, entry in self.config.training.items():
-            is_made = (
-                f"{self.paths.trained}.json".format(training=label) in outputs
-                and entry.device == "cuda"
-            )
-            if is_made and entry.model in shapes.names() and (gpu := gpu_state()):
-                processes = entry.on_processes(min(limit or gpu["count"], gpu["count"])).processes
-                each = dtype_bytes(entry.dtype) + SHARED_BYTES / processes
-                if (needed := parameters(shapes.named(entry.model)) * each) > gpu["memory_bytes"]:
-                    reason = f"{processes} GPUs are too few; each must hold {needed / 1e9:.0f} GB or more"
-                    raise UserError(f"training.{label}.processes: {reason} of {entry.model}")
+            is_made = f"{self.paths.trained}.json".format(training=label) in outputs
+            if not is_made or entry.device != "cuda" or entry.model not in shapes.names():
+                continue
+            gpu = gpu_state()
+            if gpu is None:
+                continue
+            processes = entry.on_processes(min(limit or gpu["count"], gpu["count"])).processes
+            each = dtype_bytes(entry.dtype) + SHARED_BYTES / processes
+            needed = parameters(shapes.named(entry.model)) * each
+            if needed > gpu["memory_bytes"]:
+                raise UserError(
+                    f"training.{label}.processes: {processes} GPUs are too few; each must hold "
+                    f"{needed / 1e9:.0f} GB or more of {entry.model}"
+                )
 
     def threads(self, labels: Labels) -> int:
         """Return all cores of a CPU, unless stated; on GPUs a core a process feeds it."""

@@ -99,7 +99,7 @@ class PieceTokenizer:
 
 @dataclass
 class _Quirks:
-    """What a server's replies showed of it; all threads share it."""
+    """Properties of a server that its replies showed; all threads share them."""
 
     refused: set[str] = field(default_factory=set)  # keys of a request, of `REFUSABLE`
     # its model was not seen to answer without thoughts, which a stop string would cut off

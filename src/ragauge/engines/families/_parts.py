@@ -1,4 +1,4 @@
-"""What the checkpoint families share: the names of tensors, and values of configs."""
+"""Common parts of the checkpoint families: the names of tensors, and values of configs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def windows(
     layers = config["num_hidden_layers"]
     types = config.get("layer_types")
     if types is None:
-        sliding = [slides(layer) for layer in range(layers)]
+        sliding = [*map(slides, range(layers))]
     elif len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
         raise UserError(
             f"layer_types: must be full_attention or sliding_attention for each of {layers} layers"

@@ -22,7 +22,7 @@ Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 class Operation(StrEnum):
-    """What kernels are chosen for separately, by its name in a table."""
+    """An operation whose kernel is chosen apart from the others, by its name in a table."""
 
     ONE_ROW = "product of 1 row"
     FEW_ROWS = "product of 2 to 16 rows"

@@ -81,7 +81,7 @@ class Matrix(ctypes.Structure):
     def of(
         cls, weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None
     ) -> Matrix | None:
-        """Of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is
+        """The layer of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is
         none of these.
         """
         is_integer = weight.dtype == torch.int8

@@ -1,4 +1,4 @@
-"""What ONNX models share: attention with a cache as input, running by IO binding, cache slots, an
+"""Common parts of ONNX models: attention with a cache as input, running by IO binding, cache slots, an
 export's origin.
 
 Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors,
@@ -36,7 +36,7 @@ TYPES = {
 
 
 def causal(tokens: int) -> Tensor:
-    """What is added to the scores (token, token) of new tokens."""
+    """A causal mask as a bias of the scores (token, token) of new tokens."""
     places = torch.arange(tokens)
     return torch.where(places[None] > places[:, None], HIDDEN, 0.0)
 

@@ -46,7 +46,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Request:
+class ScheduledRequest:
     number: int
     prompt: int
     arrival_s: float  # by the server's clock
@@ -56,7 +56,7 @@ class Request:
 class TimedRequest:
     """A request and its times, on one clock."""
 
-    request: Request
+    request: ScheduledRequest
     start_s: float  # when the server began it
     first_token_s: float
     end_s: float
@@ -75,13 +75,13 @@ class Clock:
 
 
 class SteppingServer(Protocol):
-    """What answers requests."""
+    """A server that answers requests step by step."""
 
     @property
     def busy(self) -> bool:
         """Whether any admitted request is still unanswered."""
 
-    def admit(self, request: Request) -> None: ...
+    def admit(self, request: ScheduledRequest) -> None: ...
 
     def step(self, until: float) -> Sequence[TimedRequest]:
         """Work for a while, or wait until that moment at most; returns the requests that were
@@ -98,13 +98,13 @@ class OneByOne:
         """
         self._answer = answer
         self._clock = clock
-        self._queue: deque[Request] = deque()
+        self._queue: deque[ScheduledRequest] = deque()
 
     @property
     def busy(self) -> bool:
         return bool(self._queue)
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         self._queue.append(request)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
@@ -132,7 +132,7 @@ def drive(
         ]
     else:
         moments = [start] * min(level.clients or 0, requests)
-    coming = deque(Request(i, i % prompts, moment) for i, moment in enumerate(moments))
+    coming = deque(ScheduledRequest(i, i % prompts, moment) for i, moment in enumerate(moments))
     sent = len(coming)
     done = list[TimedRequest]()
     turns = {i: coming[i] for i in level.next_turns.values()}
@@ -147,7 +147,11 @@ def drive(
             done.append(served)
             ready_s = served.end_s + served.pause_s  # when its client may send again
             if level.clients and sent < requests:
-                insort(coming, Request(sent, sent % prompts, ready_s), key=attrgetter("arrival_s"))
+                insort(
+                    coming,
+                    ScheduledRequest(sent, sent % prompts, ready_s),
+                    key=attrgetter("arrival_s"),
+                )
                 sent += 1
             if turn := turns.get(level.next_turns.get(served.request.number, -1)):
                 insort(

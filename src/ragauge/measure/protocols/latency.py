@@ -40,6 +40,7 @@ from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.lm import LM
 from ragauge.engines.tuning import weight_read
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.gpu_load import GpuWatch, watch
@@ -55,7 +56,7 @@ from ragauge.results.times import (
     EvidenceTrial,
     EvidenceTrials,
     LatencyTimes,
-    Protocol,
+    ProtocolFacts,
     SpeedupGap,
     Spread,
     Trial,
@@ -164,7 +165,7 @@ def run(
     batches = EvidenceTrials(questions=len(bench.batch), rows=timed.batches)
     return LatencyTimes(
         provenance=provenance(),
-        protocol=Protocol(
+        protocol=ProtocolFacts(
             **bench.protocol(seed),
             **bench.prompt_sizes,
             new_tokens=settings.new_tokens,
@@ -360,7 +361,7 @@ class _Trials:
                 times = self._undisturbed(trial)
                 self.batches.append(EvidenceTrial(variant=name, trial=number, **times))
 
-    def _side_by_side(self, finds: Sequence[Callable[[Any], Any]]) -> tuple[dict[str, Any], Load]:
+    def _side_by_side(self, finds: Sequence[Callable[[Any], Any]]) -> tuple[JsonObject, Load]:
         """The part of each search in the time of all, and what other processes did meanwhile."""
         with competing_load() as load, BatchScheduler(self.engine, len(finds)) as scheduler:
             started = time.perf_counter()
@@ -370,7 +371,7 @@ class _Trials:
             seconds = time.perf_counter() - started
         return {"evidence_s": seconds / len(finds)}, load
 
-    def _undisturbed(self, trial: Callable[[], tuple[dict[str, Any], Load]]) -> dict[str, Any]:
+    def _undisturbed(self, trial: Callable[[], tuple[JsonObject, Load]]) -> JsonObject:
         """The times of a trial; of another one, up to RETRIES times, while other processes keep the
         machine busy.
         """
@@ -387,7 +388,7 @@ class _Trials:
         self.progress.update()
         return {"load_share": load.share, "disturbed": disturbed, **times}
 
-    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[dict[str, Any], Load]:
+    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[JsonObject, Load]:
         """The times of one answer and of its stages, and what other processes did meanwhile."""
         self.engine.synchronize()
         with competing_load() as load, self.engine.tracing() as trace:
@@ -402,7 +403,7 @@ class _Trials:
         times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
         return {**times, "stages": stage_seconds(trace)}, load
 
-    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> dict[str, Any]:
+    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> JsonObject:
         """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The
         stages' seconds and floors are noted for the first prompt.
         """
@@ -438,7 +439,7 @@ class _Trials:
 def disturbance(
     rows: Sequence[Trial], load: Load, machine_share: float, gpu: GpuWatch
 ) -> str | None:
-    """What disturbed the trials, so that their times are not to be published; None if the machine
+    """Say what disturbed the trials, so that they are not to be published; None if the machine
     was quiet enough.
     """
     disturbed = [row.load_share for row in rows if row.disturbed]

@@ -23,13 +23,19 @@ from ragauge.engines.store import MemoryStore
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals, stream
-from ragauge.measure.protocols.arrivals import Clock, Level, OneByOne, Request, TimedRequest
+from ragauge.measure.protocols.arrivals import (
+    Clock,
+    Level,
+    OneByOne,
+    ScheduledRequest,
+    TimedRequest,
+)
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
 from ragauge.results.times import (
     LoadLevel,
     LoadTimes,
-    Protocol,
+    ProtocolFacts,
     RequestSummary,
     RequestTimes,
     TraceFacts,
@@ -85,7 +91,7 @@ def measure_load(
         protocol |= {"trace": trace_facts(bench.trace)}
     return LoadTimes(
         provenance=provenance(),
-        protocol=Protocol(**protocol),
+        protocol=ProtocolFacts(**protocol),
         unsupported=unsupported,
         levels=measured,
     )
@@ -95,11 +101,11 @@ def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level
     """The levels of a protocol, given the trace of the prompts that are replayed."""
     latest = dict[str, int]()
     next_turns = dict[int, int]()
-    for place, entry in enumerate(trace):
+    for number, entry in enumerate(trace):
         if entry.conversation:
             if entry.conversation in latest:
-                next_turns[latest[entry.conversation]] = place
-            latest[entry.conversation] = place
+                next_turns[latest[entry.conversation]] = number
+            latest[entry.conversation] = number
     moments = [entry.arrival_s for entry in trace]
     replays = [
         Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds
@@ -190,12 +196,12 @@ class _Server:
         # of each prompt, those that no request uses
         self.free_states: dict[int, list[Any]] = defaultdict(list)
         if settings.documents == "ready" and not bench.trace:
-            for place, prompt in enumerate(self.prompts):
-                self.free_states[place].append(
+            for number, prompt in enumerate(self.prompts):
+                self.free_states[number].append(
                     method.prepare(cast(SpanEngine, self.engine), prompt)
                 )
-        for place in range(1 if bench.trace else len(self.prompts)):
-            self.answer_alone(place)  # warm up, and load what a method loads when it is first used
+        for number in range(1 if bench.trace else len(self.prompts)):
+            self.answer_alone(number)  # warm up, and load what a method loads when it is first used
         for free in self.free_states.values():
             free += [deepcopy(free[0], {id(self.engine): self.engine}) for _ in range(size - 1)]
 
@@ -204,25 +210,25 @@ class _Server:
         self.method = stream.fresh(self.configured, self.settings.store_gb)
         self.lm.documents = MemoryStore("load", int(self.settings.store_gb * 1e9))
 
-    def answer_alone(self, place: int) -> tuple[float, float, int]:
+    def answer_alone(self, number: int) -> tuple[float, float, int]:
         """Answer a prompt: the times of the first token and of the last, and the number of tokens."""
-        _, end, new_tokens = self.answer(place, self.lm)
+        _, end, new_tokens = self.answer(number, self.lm)
         assert self.lm.first_token_at is not None
         return self.lm.first_token_at, end, new_tokens
 
-    def answer(self, place: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
+    def answer(self, number: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
         """Answer a prompt on an engine: the times of the beginning and of the last token, and the
         number of tokens.
         """
-        prompt = self.prompts[place]
-        limits = self.limits[place % len(self.limits)]
+        prompt = self.prompts[number]
+        limits = self.limits[number % len(self.limits)]
         start = time.perf_counter()
         with self.engine.using(engine), engine.tracing() as trace:
-            free = self.free_states.get(place)
+            free = self.free_states.get(number)
             here = cast(SpanEngine, self.engine)
             state = free.pop() if free else self.method.prepare(here, prompt)
             answer = self.method.answer(here, state, prompt, limits)
-        self.found[place] = stream.found_share(trace, prompt)
+        self.found[number] = stream.found_share(trace, prompt)
         if free is not None:
             free.append(state)
         self.lm.synchronize()
@@ -237,7 +243,8 @@ class _ThreadEngine:
     """
 
     def __init__(self, lm: LM) -> None:
-        self._lm, self._thread = lm, threading.local()
+        self._lm = lm
+        self._thread = threading.local()
 
     @contextmanager
     def using(self, engine: LM | EngineProxy) -> Iterator[None]:
@@ -258,14 +265,15 @@ class _Batched:
     """
 
     def __init__(self, server: _Server) -> None:
-        self._server, self._batch = server, BatchScheduler(server.lm, server.size)
-        self._requests: dict[Task[tuple[float, float, int]], Request] = {}
+        self._server = server
+        self._batch = BatchScheduler(server.lm, server.size)
+        self._requests: dict[Task[tuple[float, float, int]], ScheduledRequest] = {}
 
     @property
     def busy(self) -> bool:
         return bool(self._batch.unfinished)
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
 
     def step(self, until: float) -> Sequence[TimedRequest]:

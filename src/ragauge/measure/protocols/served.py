@@ -33,11 +33,12 @@ from ragauge.engines.served.completions import Completion, count
 from ragauge.engines.served.http import MAX_PAUSE_S, EndpointError
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
-from ragauge.measure.inputs import Questions
+from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
-from ragauge.measure.protocols.arrivals import Clock, Request, TimedRequest
+from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
@@ -45,8 +46,7 @@ from ragauge.results.times import (
     LatencyTimes,
     LoadLevel,
     LoadTimes,
-    Protocol,
-    RequestSummary,
+    ProtocolFacts,
     RequestTimes,
     ServerView,
     Stream,
@@ -102,7 +102,7 @@ class ServedBench:
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The part of a result that every kind of measurement has; `more`: of its protocol."""
         facts = provenance()
         cache = settings.server_cache
@@ -110,7 +110,7 @@ class ServedBench:
             "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
             "threads": None,
         }
-        protocol: dict[str, Any] = {
+        protocol: JsonObject = {
             **settings.model_dump(exclude={"methods", "models"}),
             "seed": seed,
             "device": SERVER,
@@ -123,7 +123,7 @@ class ServedBench:
         }
         return {
             "provenance": facts,
-            "protocol": Protocol(**protocol),
+            "protocol": ProtocolFacts(**protocol),
             "unsupported": dict(unsupported),
         }
 
@@ -158,7 +158,7 @@ class ServedBench:
 
 @contextmanager
 def bench(
-    questions: Questions, number: int, model: ModelEntry, new_tokens: int
+    questions: QuestionSource, number: int, model: ModelEntry, new_tokens: int
 ) -> Iterator[ServedBench]:
     """A server with the prompts of the first `number` questions, for the length of the block."""
     assert model.served is not None
@@ -220,11 +220,9 @@ class Sender:
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s
-        self._turn, self._done, self._open = (
-            threading.Lock(),
-            SimpleQueue[TimedRequest | BaseException](),
-            0,
-        )
+        self._turn = threading.Lock()
+        self._done = SimpleQueue[TimedRequest | BaseException]()
+        self._open = 0
         self._pool = ThreadPoolExecutor(MAX_OPEN)
         self._answered_at = math.inf  # since when nothing was answered
         self._problem = ""  # of the last request that failed
@@ -239,7 +237,7 @@ class Sender:
     def busy(self) -> bool:
         return self._open > 0
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         def work() -> None:
             try:
                 self._done.put(self.serve(request))
@@ -261,7 +259,7 @@ class Sender:
             raise done
         return [done]
 
-    def serve(self, request: Request) -> TimedRequest:
+    def serve(self, request: ScheduledRequest) -> TimedRequest:
         """Answer a request, while others wait for the server."""
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
@@ -293,7 +291,7 @@ class Sender:
         """Whether the server has answered nothing for so long that it is asked no more."""
         return time.monotonic() - self._answered_at > self.timeout_s
 
-    def _timed(self, request: Request, start: float, engine: ServedEngine) -> TimedRequest:
+    def _timed(self, request: ScheduledRequest, start: float, engine: ServedEngine) -> TimedRequest:
         exchange = engine.exchange
         completion = engine.completion
         first = engine.first_token_at
@@ -386,7 +384,7 @@ def _trial(name: str, timed: TimedRequest) -> Trial:
 
 def _served(sender: Sender, number: int, place: int) -> TimedRequest:
     """The next of requests that follow one another, and the pause that a failure asks for."""
-    done = sender.serve(Request(number, place, time.perf_counter()))
+    done = sender.serve(ScheduledRequest(number, place, time.perf_counter()))
     time.sleep(done.pause_s)
     return done
 
@@ -443,7 +441,7 @@ def measure_load(
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
     # a replay reuses what it read itself
     cache = "found" if bench.trace and is_cold else settings.server_cache
-    more: dict[str, Any] = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
+    more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
     more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
@@ -492,7 +490,7 @@ def measure_stream(
             sender = Sender(bench, method, prompts, settings.new_tokens)
             streams.append(_stream(name, bench, sender, settings, seed))
             progress.update()
-    more: dict[str, Any] = stream.corpus_sizes(bench.prompts)
+    more: JsonObject = stream.corpus_sizes(bench.prompts)
     more |= {"cache_state": BEGINS_COLD} if settings.server_cache == "cold" else {}
     return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
 
@@ -515,20 +513,5 @@ def _stream(
         return [row.model_copy(update={"found": cached_share([row])}) for row in rows]
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
-    probes = [pair for pair in pairs if not any(timed.failure for timed in pair)]
-    seconds = ([pair[i].first_token_s - pair[i].start_s for pair in probes] for i in range(2))
-    missed_s, found_s = (statistics.median(times) if times else None for times in seconds)
-    answered = [row for row in rows if not row.failure]
-    is_shown = bool(answered) and not seen.refused
-    return Stream(
-        variant=name,
-        hit_rate=cached_share(answered),
-        found_parts=stream.shares_by_part(rows),
-        missed_s=missed_s,
-        found_s=found_s,
-        probes=len(probes),
-        failed=len(rows) - len(answered),
-        summary=stream.summarise(answered, seed) if is_shown else RequestSummary(),
-        requests=rows,
-        **seen.to_json(),
-    )
+    hit_rate = cached_share([row for row in rows if not row.failure])
+    return stream.stream_times(name, pairs, rows, seen, hit_rate, seed)

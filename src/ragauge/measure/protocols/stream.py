@@ -3,7 +3,7 @@ prepared of them.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,13 +22,20 @@ from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals
-from ragauge.measure.protocols.arrivals import Request, TimedRequest
+from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
 from ragauge.measure.protocols.cold import STATE, drop_page_cache, storing_documents
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.methods.prompts import Prompt
-from ragauge.results.times import Protocol, RequestSummary, RequestTimes, Stream, StreamTimes
+from ragauge.results.times import (
+    ProtocolFacts,
+    RequestSummary,
+    RequestTimes,
+    Stream,
+    StreamTimes,
+    Watched,
+)
 
 PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
@@ -74,7 +81,7 @@ def measure_stream(
     }
     return StreamTimes(
         provenance=provenance(),
-        protocol=Protocol(**protocol),
+        protocol=ProtocolFacts(**protocol),
         unsupported=unsupported,
         streams=streams,
     )
@@ -106,9 +113,9 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
         raise UserError(f"documents: {few}; ask more questions")
     rng = np.random.default_rng(seed)
     ranks = rng.permutation(first)  # from 0, the most popular
-    made = []
-    for place in range(settings.requests):
-        new = int(settings.growth * place)
+    requests_ = []
+    for number in range(settings.requests):
+        new = int(settings.growth * number)
         weights = np.arange(1, first + new + 1, dtype=float) ** -settings.exponent
         popularity = (weights / weights.sum())[np.concatenate([ranks + new, np.arange(new)[::-1]])]
         drawn = [
@@ -116,8 +123,8 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
             for i in rng.choice(first + new, settings.documents, replace=False, p=popularity)
         ]
         documents, texts = zip(*drawn, strict=True)
-        prompt = prompts[place % len(prompts)]
-        made.append(
+        prompt = prompts[number % len(prompts)]
+        requests_.append(
             replace(
                 prompt,
                 documents=list(documents),
@@ -127,7 +134,7 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
                 text=None,
             )
         )
-    return made
+    return requests_
 
 
 @dataclass
@@ -143,37 +150,30 @@ class _Stream:
 
     def run(self, seed: int) -> Stream:
         self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
-        missed_s = list[float]()
-        found_s = list[float]()
-        for place in range(PROBES):
+        pairs = list[tuple[TimedRequest, TimedRequest]]()
+        for number in range(PROBES):
             with self._store():
                 method = fresh(self.method, self.settings.store_gb)
-                for times in (missed_s, found_s):
-                    request, _ = self._answer(method, place % len(self.prompts))
-                    times.append(request.first_token_s - request.start_s)
+                prompt = number % len(self.prompts)
+                missed, _ = self._answer(method, prompt)
+                found, _ = self._answer(method, prompt)
+                pairs.append((missed, found))
 
-        def answer_all() -> list[tuple[TimedRequest, float | None]]:
+        def answer_all() -> list[RequestTimes]:
             with self._store():
                 method = fresh(self.method, self.settings.store_gb)
-                return [self._answer(method, place) for place in range(len(self.prompts))]
+                served = [self._answer(method, number) for number in range(len(self.prompts))]
+            rows = arrivals.rows([request for request, _ in served], warmup=0)
+            shares = [share for _, share in served]
+            return [
+                row.model_copy(update={"found": share})
+                for row, share in zip(rows, shares, strict=True)
+            ]
 
-        served, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
-        shares = [share for _, share in served]
-        rows = arrivals.rows([request for request, _ in served], warmup=0)
-        rows = [
-            row.model_copy(update={"found": share}) for row, share in zip(rows, shares, strict=True)
-        ]
-        return Stream(
-            variant=self.name,
-            hit_rate=None if None in shares else sum(filter(None, shares)) / len(shares),
-            found_parts=shares_by_part(rows),
-            probes=PROBES,
-            missed_s=statistics.median(missed_s),
-            found_s=statistics.median(found_s),
-            summary=RequestSummary() if seen.refused else summarise(rows, seed),
-            requests=rows,
-            **seen.to_json(),
-        )
+        rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
+        shares = [row.found for row in rows if row.found is not None]
+        hit_rate = statistics.fmean(shares) if len(shares) == len(rows) else None
+        return stream_times(self.name, pairs, rows, seen, hit_rate, seed)
 
     def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
         """Answer a request; its times, and the share of its documents' tokens that was found."""
@@ -189,7 +189,11 @@ class _Stream:
         assert self.lm.first_token_at is not None
         self.after_request()
         request = TimedRequest(
-            Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids)
+            ScheduledRequest(place, place, start),
+            start,
+            self.lm.first_token_at,
+            end,
+            len(answer.ids),
         )
         return request, found_share(trace, prompt)
 
@@ -207,6 +211,42 @@ class _Stream:
         finally:
             self.lm.documents = None
             self.after_request = lambda: None
+
+
+def stream_times(
+    name: str,
+    pairs: Sequence[tuple[TimedRequest, TimedRequest]],
+    rows: list[RequestTimes],
+    seen: Watched,
+    hit_rate: float | None,
+    seed: int,
+) -> Stream:
+    """The times of a variant's stream.
+
+    Args:
+        pairs: requests with nothing stored, and the same again.
+        rows: the times of the stream's requests.
+    """
+    probes = [pair for pair in pairs if not any(request.failure for request in pair)]
+    answered = [row for row in rows if not row.failure]
+    is_shown = bool(answered) and not seen.refused
+    return Stream(
+        variant=name,
+        hit_rate=hit_rate,
+        found_parts=shares_by_part(rows),
+        probes=len(probes),
+        missed_s=_median_wait(missed for missed, _ in probes),
+        found_s=_median_wait(found for _, found in probes),
+        failed=len(rows) - len(answered),
+        summary=summarise(answered, seed) if is_shown else RequestSummary(),
+        requests=rows,
+        **seen.to_json(),
+    )
+
+
+def _median_wait(requests: Iterable[TimedRequest]) -> float | None:
+    waits = [request.first_token_s - request.start_s for request in requests]
+    return statistics.median(waits) if waits else None
 
 
 def fresh(method: Method, store_gb: float) -> Method:

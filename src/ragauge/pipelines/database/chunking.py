@@ -29,7 +29,7 @@ from ragauge.pipelines.database.database import (
     load_tokenizer,
     tokenizer_sha256,
 )
-from ragauge.pipelines.database.documents import CorpusDocument, Share
+from ragauge.pipelines.database.documents import CorpusDocument, ShardShare
 from ragauge.pipelines.database.near_duplicates import EvaluationText, signatures
 
 if TYPE_CHECKING:  # a database depends on its own keys, not on all code of settings
@@ -38,13 +38,18 @@ if TYPE_CHECKING:  # a database depends on its own keys, not on all code of sett
 BATCH_DOCUMENTS = 64  # tokenised together,
 BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
 SHARD_FILES = (
-    *("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "evaluation.jsonl"),
-    *("document_signatures.bin", "evaluation_signatures.bin"),
+    "tokens.bin",
+    "lengths.bin",
+    "documents.bin",
+    "documents.jsonl",
+    "document_signatures.bin",
+    "evaluation.jsonl",
+    "evaluation_signatures.bin",
 )
 
 
 @dataclass(frozen=True)
-class Split:
+class HeldOutSplit:
     """Which part of each document is evaluation text, and which goes into the database."""
 
     # the last share of each document, a share of the documents, nothing, everything
@@ -71,8 +76,8 @@ def build_shard(database: Path, settings: DatabaseSettings, number: int) -> bool
     Raises:
         UserError: unreadable or empty corpus.
     """
-    share = Share(number, settings.shards)
-    split = Split(settings.evaluation, settings.evaluation_share)
+    share = ShardShare(number, settings.shards)
+    split = HeldOutSplit(settings.evaluation, settings.evaluation_share)
     tokenizer = load_tokenizer(settings.tokenizer)
     corpus = Corpus.from_settings(settings)
     made_from = {
@@ -111,7 +116,7 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
     Errors as of `build_shard`.
     """
     corpus = Corpus.from_settings(settings)
-    split = Split(settings.part, settings.share)
+    split = HeldOutSplit(settings.part, settings.share)
 
     def make(folder: Path) -> dict[str, Any]:
         written = 0
@@ -119,7 +124,9 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
             open(folder / "evaluation.jsonl", "wb") as lines,
             open(folder / "evaluation_signatures.bin", "wb") as rows,
         ):
-            for document in bar(f"cutting {label}", "document", iterable=corpus.documents(Share())):
+            for document in bar(
+                f"cutting {label}", "document", iterable=corpus.documents(ShardShare())
+            ):
                 if text := split(document)[1]:
                     lines.write(
                         _json_line(
@@ -134,7 +141,7 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
             )
         return {"counts": {"evaluation": written}}
 
-    made_from = {"corpus": corpus.identity(Share()), "split": asdict(split)}
+    made_from = {"corpus": corpus.identity(ShardShare()), "split": asdict(split)}
     return folders.build(
         stored.evaluation_folder(database, label), stored.EVALUATION, made_from, make
     )
@@ -241,7 +248,7 @@ def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 _Cut = tuple[CorpusDocument, str, str]
 
 
-def _batches(documents: Iterable[CorpusDocument], split: Split) -> Iterator[list[_Cut]]:
+def _batches(documents: Iterable[CorpusDocument], split: HeldOutSplit) -> Iterator[list[_Cut]]:
     """Documents that are tokenised together."""
     batch = list[_Cut]()
     characters = 0

@@ -26,7 +26,9 @@ class Coder:
         assert index.pq.nbits == 8
         pq = index.pq
         centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
-        self.index, self._parts, self._width = index, int(pq.M), int(pq.dsub)
+        self.index = index
+        self._parts = int(pq.M)
+        self._width = int(pq.dsub)
         self._coarse = index.quantizer.reconstruct_n(0, index.nlist)
         halves = (centroids**2).sum(-1) / 2
         # (part, row, centroid)

@@ -15,7 +15,7 @@ from ragauge.assets.catalog import entries
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import file_sha256
 from ragauge.pipelines.database import hub
-from ragauge.pipelines.database.documents import CorpusDocument, Share, read_file
+from ragauge.pipelines.database.documents import CorpusDocument, ShardShare, read_file
 
 if TYPE_CHECKING:
     from ragauge.pipelines.retrieval.settings import CorpusSettings
@@ -35,7 +35,7 @@ class Corpus:
     def from_settings(cls, settings: CorpusSettings) -> Self:
         return cls(settings.sources, settings.text_field, settings.limit)
 
-    def documents(self, share: Share) -> Iterator[CorpusDocument]:
+    def documents(self, share: ShardShare) -> Iterator[CorpusDocument]:
         """Yield the documents of a shard that are not blank, in order.
 
         Raises:
@@ -43,7 +43,7 @@ class Corpus:
         """
         parts, share = self._assigned(share)
         position = 0
-        stream_share = share if self.limit is None else Share()
+        stream_share = share if self.limit is None else ShardShare()
         for part in parts:
             if part.startswith("hf:"):  # owned: of files that no other shard reads
                 reads, owned = hub.read(part, self.text_field, stream_share)
@@ -53,11 +53,13 @@ class Corpus:
             for read in reads:
                 if self.limit is not None and position >= self.limit:
                     return
-                if (owned or position % share.of == share.number) and (document := read()):
-                    yield document
+                if owned or position % share.of == share.number:
+                    document = read()
+                    if document:
+                        yield document
                 position += not owned
 
-    def identity(self, share: Share) -> dict[str, Any]:
+    def identity(self, share: ShardShare) -> dict[str, Any]:
         """Return what the documents of a shard depend on: the hashes of its files, the revisions of
         its hub data sets.
         """
@@ -74,11 +76,11 @@ class Corpus:
             "share": [share.number, share.of],
         }
 
-    def _assigned(self, share: Share) -> tuple[list[str], Share]:
+    def _assigned(self, share: ShardShare) -> tuple[list[str], ShardShare]:
         """Return the files and hub data sets that a shard reads, and its share of their documents."""
         parts = [part for source in self.sources for part in _resolve(source)]
         if len(parts) >= share.of and self.limit is None:
-            return parts[share.number :: share.of], Share()
+            return parts[share.number :: share.of], ShardShare()
         return parts, share
 
 
@@ -116,7 +118,8 @@ def _in_full(source: str) -> str:
 
 def _resolve(source: str) -> list[str]:
     """Return a source as files, or as one hub data set."""
-    if (stream := _in_full(source)).startswith("hf:"):
+    stream = _in_full(source)
+    if stream.startswith("hf:"):
         hub.fields(stream)  # refuses other spellings
         return [stream]
     if is_asset(source):

@@ -41,7 +41,7 @@ MARKED = "list of a shard's near-duplicates"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class HeldOutText:
     """Text that the database does not hold."""
 
     # the document that it ends, numbered in the database; -1 if it is a whole document
@@ -68,7 +68,8 @@ class BuiltFolder:
 
     def __init__(self, folder: Path, kind: str) -> None:
         """Raises UserError if a file is missing, truncated."""
-        self.folder, self.manifest = folder, folders.read(folder, kind)
+        self.folder = folder
+        self.manifest = folders.read(folder, kind)
         self.sha256 = folders.sha256(folder)  # its identity
 
     def array(self, name: str, dtype: str, *row: int) -> np.ndarray:
@@ -83,10 +84,10 @@ class BuiltFolder:
         """MinHash signatures of the evaluation text (text, permutation)."""
         return self.array("evaluation_signatures.bin", "uint32", PERMUTATIONS)
 
-    def evaluation(self) -> Iterator[Evaluation]:
+    def evaluation(self) -> Iterator[HeldOutText]:
         """Yield the evaluation text, its documents counted within the folder."""
         yield from (
-            Evaluation(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl")
+            HeldOutText(**record) for _, record in read_jsonl(self.folder / "evaluation.jsonl")
         )
 
 
@@ -94,7 +95,8 @@ class Shard(BuiltFolder):
     def __init__(self, database: Path, number: int) -> None:
         super().__init__(shard_folder(database, number), SHARD)
         counts = self.manifest["counts"]
-        self.chunks, self.documents = int(counts["chunks"]), int(counts["documents"])
+        self.chunks = int(counts["chunks"])
+        self.documents = int(counts["documents"])
         self.chunk_tokens = int(self.manifest["made_from"]["chunk_tokens"])  # of a full chunk
         # (chunk, chunk_tokens)
         self.tokens = self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)
@@ -220,7 +222,7 @@ class Database:
             )
         return opened
 
-    def evaluation(self, label: str | None = None) -> Iterator[Evaluation]:
+    def evaluation(self, label: str | None = None) -> Iterator[HeldOutText]:
         """Yield the database's held-out text, in the order of the shards, or that of one of its
         evaluation sets.
         """

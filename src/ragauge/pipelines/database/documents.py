@@ -27,7 +27,7 @@ class CorpusDocument:
 
 
 @dataclass(frozen=True)
-class Share:
+class ShardShare:
     """Shard `number` of `of`."""
 
     number: int = 0
@@ -35,10 +35,10 @@ class Share:
 
 
 # parses a document when it is called; None if its text is blank
-Read = Callable[[], CorpusDocument | None]
+ParseDocument = Callable[[], CorpusDocument | None]
 
 
-def read_file(path: Path, text_field: str) -> Iterator[Read]:
+def read_file(path: Path, text_field: str) -> Iterator[ParseDocument]:
     """Return the documents of a file, by the reader of the file's type; each is parsed by the shard
     that takes it.
     """

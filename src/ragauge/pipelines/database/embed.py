@@ -42,11 +42,7 @@ class EncoderChoice:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def load(self) -> TextEncoder:
-        """Load the encoder.
-
-        Raises:
-            UserError: a dtype or device that the engine does not support, or no encoder.
-        """
+        """Load the encoder, in ONNX Runtime in float32 on the CPU. Raises UserError: there is none."""
         if self.engine == "torch":
             import torch
 
@@ -55,10 +51,6 @@ class EncoderChoice:
             if self.threads:
                 torch.set_num_threads(self.threads)
             return load_encoder(self.name, dtype=self.dtype, device=self.device)
-        if self.dtype != "float32":
-            raise UserError(f"engine onnx: runs an encoder in float32, not in {self.dtype}")
-        if self.device != "cpu":
-            raise UserError(f"engine onnx: runs an encoder on the cpu, not on {self.device}")
         return OnnxEncoder(self.name, self.threads)
 
     @cached_property
@@ -85,8 +77,11 @@ class OnnxEncoder:
         )
         home.build(target, lambda unfinished: _export(folder, unfinished))
         facts = store.manifest(target) or {}
-        self._name, self.dim, self._max_tokens = name, int(facts["dim"]), int(facts["max_tokens"])
-        self._tokenizer, (_, self._prefix) = load_tokenizer(name), resolver.prefixes(name)
+        self._name = name
+        self.dim = int(facts["dim"])
+        self._max_tokens = int(facts["max_tokens"])
+        self._tokenizer = load_tokenizer(name)
+        _, self._prefix = resolver.prefixes(name)
         self._session = open_session(target / "encoder.onnx", threads)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:

@@ -10,7 +10,7 @@ from ragauge.assets.hub import dataset_commit
 from ragauge.assets.pins import Pin
 from ragauge.errors import UserError
 from ragauge.io.redaction import redacted
-from ragauge.pipelines.database.documents import Read, Share, parse_record
+from ragauge.pipelines.database.documents import ParseDocument, ShardShare, parse_record
 
 SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?")
 
@@ -54,7 +54,7 @@ def _unreachable(source: str, error: Exception) -> UserError:
     )
 
 
-def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bool]:
+def read(source: str, text_field: str, share: ShardShare) -> tuple[Iterator[ParseDocument], bool]:
     """Return the documents of a hub data set as a stream, and whether they are of files that only
     this shard reads. With at least as many files as shards, no shard downloads another's.
 
@@ -77,7 +77,7 @@ def read(source: str, text_field: str, share: Share) -> tuple[Iterator[Read], bo
         raise _unreachable(source, error) from error
 
 
-def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[Read]:
+def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[ParseDocument]:
     try:
         for number, record in enumerate(stream):
             yield partial(parse_record, record, text_field, f"{source}: record {number}")

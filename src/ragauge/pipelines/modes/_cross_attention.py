@@ -23,7 +23,6 @@ from ragauge.engines.decoder import Decoder
 from ragauge.engines.lm import LM
 from ragauge.engines.rope import Rotation, rotate
 from ragauge.engines.weights import Layer, Linear, Norm
-from ragauge.errors import UserError
 from ragauge.pipelines.modes._trained import NeighbourRows, TrainedWeights, attend, pad, read_alone
 from ragauge.pipelines.reader import CachedReader, DecoderModel, Prepared, Tokens
 
@@ -33,7 +32,7 @@ GATE_SHARE = 5.0  # of the learning rate: copied weights need little change, gat
 PER_LAYER = ("heads", "kv_heads", "ffn")  # sizes of a decoder's shape
 
 T = TypeVar("T")
-Memory = tuple[Tensor, Tensor, Tensor]
+EncodedNeighbours = tuple[Tensor, Tensor, Tensor]
 """Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions
 (token,).
 """
@@ -65,7 +64,7 @@ class Cross:
         norm = layer.attention_norm
         return cls(norm, norm, q, kv, layer.out, gate, layer.q_norm, layer.k_norm)
 
-    def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> Memory:
+    def memory(self, decoder: Decoder, states: Tensor, positions: Tensor) -> EncodedNeighbours:
         """Keys and values of the encoder's states (token, width) of tokens at positions (token,)."""
         k, v = self.kv(self.memory_norm(states)).chunk(2, -1)
         return (
@@ -79,7 +78,7 @@ class Cross:
         decoder: Decoder,
         x: Tensor,
         positions: Tensor,
-        memory: Memory,
+        memory: EncodedNeighbours,
         mask: Tensor | None = None,
     ) -> Tensor:
         """Return the term added to the states (token, width) of tokens at positions (token,), under
@@ -148,7 +147,8 @@ class CrossReader(CachedReader):
 
     @torch.inference_mode()
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        if not (texts := [ids for ids in neighbours if len(ids)]):
+        texts = [ids for ids in neighbours if len(ids)]
+        if not texts:
             return Prepared((), lambda: self._put({}))
         model = self._model
         lm = self.lm
@@ -173,7 +173,7 @@ class CrossReader(CachedReader):
         call = replace(call, macs=macs, seconds=time.perf_counter() - started)
         return Prepared((call,), lambda: self._put(memory))
 
-    def _put(self, memory: Mapping[int, Memory]) -> None:
+    def _put(self, memory: Mapping[int, EncodedNeighbours]) -> None:
         def add(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
             if layer not in memory:
                 return None
@@ -190,30 +190,22 @@ class CrossWeights(TrainedWeights):
     mode: ClassVar[str] = "cross_attention"
 
     def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = 2) -> None:
-        """`places`: layers of the decoder that get cross-attention, counted from 0; the encoder has
-        its first layers.
+        """Copy a decoder's layers.
 
-        Raises:
-            UserError: layers that the decoder does not have.
+        Args:
+            decoder: whose weights are copied.
+            places: layers that get cross-attention, counted from 0.
+            encoder_layers: how many of the first layers the encoder gets.
         """
         super().__init__()
-        own = decoder.weights.layers
-        if (
-            not places
-            or not all(0 <= index < len(own) for index in places)
-            or not 0 < encoder_layers <= len(own)
-        ):
-            wanted = (
-                f"cross-attention in layers {list(places)} with {encoder_layers} of the encoder"
-            )
-            raise UserError(f"{wanted}: the decoder has {len(own)} layers")
+        layers = decoder.weights.layers
         self.places = tuple(sorted(set(places)))
         shape = decoder.shape
         crosses = tuple(
-            Cross.from_layer(own[index], shape.heads[index] * shape.head_dim)
+            Cross.from_layer(layers[index], shape.heads[index] * shape.head_dim)
             for index in self.places
         )
-        self._copied = AddedLayers(own[:encoder_layers], crosses)
+        self._copied = AddedLayers(layers[:encoder_layers], crosses)
         self.weights = nn.ParameterDict()
         _mapped(self._copied, self._copy)
 

@@ -28,9 +28,9 @@ from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import (
     CachedReader,
     DecoderModel,
+    NeighbourState,
     Prepared,
     PreparingReader,
-    State,
     StateCache,
     Tokens,
 )
@@ -65,7 +65,7 @@ class JointDecoder(DecoderModel):
         return JointReader(self, tokens + neighbour_tokens)
 
 
-class JointStates(PreparingReader, Generic[State]):
+class JointStates(PreparingReader, Generic[NeighbourState]):
     """A reader of neighbours behind the sequence's first token; the state of each is stored, and
     not read again.
     """
@@ -75,11 +75,12 @@ class JointStates(PreparingReader, Generic[State]):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._sink: Any = None  # the cached first token
-        self._states: StateCache[State] = StateCache()
+        self._states: StateCache[NeighbourState] = StateCache()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
-        last = 0 if (reach := self.placement.reach) is None else max(0, length - reach)
+        reach = self.placement.reach
+        last = 0 if reach is None else max(0, length - reach)
         calls: list[Call] = []
         states = self._states.get(
             [(last, ids) for ids in texts],
@@ -88,11 +89,11 @@ class JointStates(PreparingReader, Generic[State]):
         return Prepared(tuple(calls), self._placed(states, last))
 
     @abstractmethod
-    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[State]:
+    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[NeighbourState]:
         """Keys and values of each neighbour, which end before position `last`; appends to `calls`."""
 
     @abstractmethod
-    def _placed(self, states: Sequence[State], last: int) -> Callable[[], None]:
+    def _placed(self, states: Sequence[NeighbourState], last: int) -> Callable[[], None]:
         """Return what makes these states the neighbours in front of the sequence."""
 
 
@@ -168,7 +169,9 @@ class Adapters(TrainedWeights):
         super().__init__()
         self.rank = rank
         draw = torch.Generator().manual_seed(seed)
-        self.down, self.up, self.offset = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
+        self.down = nn.ParameterList()
+        self.up = nn.ParameterList()
+        self.offset = nn.ParameterList()
         for layer in weights.layers:
             rows, width = layer.qkv.weight.shape
             self.down.append(torch.randn(rank, width, generator=draw) * width**-0.5)

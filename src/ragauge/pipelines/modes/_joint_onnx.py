@@ -61,10 +61,8 @@ class OnnxJointDecoder(OnnxModel):
         adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
         paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
         super().__init__(paths, checkpoint.tokenizer, checkpoint.device, checkpoint.threads)
-        self.decoder, self.adapted = (
-            OnnxDecoder(self.graphs["decoder"]),
-            OnnxDecoder(self.graphs[adapted]),
-        )
+        self.decoder = OnnxDecoder(self.graphs["decoder"])
+        self.adapted = OnnxDecoder(self.graphs[adapted])
         self.placement = placement
 
     def open(self, tokens: int = 0, neighbour_tokens: int = 0) -> OnnxJointReader:

@@ -27,7 +27,7 @@ from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError, error_line, in_one_line
 from ragauge.pipelines.modes._retro_network import RetroNetwork
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.reader import Reader, Tokens
+from ragauge.pipelines.reader import SequenceReader, Tokens
 from ragauge.pipelines.sizes import PAPER, Sizes
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
@@ -41,7 +41,8 @@ def make_network(checkpoint: Checkpoint) -> RetroNetwork:
         UserError: as `load_weights`.
     """
     sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
-    if (folder := checkpoint.released_retro) is not None:
+    folder = checkpoint.released_retro
+    if folder is not None:
         network = read_folder(folder)
     elif checkpoint.weights is not None:
         network = load_weights(checkpoint.weights, sizes)
@@ -95,7 +96,7 @@ def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
     return network
 
 
-class OwnReader(Reader):
+class OwnReader(SequenceReader):
     """One sequence of RETRO's, whatever runs it.
 
     The query conditions the encoder: neighbours cannot be read ahead.
@@ -122,14 +123,14 @@ class OwnReader(Reader):
         """
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """See `Reader.attach`; they are encoded when the next token is read."""
+        """See `SequenceReader.attach`; they are encoded when the next token is read."""
         self._pending = list(neighbours)
         self._since = self.length
         self.encode([], [])
 
     @torch.inference_mode()
     def read(self, ids: Tokens) -> Tensor:
-        """See `Reader.read`; with neighbours just attached, the first token is the query's last."""
+        """See `SequenceReader.read`; with neighbours just attached, the first token is the query's last."""
         # the encoder sees the query and nothing after it
         if self._pending is not None and len(ids) > 1:
             return torch.cat([self.read(ids[:1]), self.read(ids[1:])])

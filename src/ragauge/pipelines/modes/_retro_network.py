@@ -53,7 +53,8 @@ class RetroAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads = heads
-        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.q = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
         self.k, self.v = (nn.Linear(source or width, width, bias=False) for _ in range(2))
         self.bias = RelativeBias(heads, buckets, bidirectional)
 
@@ -94,10 +95,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
-        self.gate, self.up = (
-            nn.Linear(width, inner, bias=False),
-            nn.Linear(width, inner, bias=False),
-        )
+        self.gate = nn.Linear(width, inner, bias=False)
+        self.up = nn.Linear(width, inner, bias=False)
         self.down = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -120,7 +119,8 @@ class RetroLayer(nn.Module):
         causal: bool,
     ) -> None:
         super().__init__()
-        self.attention_norm, self.ffn_norm = RMSNorm(width), RMSNorm(width)
+        self.attention_norm = RMSNorm(width)
+        self.ffn_norm = RMSNorm(width)
         self.attention = RetroAttention(width, heads, buckets[0], not causal)
         self.ffn = FeedForward(width, ffn)
         self.cross_norm = RMSNorm(width) if source else None

@@ -90,7 +90,8 @@ class _Upper(_Part):
                 x = _after_attention(
                     layer, x, past[2 * index - 2 : 2 * index], positions, mask, new
                 )
-            if (cross := layer.cross) is not None and layer.cross_norm is not None:
+            cross = layer.cross
+            if cross is not None and layer.cross_norm is not None:
                 # `cross(...)` of one sequence, in operations that the exporter knows for three
                 # dimensions
                 k, v = memory[read : read + 2]
@@ -225,7 +226,9 @@ class OnnxRetroReader(OwnReader):
         low = self._lower.past_sizes
         high = self._upper.past_sizes
         # (heads, dim)
-        self._low, self._high, self._row = list(low), list(high), next(iter(low.values()))
+        self._low = list(low)
+        self._high = list(high)
+        self._row = next(iter(low.values()))
         self._slots = Slots(low | high, 0, self._lower.types["states"][0], self._lower.device)
         self._width, self._vocab = (
             graph.session.get_outputs()[0].shape[1] for graph in (self._lower, self._upper)

@@ -125,7 +125,7 @@ class TrainedWeights(nn.Module, ABC):
         try:
             weights = cls.from_sizes(lm, about)
             weights.load_state_dict(tensors)
-        except (UserError, KeyError, ValueError, RuntimeError) as error:
+        except (LookupError, ValueError, RuntimeError) as error:
             problem = f"of other sizes than the decoder's: {error_line(error, -1)}"
             raise UserError(f"{path}: {problem}") from error
         return weights

@@ -29,7 +29,8 @@ class OwnEncoder(Mode):
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         # its tokenizer must be the database's
-        if (folder := checkpoint.released_retro) is not None:
+        folder = checkpoint.released_retro
+        if folder is not None:
             from ragauge.assets.tokenizer import load_tokenizer
 
             checkpoint = replace(checkpoint, tokenizer=load_tokenizer(folder))

@@ -1,1 +1,5 @@
-"""Retrieval: indexes built, opened and searched, with recall and staleness of what they find."""
+"""Retrieval from a chunk database in one process: indexes built, opened and searched.
+
+Recall, and how stale queries do, are measured here too. What an index type does belongs to
+`indexes`, searches over a network to `service`.
+"""

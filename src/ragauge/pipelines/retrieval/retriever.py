@@ -54,7 +54,8 @@ class Query:
         if self.nprobe is not None and self.budget_s is not None:
             raise UserError("query: give nprobe or budget_s, not both")
         for name, least in (("k", 1), ("continuation", 0), ("nprobe", 1)):
-            if (value := getattr(self, name)) is not None and value < least:
+            value = getattr(self, name)
+            if value is not None and value < least:
                 raise UserError(f"query: {name} must be at least {least}, not {value}")
         if self.budget_s is not None and not self.budget_s > 0:
             raise UserError(f"query: budget_s must be positive, not {self.budget_s}")

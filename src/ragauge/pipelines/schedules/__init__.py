@@ -1,3 +1,4 @@
-"""When the database is queried during generation, and when generation waits for it: one file a
-schedule.
+"""Schedules, one file each: when the database is queried, and when generation waits for it.
+
+What schedules share belongs in `base.py`; how neighbours are read belongs to `modes`.
 """

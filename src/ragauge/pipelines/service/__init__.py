@@ -1,3 +1,4 @@
-"""The retrieval service: a searcher behind gRPC, its process, clients, and fan-out over several
-servers.
+"""The retrieval service: an index behind gRPC, its process, its clients, and fan-out over servers.
+
+What is searched belongs to `retrieval`.
 """

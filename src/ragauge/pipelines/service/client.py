@@ -204,28 +204,26 @@ class Client(AbstractContextManager["Client"]):
 
 
 class PendingSearch:
+    """A search that was sent."""
+
     def __init__(self, client: Client, queries: int, future: grpc.Future) -> None:
         self._client = client
-        self._queries = queries
         self._future = future
         self._name = f"search of {queries} {'query' if queries == 1 else 'queries'}"
-        self._started, self._ended = time.monotonic(), Future[float]()
-        future.add_done_callback(lambda _: self._ended.set_result(time.monotonic()))
+        started = time.monotonic()
+        self._seconds = Future[float]()
+        future.add_done_callback(lambda _: self._seconds.set_result(time.monotonic() - started))
 
     def result(self) -> list[Neighbours]:
         """Wait for the neighbours of each query. Raises RetrievalError."""
-        total_s = self._ended.result() - self._started
+        seconds = self._seconds.result()
         try:
             results = self._future.result().results
-            if len(results) != self._queries:
-                raise self._client.error(self._name, f"the reply has {len(results)} results")
-            return [wire.neighbours(message, total_s) for message in results]
         except grpc.FutureCancelledError:
             raise self._client.error(self._name, "cancelled") from None
         except grpc.RpcError as error:
             raise self._client.error(self._name, error) from error
-        except ValueError as error:
-            raise self._client.error(self._name, f"a garbled reply: {error}") from error
+        return [wire.neighbours(message, seconds) for message in results]
 
     def cancel(self) -> None:
         """Cancel the search; the server stops it. No effect on one that has ended."""

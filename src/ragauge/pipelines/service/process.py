@@ -98,14 +98,14 @@ def _reload_when(requested: threading.Event, reload: Callable[[], None]) -> None
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningServer:
     address: str
     process: subprocess.Popen[str]
 
 
 def running(
     index: Path, *, options: Sequence[str] = (), start_s: float = START_S
-) -> AbstractContextManager[Running]:
+) -> AbstractContextManager[RunningServer]:
     """Return a server of an index folder on a free port of this machine, for the length of the
     block; it ends with it. `options` are those of `ragauge serve`; `start_s` are seconds until it
     must report that it serves.
@@ -123,7 +123,7 @@ def running(
 @contextmanager
 def running_command(
     command: Sequence[str], *, start_s: float = START_S, stop_s: float = STOP_S
-) -> Iterator[Running]:
+) -> Iterator[RunningServer]:
     """Run, as `running` does, any command that announces its server as `serve` does and ends with
     its input.
     """
@@ -134,7 +134,7 @@ def running_command(
         ) as process,
     ):
         try:
-            yield Running(_announced_address(process, start_s), process)
+            yield RunningServer(_announced_address(process, start_s), process)
         except RetrievalError as error:
             try:
                 code = process.wait(EXIT_S)

@@ -86,11 +86,9 @@ class Server:
             settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms
         )
         self.metrics: Metrics | None = None
-        self._max_queries, self._token, self._decoding = (
-            settings.max_queries,
-            token,
-            threading.Lock(),
-        )
+        self._max_queries = settings.max_queries
+        self._token = token
+        self._decoding = threading.Lock()
         self._health = Health(self.queue, settings.hang)
         threads = settings.max_concurrent + SPARE_THREADS
         calls = {

@@ -9,8 +9,6 @@ from ragauge.pipelines.retrieval.retriever import Neighbours, Query
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
-# of a neighbour: a reply must not make the client take memory beyond its own size
-MAX_ROW_TOKENS = 1 << 16
 
 
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
@@ -60,35 +58,27 @@ def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
 
 
 def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
-    """Return the neighbours of one query; of the whole call's seconds, what the server's stages
-    leave is the network's.
+    """Return the neighbours of one query.
 
-    Raises:
-        ValueError: tokens that do not fit the lengths that the message states.
+    Of the whole call's seconds, what the server's stages leave is the network's.
     """
     rows = message.neighbours
     tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
-    continuations, continuation_lengths = _padded(
-        [row.continuation for row in rows], message.continuation_tokens
-    )
+    after = _padded([row.continuation for row in rows], message.continuation_tokens)
     return Neighbours(
-        ids=np.array([row.id for row in rows], dtype=np.int64),
-        distances=np.array([row.distance for row in rows], dtype=np.float32),
-        documents=np.array([row.document for row in rows], dtype=np.int64),
-        tokens=tokens,
-        lengths=lengths,
-        continuations=continuations,
-        continuation_lengths=continuation_lengths,
+        np.array([row.id for row in rows], dtype=np.int64),
+        np.array([row.distance for row in rows], dtype=np.float32),
+        np.array([row.document for row in rows], dtype=np.int64),
+        tokens,
+        lengths,
+        *after,
         nprobe=message.nprobe,
         seconds={**message.seconds, "network": max(0.0, total_s - sum(message.seconds.values()))},
     )
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
-    longest = max(map(len, rows), default=0)
-    if not longest <= width <= MAX_ROW_TOKENS:
-        raise ValueError(f"rows of tokens: {width}; must be from {longest} to {MAX_ROW_TOKENS}")
+    """Return ((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
     padded = np.zeros((len(rows), width), dtype=np.int32)
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row

@@ -2,7 +2,7 @@
 
 from ragauge.report.figures.axis import Axis
 from ragauge.report.figures.dots import Dots
-from ragauge.report.figures.lines import Lines, Panel, Point, Row
+from ragauge.report.figures.lines import Lines, Panel, Point, TableRow
 from ragauge.report.figures.style import Axes, Figure
 
-__all__ = ["Axes", "Axis", "Dots", "Figure", "Lines", "Panel", "Point", "Row"]
+__all__ = ["Axes", "Axis", "Dots", "Figure", "Lines", "Panel", "Point", "TableRow"]

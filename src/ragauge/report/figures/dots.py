@@ -8,12 +8,12 @@ from ragauge.report.figures import style
 from ragauge.report.figures.axis import Axis, is_number
 from ragauge.report.figures.lines import NOTHING
 from ragauge.report.figures.style import Axes, Figure
-from ragauge.results.cells import Status, Table
+from ragauge.results.cells import CellStatus, Table
 from ragauge.results.publications import LONGBENCH
 
 ROW_IN = 0.165  # height of one row
-Share = Literal["all", "col"]
-Text = Callable[[Mapping[Any, Any]], str]
+AxisSharing = Literal["all", "col"]
+LineText = Callable[[Mapping[Any, Any]], str]
 _Panel = tuple[str, Table, str, Axis]  # title, rows, the quantity that is drawn of them, its axis
 
 
@@ -38,8 +38,8 @@ class Dots:
 
     axes: Mapping[str, Axis]  # the quantities, left to right
     # of a line of the table: the method, or another word, whose colour and marker it has
-    look: Text = lambda line: str(line["method"])
-    name: Text | None = None  # the text of its row; by default the name of its look
+    look: LineText = lambda line: str(line["method"])
+    name: LineText | None = None  # the text of its row; by default the name of its look
     by_dataset: bool = False
 
     def __call__(self, table: Table) -> Figure:
@@ -72,7 +72,8 @@ def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
     published models as one, with the predictions of published numbers.
     """
     others = (
-        table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
+        table["status"].isin([CellStatus.PUBLISHED_ONLY, CellStatus.PREDICTED])
+        & table["published"].notna()
     )
     measured = table[~others]
     printed = table[others]
@@ -95,7 +96,7 @@ def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
 
 
 def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset: bool) -> Figure:
-    share: Share = "all" if by_dataset else "col"
+    share: AxisSharing = "all" if by_dataset else "col"
     room_in, keys = (0.5, 4) if by_dataset else (0.42, 7)
     heights = [len(block.labels) for block in shown]
     columns = max(map(len, panels))
@@ -144,7 +145,7 @@ def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None
     """Filled where measured, hollow where published for the same model; "no number" where there is
     none.
     """
-    small: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
+    small_type: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
     _, colour, marker = style.method_style(str(line["style"]))
     if is_number(line["published"]):
         ax.plot(
@@ -156,9 +157,9 @@ def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None
             line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4
         )
         end = line["high"] if is_number(line["high"]) else line["measured"]
-        ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small)
+        ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small_type)
     else:
-        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), **small)
+        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), **small_type)
 
 
 def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:

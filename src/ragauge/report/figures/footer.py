@@ -24,8 +24,8 @@ def footer(runs: Runs, table: Table) -> str:
     answered = [v for v in runs.run if _in(measured, v)]
     timed = _timed(runs, measured)
     if answered or timed:
-        return sentence(*_of_answers(runs, answered), timed)
-    if sentences := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
+        return sentence(*_describe_answers(runs, answered), timed)
+    if sentences := _describe_comparisons(runs, measured) or _describe_pipelines(runs, measured):
         return sentence(*sentences)
     return (
         "Nothing measured yet."
@@ -63,7 +63,7 @@ def _in(measured: Table, variant: Variant) -> bool:
     return not rows.empty
 
 
-def _of_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
+def _describe_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
     if not answered:
         return []
     models = _listed(f"{v.model} ({v.engine})" for v in answered)
@@ -109,7 +109,7 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
     )
 
 
-def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
+def _describe_pipelines(runs: Runs, measured: Table) -> list[str]:
     """Decoder, sequences, trials, threads and cores, filled indexes, intervals, machine, versions."""
     if measured.empty or "interval" not in measured.columns:
         return []
@@ -140,8 +140,8 @@ def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
     ]
 
 
-def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
-    """What stale queries found: encoders, queries, texts, intervals, machine."""
+def _describe_comparisons(runs: Runs, measured: Table) -> list[str]:
+    """Describe comparisons of stale queries: encoders, queries, texts, intervals, machine."""
     if measured.empty or "stale_tokens" not in measured.columns:
         return []
     reports = [(one, one.report) for one in comparisons(runs) if one.report]

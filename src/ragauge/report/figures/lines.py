@@ -22,7 +22,7 @@ LINE = 0.065  # size of small type in units of a panel
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table: its keys, and the line of each quantity."""
 
     keys: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Point:
     published: bool = False
     label: str = ""  # written next to it
     fill: Fill = "full"
-    row: Row = field(default=Row({}, {}), compare=False)  # of the table
+    row: TableRow = field(default=TableRow({}, {}), compare=False)  # of the table
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Panel:
     stairs: Sequence[tuple[float, float]] = ()
 
 
-def rows(table: Table) -> list[Row]:
+def rows(table: Table) -> list[TableRow]:
     keys = [name for name in table.columns if name not in (*VALUES, "quantity")]
-    by_keys: dict[tuple[Any, ...], Row] = {}
+    by_keys: dict[tuple[Any, ...], TableRow] = {}
     for line in table.to_dict("records"):
-        row = Row({name: line[name] for name in keys}, {})
+        row = TableRow({name: line[name] for name in keys}, {})
         cells = by_keys.setdefault(tuple(row.keys.values()), row).cells
         cells[line["quantity"]] = {str(name): value for name, value in line.items()}  # type: ignore[index]
     return list(by_keys.values())
@@ -97,9 +97,9 @@ class Lines:
     y: str
     y_axis: Axis
     # a row's line in the legend; by default its method's name
-    line: str | Callable[[Row], str] | None = None
+    line: str | Callable[[TableRow], str] | None = None
     # whose colour and marker a row has; empty: those of the line's place
-    look: str | Callable[[Row], str] = lambda row: str(row.keys.get("method", ""))
+    look: str | Callable[[TableRow], str] = lambda row: str(row.keys.get("method", ""))
     columns: Sequence[str] = ("measured", "published")
     join: Literal["all", "best", "none"] = "all"
     share: bool = False
@@ -128,7 +128,7 @@ class Lines:
             for p in shown
         ]
 
-    def _point(self, row: Row, column: str) -> Point:
+    def _point(self, row: TableRow, column: str) -> Point:
         measured = column == "measured"
         title = f"{row.keys['model']}\n{row.keys['dataset']}".strip()
         look = self.look if isinstance(self.look, str) else self.look(row)

@@ -114,35 +114,35 @@ def figure(width_in: float, height_in: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(width_in, height_in), layout="constrained")
-    FigureCanvasAgg(made)
-    return made
+    figure_ = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure_)
+    return figure_
 
 
 def empty(message: str) -> Figure:
     """A placeholder that states why there is nothing to draw."""
     with theme():
-        made = figure(COLUMN_IN, 1.4)
-        axes = made.subplots()
+        figure_ = figure(COLUMN_IN, 1.4)
+        axes = figure_.subplots()
         axes.set_axis_off()
         text = textwrap.fill(message, 52)
         axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, transform=axes.transAxes)
-        return made
+        return figure_
 
 
-def footer(made: Figure, text: str) -> None:
+def footer(figure_: Figure, text: str) -> None:
     """Small print along the lower edge; the figure grows by its lines, so that nothing above gets
     narrower.
     """
-    width_in, height_in = made.get_size_inches()
+    width_in, height_in = figure_.get_size_inches()
     lines = textwrap.wrap(text, max(40, int(width_in * 23)))
     room_in = (len(lines) * SMALL_PT * 1.25 + 5) / 72
-    made.set_size_inches(width_in, height_in + room_in)
+    figure_.set_size_inches(width_in, height_in + room_in)
     share = room_in / (height_in + room_in)
-    engine = cast(Any, made.get_layout_engine())
+    engine = cast(Any, figure_.get_layout_engine())
     if engine is not None:
         engine.set(rect=(0.01, share, 0.98, 1 - share))  # long labels would touch the edge
-    made.text(
+    figure_.text(
         0.012,
         share * 0.86,
         "\n".join(lines),
@@ -170,7 +170,7 @@ def interval(
 
 
 def few(n: float, most: float) -> str:
-    """What is written at a number of far fewer questions than its neighbours have; nothing at
+    """The label of a number of far fewer questions than its neighbours have; empty for
     others.
     """
     return f"n = {n:g}" if 0 < n < SHARED * most else ""
@@ -193,8 +193,8 @@ def handle(label: str, colour: str, marker: str, line: bool = False, hollow: boo
     )
 
 
-def legend(made: Figure, handles: Sequence[object], columns: int) -> None:
+def legend(figure_: Figure, handles: Sequence[object], columns: int) -> None:
     if handles:
         columns = -(-len(handles) // -(-len(handles) // columns))  # rows of equal length
         spacing = {"handletextpad": 0.4, "columnspacing": 1.3}
-        made.legend(handles=list(handles), loc="outside upper center", ncols=columns, **spacing)
+        figure_.legend(handles=list(handles), loc="outside upper center", ncols=columns, **spacing)

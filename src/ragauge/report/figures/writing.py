@@ -51,13 +51,13 @@ def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
     """
     module = registry.module("item", item)
     table = module.table(runs)
-    about = module.__doc__ or item
-    small = small_print(item, runs, table)
+    description = module.__doc__ or item
+    footer_text = small_print(item, runs, table)
     contents = {
         "csv": csv_text(table).encode(),
-        "md": markdown(table, about, small).encode(),
-        "tex": latex(item, table, about, small).encode(),
-        **_figure_bytes(module.draw(table), small),
+        "md": markdown(table, description, footer_text).encode(),
+        "tex": latex(item, table, description, footer_text).encode(),
+        **_figure_bytes(module.draw(table), footer_text),
     }
     for kind, data in contents.items():
         write_file(out_dir / f"{item}.{kind}", data)
@@ -126,11 +126,11 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
     return [header[i] for i in filled], [[row[i] for i in filled] for row in rows], list(notes)
 
 
-def markdown(table: Table, about: str, footer: str) -> str:
+def markdown(table: Table, description: str, footer: str) -> str:
     """The wide table as a GitHub table with its notes below."""
     columns, rows, notes = wide(table)
     header = [column.title for column in columns]
-    title, _, rest = about.strip().partition("\n")
+    title, _, rest = description.strip().partition("\n")
     lines = [f"# {title}", "", rest.strip(), ""] if rest.strip() else [f"# {title}", ""]
     lines += (
         [_pipe(header), _pipe(["---"] * len(header)), *map(_pipe, rows)]
@@ -141,14 +141,14 @@ def markdown(table: Table, about: str, footer: str) -> str:
     return "\n".join([*lines, "", footer, ""])
 
 
-def latex(item: str, table: Table, about: str, footer: str) -> str:
+def latex(item: str, table: Table, description: str, footer: str) -> str:
     """The wide table as a floating booktabs table; needs the packages booktabs and, for its width,
     graphicx.
     """
     columns, rows, notes = wide(table)
     header = [column.title for column in columns]
-    title = about.strip().partition("\n")[0]
-    small = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
+    title = description.strip().partition("\n")[0]
+    small_type = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
     cells = [
         " & ".join(text.translate(_ESCAPES) for text in row) + r" \\" for row in (header, *rows)
     ]
@@ -165,7 +165,7 @@ def latex(item: str, table: Table, about: str, footer: str) -> str:
             *cells[1:],
             r"\bottomrule",
             r"\end{tabular}}",
-            rf"\par\smallskip{{\footnotesize {small.translate(_ESCAPES)}}}",
+            rf"\par\smallskip{{\footnotesize {small_type.translate(_ESCAPES)}}}",
             r"\end{table*}",
             "",
         ]

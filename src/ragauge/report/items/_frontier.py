@@ -1,5 +1,5 @@
-"""What items on a plane of cost and quality share: the frontier and its likelihood, what a user
-waits for and pays.
+"""Shared parts of items on a plane of cost and quality: the frontier and its likelihood, waiting
+times and prices.
 """
 
 import math
@@ -8,7 +8,7 @@ from functools import partial
 
 from ragauge.report.figures import Point, lines
 from ragauge.results import timing
-from ragauge.results.cells import CellSource, Measure, join, mean
+from ragauge.results.cells import CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import frontier_probability
@@ -36,8 +36,7 @@ def latencies(
 
 def answering_latency(variant: Variant, field: str) -> Measure:
     """The median of a field of seconds, of the questions that did not fail."""
-    values = (getattr(record, field) for record in variant.answered.values())
-    seconds = [s for s in values if s and math.isfinite(s)]
+    seconds = variant.values(field)
     note = join(
         "latency of the answering run, not of the latency protocol",
         (variant.stack and variant.engine) or "",
@@ -47,9 +46,7 @@ def answering_latency(variant: Variant, field: str) -> Measure:
     return timing.quartiles(seconds, note, CellSource.RECORDS)
 
 
-def on_frontier(
-    runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]
-) -> dict[str, Measure]:
+def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> Measures:
     """By name the bootstrap probability of each variant that has a price, over the questions that
     they share. Prices are held at their measured values, as on the report's first screen.
     """
@@ -78,7 +75,7 @@ def staircase(points: Iterable[Point], chance: str) -> list[tuple[float, float]]
     )
 
 
-def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def served(runs: Runs, variant: Variant) -> Measures:
     """Measures of a server's responses, those without an answer included, as seen by the client."""
     responses = variant.responses
     several = max((response.concurrency for response in responses), default=1)

@@ -13,14 +13,13 @@ numbers.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from ragauge.config.reads import Reads, timed
 from ragauge.report.figures import Axis, Figure, Lines
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, noted
+from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, noted, row_cells
 from ragauge.results.measures import quality
 from ragauge.results.reuse import (
     Seconds,
@@ -37,7 +36,6 @@ LATENCY = "mean_latency_s"
 SAME = "the same at every hit rate"
 UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
 
-Keys = Mapping[str, Any]
 Timed = partial(Measure, source=CellSource.LATENCY)
 
 READS = Reads(answers=(timed(),), latency="any")
@@ -87,17 +85,16 @@ def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
             missed = statistics.median(trial.missed_s for trial in trials)
             loading = statistics.median(trial.loading_s for trial in trials)
             saving = max(0.0, missed - computing)  # what a miss takes beyond computing
-            of_one = Seconds(computing, saving, loading, statistics.median(online))
+            question_s = Seconds(computing, saving, loading, statistics.median(online))
             n = len(trials)
             note = timing.described(latency, f"{n} trials with cold documents")
-            for quantity in ("computing_s", "saving_s", "loading_s"):
-                yield Cell(keys, quantity, Timed(getattr(of_one, quantity), n=n, note=note))
-            yield Cell(
-                keys,
-                "online_s",
-                Timed(of_one.online_s, n=len(online), note=timing.described(latency)),
-            )
-            yield from _variant(runs, keys, of_one, naive_s, n)
+            measures = {
+                quantity: Timed(getattr(question_s, quantity), n=n, note=note)
+                for quantity in ("computing_s", "saving_s", "loading_s")
+            }
+            answer = Timed(question_s.online_s, n=len(online), note=timing.described(latency))
+            yield from row_cells(keys, measures | {"online_s": answer})
+            yield from _variant(runs, keys, question_s, naive_s, n)
 
 
 def _variant(
@@ -106,19 +103,15 @@ def _variant(
     """The cells of one variant that follow from its seconds; `n`: trials with cold documents."""
     for rate in HIT_RATES:
         yield Cell({**keys, "hit_rate": rate}, LATENCY, Timed(seconds.latency_s(rate), n=n))
-    yield Cell(
-        keys, "break_even_reuses", _or_never(break_even_reuses(seconds), n, "reading takes as long")
-    )
+    reuses = _or_never(break_even_reuses(seconds), n, "reading takes as long")
+    measures = {"break_even_reuses": reuses}
     if naive_s is not None:
         never = "reading and answering take as long as naive"
-        yield Cell(
-            keys,
-            "break_even_questions",
-            _or_never(break_even_questions(seconds, naive_s), n, never),
-        )
-        yield Cell(
-            keys, "break_even_hit_rate", _or_never(break_even_hit_rate(seconds, naive_s), n, never)
-        )
+        questions = break_even_questions(seconds, naive_s)
+        hit_rate = break_even_hit_rate(seconds, naive_s)
+        measures["break_even_questions"] = _or_never(questions, n, never)
+        measures["break_even_hit_rate"] = _or_never(hit_rate, n, never)
+    yield from row_cells(keys, measures)
     answered = [v for v in runs.of(keys["dataset"], keys["model"]) if v.name == keys["variant"]]
     yield from (Cell(keys, "quality", noted(quality(runs, variant), SAME)) for variant in answered)
 

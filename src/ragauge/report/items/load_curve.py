@@ -11,14 +11,13 @@ Limits: a growing queue is not marked. Where fewer questions a second are answer
 wait grows with more requests.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, join
+from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
 from ragauge.results.times import LoadLevel, LoadTimes
@@ -56,7 +55,7 @@ def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
     yield from timing.unsupported(runs, times, TAIL)
 
 
-def _level(keys: Mapping[str, Any], level: LoadLevel, note: str) -> Iterator[Cell]:
+def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
     summary = level.summary
     if not summary.requests:
         yield Cell(keys, TAIL, Measure(reason=f"refused: {level.refused or ''}"))

@@ -18,7 +18,7 @@ import numpy as np
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted, row_cells
+from ragauge.results.cells import Cell, Measure, Measures, Table, frame, mean, noted, row_cells
 from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import resampled_means
@@ -74,7 +74,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     yield from row_cells(keys, _worth(runs, variants))
 
 
-def _worth(runs: Runs, variants: Sequence[Variant]) -> dict[str, Measure]:
+def _worth(runs: Runs, variants: Sequence[Variant]) -> Measures:
     """How far the judge and the labels agree, over all answers that have both."""
     pairs = []
     is_judged = False  # (label, judgement) of each answer that has both, 1 for right

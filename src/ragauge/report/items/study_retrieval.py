@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Lines, Panel, Row, lines
+from ragauge.report.figures import Axis, Figure, Lines, Panel, TableRow, lines
 from ragauge.report.figures.footer import sentence
 from ragauge.report.figures.style import counted
 from ragauge.results.cells import Cell, Table, frame, join, mean, paired
@@ -27,7 +27,7 @@ FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
 
 READS = Reads(retrieval=True)
 
-Question = Mapping[str, Any]
+SearchedQuestion = Mapping[str, Any]
 
 
 def table(runs: Runs) -> Table:
@@ -35,7 +35,7 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    def names(row: Row) -> str:
+    def names(row: TableRow) -> str:
         return {"bm25": "BM25"}.get(row.keys["retriever"], str(row.keys["retriever"]))
 
     panels = []
@@ -48,7 +48,7 @@ def draw(table: Table) -> Figure:
 
 
 def footer(runs: Runs, table: Table) -> str:
-    """What was searched, and what of the documents was not read."""
+    """Describe the search, and the documents that were not read."""
     lists = []
     for retrieval in runs.retrievals:
         cut = "; ".join(retrieval.get("budget", {}).get("left_out", ()))
@@ -74,7 +74,7 @@ def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _written(retrieval: Mapping[str, Any]) -> Iterator[str]:
-    """Of questions that a model wrote: which one, and what was left out."""
+    """Describe questions that a model wrote: which one, and how many were left out."""
     if written := retrieval.get("generation"):
         few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
         tried = counted(written["attempts"], "attempt")
@@ -114,7 +114,7 @@ def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
             yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
 
-def _basis(questions: Sequence[Question], answerable: Sequence[Question]) -> str:
+def _basis(questions: Sequence[SearchedQuestion], answerable: Sequence[SearchedQuestion]) -> str:
     stated = sum(q["known_by"] == "document" for q in answerable)
     without = len(questions) - len(answerable)
     gold = f"gold document stated for {stated} of {len(answerable)}"

@@ -43,7 +43,7 @@ TITLE_CHARACTERS = 80
 EVIDENCE_CHARACTERS = 1000  # of a piece; a full article would make the page as large as the data
 
 
-def of_variant(runs: Runs, variant: Variant) -> str:
+def pack_records(runs: Runs, variant: Variant) -> str:
     """The records of a variant by column: gzip of JSON, in base64."""
     scores = scored(runs, variant)
     rows = [
@@ -53,7 +53,7 @@ def of_variant(runs: Runs, variant: Variant) -> str:
     return packed({field: [row[field] for row in rows] for field in FIELDS})
 
 
-def of_documents(runs: Runs, dataset: str) -> str:
+def pack_titles(runs: Runs, dataset: str) -> str:
     """The titles of each question's documents, by its key."""
     documents = materials.documents(runs, dataset)
     return packed(

@@ -1,10 +1,11 @@
-"""What the first screen computes with: measured numbers of every variant, and resampled means that
+"""Numbers of the first screen: measured ones of every variant, and resampled means that
 pair them.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from ragauge.report.figures.style import method_style
@@ -27,7 +28,8 @@ from ragauge.results.times import LatencyTimes
 
 # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 RESAMPLES = 1000
-FEWEST, FEW = 4, 10  # questions below which nothing is recommended; below which it is provisional
+MIN_QUESTIONS = 4  # below which nothing is recommended
+ENOUGH_QUESTIONS = 10  # below which a recommendation is provisional
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
 # what is waited for -> (name, unit); in the order of preference
 COSTS = {
@@ -120,9 +122,10 @@ def recommended(group: Numbers) -> Numbers | None:
 
 
 def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
-    """What a user waits for, in the cost's unit; None where it was not measured. Of the `reused_by`
-    questions that come on the same documents one waits until they are read; None: they were read
-    before. What depends on the question is prepared for each.
+    """Return a user's wait in the cost's unit; None where it was not measured.
+
+    Of the `reused_by` questions that come on the same documents one waits until they are read;
+    None: they were read before. Preparation that depends on the question is repeated for each.
     """
     entry = row["costs"].get(kind)
     if not entry:
@@ -152,8 +155,8 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
     too weak even with the gold documents, or no variant better than answers without documents; None
     where one may be.
     """
-    if shared < FEWEST:
-        return f"the variants share {shared} questions; at least {FEWEST} are needed"
+    if shared < MIN_QUESTIONS:
+        return f"the variants share {shared} questions; at least {MIN_QUESTIONS} are needed"
     known = [v for v in variants if v.method in REFERENCES] or list(variants)
     best = max((m for v in known if (m := quality(runs, v).value) is not None), default=0.0)
     if best < FLOOR:
@@ -168,10 +171,12 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
 
 
 def provisional(shared: int) -> str | None:
-    """What so few questions cannot tell; None if they are enough."""
-    if shared >= FEW:
+    """Say which differences so few questions cannot show; None if they are enough."""
+    if shared >= ENOUGH_QUESTIONS:
         return None
-    more = ", ".join(f"{n} would show {detectable_difference(n):.2f}" for n in (FEW, 50, 200))
+    more = ", ".join(
+        f"{n} would show {detectable_difference(n):.2f}" for n in (ENOUGH_QUESTIONS, 50, 200)
+    )
     return f"{shared} questions show differences of about {detectable_difference(shared):.2f} or more; {more}"
 
 
@@ -240,8 +245,7 @@ def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str
     """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and
     offline.
     """
-    records = variant.answered.values()
-    prepared_s = _known(record.offline_s for record in records)
+    prepared_s = variant.values("offline_s")
     offline_s = statistics.median(prepared_s) if prepared_s else None
     offline = list(costs(variant, offline_cycles).values())
     numbers = {
@@ -251,8 +255,7 @@ def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str
     }
     for kind in PROTOCOL:
         clocked = timed.seconds(variant.name, kind) if timed else []
-        field = "online_s" if kind == "total_s" else kind
-        answering = _known(getattr(record, field) for record in records)
+        answering = variant.values("online_s" if kind == "total_s" else kind)
         numbers[kind] = _cost(timing.quartiles(clocked), offline_s)
         numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
     return numbers
@@ -268,10 +271,6 @@ def _cost(online: Measure, offline: float | None) -> Numbers | None:
         "n": online.n,
         "offline": offline,
     }
-
-
-def _known(seconds: Iterable[float | None]) -> list[float]:
-    return [s for s in seconds if s is not None and math.isfinite(s)]
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
@@ -294,23 +293,23 @@ def _families(
     """The hypervolume of each method's variants between the least and the greatest online cost of
     all, best first.
     """
-    usable = [
-        i
-        for i, row in enumerate(rows)
-        if row["resampled"] and not row["reference"] and _price(row, kind)
-    ]
-    prices = [_price(rows[i], kind) for i in usable]
-    if len(set(prices)) < 2:
+    prices = {
+        row["name"]: _price(row, kind) for row in rows if row["resampled"] and not row["reference"]
+    }
+    prices = {name: price for name, price in prices.items() if price}
+    if len(set(prices.values())) < 2:
         return []
-    limits = (min(prices), max(prices))
-    shared = [*on_shared({variants[i].name: scored(runs, variants[i]) for i in usable}).values()]
+    limits = (min(prices.values()), max(prices.values()))
+    shared = on_shared({v.name: scored(runs, v) for v in variants if v.name in prices})
+    by_label = defaultdict[str, list[str]](list)
+    for row in rows:
+        if row["name"] in prices:
+            by_label[row["label"]].append(row["name"])
     families = []
-    for family in dict.fromkeys(rows[i]["label"] for i in usable):
-        places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
-        mine = [prices[p] for p in places]
-        values = [shared[p] for p in places]
-        volume, low, high = hypervolume(mine, values, limits, runs.seed, n=RESAMPLES)
-        names = [rows[usable[p]]["name"] for p in places]
+    for family, names in by_label.items():
+        costs_of = [prices[name] for name in names]
+        values = [shared[name] for name in names]
+        volume, low, high = hypervolume(costs_of, values, limits, runs.seed, n=RESAMPLES)
         families.append(
             {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
         )

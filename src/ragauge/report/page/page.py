@@ -67,9 +67,9 @@ def page(runs: Runs, folder: Path) -> str:
         "call": blocks.CALL,
     }
     datasets = dict.fromkeys(variant.dataset for variant in runs.run)
-    titles = {f"documents/{d}": blocks.of_documents(runs, d) for d in datasets}
+    titles = {f"documents/{d}": blocks.pack_titles(runs, d) for d in datasets}
     records = {
-        f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run
+        f"records/{v.dataset}/{v.model}/{v.name}": blocks.pack_records(runs, v) for v in runs.run
     }
     return _template().render(
         run=runs.config.run,

@@ -1,4 +1,4 @@
-"""What a run lacks, for the page that shows the rest."""
+"""Missing and doubtful parts of a run, for the page that shows the rest."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Problem:
 
 
 def problems(runs: Runs) -> list[Problem]:
-    """What the run lacks, in the order of the configuration; items are checked where they are read."""
+    """List the problems of a run, in the order of the configuration; items are checked elsewhere."""
     data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
     why = "no such file: no titles of documents"
     untitled = [
@@ -43,7 +43,7 @@ def _answers(runs: Runs) -> Iterator[Problem]:
 
 
 def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterator[str]:
-    """What is wrong with a variant's records; `limit` is the number of questions asked for, None
+    """Say what is wrong with a variant's records; `limit` is the number of questions asked for, None
     for all.
     """
     if variant.missing or not variant.records:

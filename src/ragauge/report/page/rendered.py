@@ -30,7 +30,7 @@ class RenderedCell:
 
 
 @dataclass
-class Item:
+class RenderedItem:
     name: str
     title: str
     caption: list[str]  # paragraphs
@@ -45,11 +45,11 @@ class Item:
     problems: list[Problem] = field(default_factory=list)
 
 
-def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
+def by_paper(runs: Runs, folder: Path) -> dict[str, list[RenderedItem]]:
     """The items of the run by paper, those of all papers last; there is no paper's heading where
     there is no paper.
     """
-    sections: dict[str, list[Item]] = {}
+    sections: dict[str, list[RenderedItem]] = {}
     for name in runs.config.item_names():
         sections.setdefault(registry.paper(name), []).append(_item(name, runs, folder))
     if general := sections.pop(registry.ALL_PAPERS, []):
@@ -57,17 +57,17 @@ def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
     return sections
 
 
-def _item(name: str, runs: Runs, folder: Path) -> Item:
-    about = (registry.module("item", name).__doc__ or name).strip()
-    title, _, rest = about.partition("\n")
+def _item(name: str, runs: Runs, folder: Path) -> RenderedItem:
+    description = (registry.module("item", name).__doc__ or name).strip()
+    title, _, rest = description.partition("\n")
     paragraphs = [" ".join(part.split()) for part in rest.split("\n\n") if part.strip()]
     files = [kind for kind in FILES if (folder / f"{name}.{kind}").is_file()]
-    item = Item(name, title.rstrip("."), paragraphs, files=files)
+    item = RenderedItem(name, title.rstrip("."), paragraphs, files=files)
     item.problems = [*_fill_table(item, runs, folder), *_fill_picture(item, folder)]
     return item
 
 
-def _fill_table(item: Item, runs: Runs, folder: Path) -> Iterator[Problem]:
+def _fill_table(item: RenderedItem, runs: Runs, folder: Path) -> Iterator[Problem]:
     import pandas as pd
 
     path = folder / f"{item.name}.csv"
@@ -86,7 +86,7 @@ def _fill_table(item: Item, runs: Runs, folder: Path) -> Iterator[Problem]:
         raise UserError(f"{path}: not a table of `ragauge report item`: {error}") from error
 
 
-def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
+def _fill_picture(item: RenderedItem, folder: Path) -> Iterator[Problem]:
     """The SVG as an image, which runs no script and shares no ids with the page, whatever the file
     holds.
     """

@@ -60,7 +60,7 @@ def at(url: str, **served: Any) -> ServedEngine:
     return engine
 
 
-def asked(engine: ServedEngine, template: str = "chat") -> list[int]:
+def prompt_ids(engine: ServedEngine, template: str = "chat") -> list[int]:
     """A prompt's ids."""
     style = PromptStyle("Say.", template)
     prompt = build_prompt("who", [("Ada", "She was.")], style, engine.tokenizer)
@@ -71,7 +71,7 @@ def test_a_prompt_is_sent_as_one_turn_and_the_reply_is_timed_and_counted() -> No
     with serving([streams("A", "da", **USAGE)]) as server:
         engine = at(server.url, body={"seed": 7, "stop": None})
         with engine.tracing() as trace:
-            response = engine.respond(asked(engine), Limits(5))
+            response = engine.respond(prompt_ids(engine), Limits(5))
     [request] = server.requests
     assert request["path"] == "/v1/chat/completions"
     assert request["headers"]["Authorization"] == f"Bearer {KEY}"
@@ -103,7 +103,7 @@ def test_a_template_without_turns_is_sent_as_bare_text() -> None:
     )
     with serving([reply]) as server:
         engine = at(server.url)
-        response = engine.respond(asked(engine, "plain"), Limits(5))
+        response = engine.respond(prompt_ids(engine, "plain"), Limits(5))
     assert server.requests[0]["path"] == "/v1/completions"
     assert server.requests[0]["body"]["prompt"].endswith("Question: who?\nAnswer:")
     assert server.requests[0]["body"]["stop"] == ["\n"]
@@ -141,7 +141,7 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(
         engine = at(server.url)
         began = time.perf_counter()
         with engine.tracing():
-            response = engine.respond(asked(engine), Limits(5))
+            response = engine.respond(prompt_ids(engine), Limits(5))
     assert engine.tokenizer.decode(response.ids) == "Ada"
     assert pauses == [1.0, 2.0]
     assert engine.exchange.attempts == 3
@@ -151,7 +151,7 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(
 
 
 @pytest.mark.parametrize(
-    ("reply", "told", "requests"),
+    ("reply", "message", "requests"),
     [
         (Reply(f"bad key {KEY}".encode(), 401), r"HTTP 401 Unauthorized: bad key \*\*\*$", 1),
         (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(asked 2 times\)$", 2),
@@ -160,10 +160,10 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(
     ids=["wrong key", "busy", "torn"],
 )
 def test_a_server_that_answers_nothing_is_lost_in_one_line(
-    reply: Reply, told: str, requests: int, pauses: list[float]
+    reply: Reply, message: str, requests: int, pauses: list[float]
 ) -> None:
     with serving([reply]) as server:
-        with pytest.raises(EngineLostError, match=told) as caught:
+        with pytest.raises(EngineLostError, match=message) as caught:
             at(server.url, attempts=2).respond("Who", Limits(5))
         assert len(server.requests) == requests
     assert "\n" not in str(caught.value)
@@ -294,7 +294,7 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
                 stated = AnswerSpecification(
                     **about, options=asdict(method), engine=entry.engine_facts
                 )
-                loaded.ready(stated, method).respond(asked(loaded.of(stated)), Limits(5))
+                loaded.ready(stated, method).respond(prompt_ids(loaded.of(stated)), Limits(5))
         turns.append([request["body"]["messages"][0]["content"] for request in server.requests])
     (first, second, again), (plain, *_) = turns
     assert len(set(turns[1])) == 1
@@ -412,14 +412,16 @@ def test_free_extraction_asks_for_evidence_then_answers_from_it(
     (tmp_path / "d.jsonl").write_text(json.dumps(line) + "\n")
     with serving([streams(written, **USAGE), streams("18", "21", **USAGE)]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        asked = [
+        options = [
             "--dataset=wiki_long",
             f"--data={tmp_path}/d.jsonl",
             "--set=request=copy",
             "--set=volume=99",
         ]
         assert (
-            main(["run", "--method=free_extraction", "--model=openai:m", *asked, "--out", str(out)])
+            main(
+                ["run", "--method=free_extraction", "--model=openai:m", *options, "--out", str(out)]
+            )
             == 0
         )
     first, second = (one["body"] for one in server.requests)

@@ -113,15 +113,15 @@ def test_every_step_binds_the_cache_where_it_lies(
     models: dict[str, NeighbourModel], name: str, bound: list[tuple[str, int]], slots: list[Slots]
 ) -> None:
     reader: Any = models[name].open(80, 256)
-    held = slots[-1]
+    cached = slots[-1]
     reader.read(IDS)
     bound.clear()
     steps = 5
     reader.decode(torch.zeros(260), steps + 1)
-    first = held.states.data_ptr()
-    last = held.states.data_ptr() + held.states.nbytes
+    first = cached.states.data_ptr()
+    last = cached.states.data_ptr() + cached.states.nbytes
     past = [at for given, at in bound if given.startswith("past_")]
-    assert len(past) == steps * len(held.feeds()) - steps  # all but the mask, at each step
+    assert len(past) == steps * len(cached.feeds()) - steps  # all but the mask, at each step
     assert all(first <= at < last for at in past)
     assert sum(given.startswith("new_") for given, _ in bound) == len(past)
 

@@ -11,7 +11,7 @@ from ragauge.measure.protocols.arrivals import (
     Clock,
     Level,
     OneByOne,
-    Request,
+    ScheduledRequest,
     TimedRequest,
     drive,
     percentiles,
@@ -139,13 +139,13 @@ class SideBySide:
     """Answers all admitted requests together, in one step of a second."""
 
     def __init__(self, clock: Simulated) -> None:
-        self.clock, self.held = clock, list[Request]()
+        self.clock, self.held = clock, list[ScheduledRequest]()
 
     @property
     def busy(self) -> bool:
         return bool(self.held)
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: ScheduledRequest) -> None:
         self.held.append(request)
 
     def step(self, until: float) -> Sequence[TimedRequest]:

@@ -13,16 +13,16 @@ import pytest
 from ragauge.errors import UserError
 from ragauge.pipelines.database import documents
 from ragauge.pipelines.database.corpus import Corpus
-from ragauge.pipelines.database.documents import CorpusDocument, Share
+from ragauge.pipelines.database.documents import CorpusDocument, ShardShare
 
-WHOLE = Share()
+WHOLE = ShardShare()
 
 
-def read(path: object, share: Share = WHOLE, **options: Any) -> list[CorpusDocument]:
+def read(path: object, share: ShardShare = WHOLE, **options: Any) -> list[CorpusDocument]:
     return list(Corpus((str(path),), **options).documents(share))
 
 
-def texts(path: object, share: Share = WHOLE, **options: Any) -> list[str]:
+def texts(path: object, share: ShardShare = WHOLE, **options: Any) -> list[str]:
     return [document.text for document in read(path, share, **options)]
 
 
@@ -49,7 +49,7 @@ def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path: Path) -
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 def test_shards_share_every_document_once(tmp_path: Path, shards: int) -> None:
     path = records(tmp_path / "c.jsonl", 20)
-    dealt = [texts(path, Share(n, shards)) for n in range(shards)]
+    dealt = [texts(path, ShardShare(n, shards)) for n in range(shards)]
     assert sorted(text for part in dealt for text in part) == sorted(texts(path))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
@@ -57,19 +57,19 @@ def test_shards_share_every_document_once(tmp_path: Path, shards: int) -> None:
 def test_many_files_are_dealt_whole(tmp_path: Path) -> None:
     for n in range(4):
         records(tmp_path / f"{n}.jsonl", 3)
-    parts = [read(tmp_path / "*.jsonl", Share(n, 2)) for n in range(2)]
+    parts = [read(tmp_path / "*.jsonl", ShardShare(n, 2)) for n in range(2)]
     files = [{document.place.rpartition(":")[0] for document in part} for part in parts]
     assert files == [
         {str(tmp_path / f"{n}.jsonl") for n in (0, 2)},
         {str(tmp_path / f"{n}.jsonl") for n in (1, 3)},
     ]
-    identity = Corpus((str(tmp_path / "*.jsonl"),)).identity(Share(1, 2))
+    identity = Corpus((str(tmp_path / "*.jsonl"),)).identity(ShardShare(1, 2))
     assert [part["file"] for part in identity["parts"]] == ["1.jsonl", "3.jsonl"]
 
 
 def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
     path = records(tmp_path / "c.jsonl", 9)
-    dealt = sorted(text for n in range(2) for text in texts(path, Share(n, 2), limit=5))
+    dealt = sorted(text for n in range(2) for text in texts(path, ShardShare(n, 2), limit=5))
     assert dealt == [f"text {n}" for n in range(5)]
 
 
@@ -104,7 +104,7 @@ def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
     page = f"<page><title>Town</title><ns>0</ns><revision><text>{body}\n== Days ==\nOld.</text></revision></page>"
     path = tmp_path / "export.xml.bz2"
     path.write_bytes(bz2.compress(f"<mediawiki>{page}{page}</mediawiki>".encode()))
-    assert [d.title for d in read(path, Share(1, 2))] == ["Town"]
+    assert [d.title for d in read(path, ShardShare(1, 2))] == ["Town"]
     assert texts(path)[0].endswith("Days\n\nOld.")
 
 
@@ -162,11 +162,11 @@ def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> 
         return ({"text": f"t{n}"} for n in range(10**9))  # which nobody could load whole
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert texts("hf:allenai/c4:en@abc", Share(1, 2), limit=6) == ["t1", "t3", "t5"]
+    assert texts("hf:allenai/c4:en@abc", ShardShare(1, 2), limit=6) == ["t1", "t3", "t5"]
     assert asked == [
         (("allenai/c4", "en"), {"revision": "abc", "split": "train", "streaming": True})
     ]
-    assert Corpus(("hf:allenai/c4:en@abc",)).identity(Share())["parts"][0]["revision"] == "abc"
+    assert Corpus(("hf:allenai/c4:en@abc",)).identity(ShardShare())["parts"][0]["revision"] == "abc"
 
 
 def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(
@@ -185,13 +185,15 @@ def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: stream)
     every = [f"t{file}.{n}" for file in range(3) for n in range(2)]
     assert (
-        sorted(text for number in range(2) for text in texts("hf:a/b@c", Share(number, 2))) == every
+        sorted(text for number in range(2) for text in texts("hf:a/b@c", ShardShare(number, 2)))
+        == every
     )
     assert sorted(opened) == [0, 1, 2]
     assert (
-        sorted(text for number in range(4) for text in texts("hf:a/b@c", Share(number, 4))) == every
+        sorted(text for number in range(4) for text in texts("hf:a/b@c", ShardShare(number, 4)))
+        == every
     )
-    assert texts("hf:a/b@c", Share(1, 2), limit=4) == ["t0.1", "t1.1"]
+    assert texts("hf:a/b@c", ShardShare(1, 2), limit=4) == ["t0.1", "t1.1"]
 
 
 def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import tiny_database
 from killed_processes import die_at, in_child
 from ragauge.errors import UserError
 from ragauge.pipelines.database import chunking
-from ragauge.pipelines.database.chunking import Split
+from ragauge.pipelines.database.chunking import HeldOutSplit
 from ragauge.pipelines.database.database import Database, shard_folder
 from ragauge.pipelines.database.documents import CorpusDocument
 from ragauge.pipelines.database.near_duplicates import (
@@ -52,7 +52,7 @@ def test_a_document_is_its_chunks_and_no_chunk_crosses_it(
     tmp_path: Path, corpus: Path, tokenizer: Path, shards: int
 ) -> None:
     made = tiny_database.build_chunks(
-        tmp_path / "db", tiny_database.recipe(corpus, tokenizer, shards, Split("none"))
+        tmp_path / "db", tiny_database.recipe(corpus, tokenizer, shards, HeldOutSplit("none"))
     )
     expected = {
         record["title"]: record["text"]
@@ -111,7 +111,7 @@ def test_the_tail_is_held_out(tmp_path: Path, corpus: Path, tokenizer: Path) -> 
 
 
 def test_whole_documents_are_held_out_by_their_text_alone() -> None:
-    split = Split("documents", 0.3)
+    split = HeldOutSplit("documents", 0.3)
     documents = [CorpusDocument(f"x:{n}", "", f"text number {n}") for n in range(500)]
     held = [not split(document)[0] for document in documents]
     assert 0.2 < np.mean(held) < 0.4
@@ -140,7 +140,7 @@ def test_near_duplicates_of_evaluation_text_are_marked(tmp_path: Path, tokenizer
         False,
         False,
     ]
-    split = Split("documents", 0.5)
+    split = HeldOutSplit("documents", 0.5)
     held = [split(CorpusDocument("", "", text))[0] == "" for text in texts]
     marked = EvaluationText([signatures(texts[:1])]).near_duplicates(signatures(texts))
     assert marked.tolist() == [True, True, False, False]
@@ -167,7 +167,7 @@ def test_a_finished_shard_is_left_and_a_changed_one_made_anew(
     tiny_database.write_corpus(corpus, 12, seed=1)
     assert chunking.build_shard(folder, recipe, 0)
     assert chunking.build_shard(
-        folder, tiny_database.recipe(corpus, tokenizer, split=Split("none")), 0
+        folder, tiny_database.recipe(corpus, tokenizer, split=HeldOutSplit("none")), 0
     )
 
 
@@ -210,7 +210,7 @@ def test_near_duplicates_are_those_of_all_shards_evaluation_text(
     texts = [[f"w{number}-{place}" for place in range(200)] for number in range(20)]
     copies = [[*words[:100], "other", *words[101:]] for words in texts]
     path = write_texts(tmp_path / "c.jsonl", [" ".join(words) for words in [*texts, *copies]])
-    split = Split("documents", 0.5)
+    split = HeldOutSplit("documents", 0.5)
     whole = tiny_database.build_chunks(
         tmp_path / "1", tiny_database.recipe(path, tokenizer, 1, split)
     )

@@ -171,17 +171,6 @@ def test_a_checkpoint_of_another_layout_is_refused(
     assert "was run" not in capsys.readouterr().out
 
 
-def test_a_setting_or_a_file_that_is_missing_or_torn_is_named(tmp_path: Path) -> None:
-    folder = write_released(tmp_path / "released")
-    whole = (folder / "model.ckpt").read_bytes()
-    (folder / "model.ckpt").write_bytes(whole[:1000])
-    with pytest.raises(UserError, match=r"model.ckpt: (refused|truncated)"):
-        retro.convert(folder / "model.ckpt", tmp_path)
-    (folder / "retro.json").write_text("{}")
-    with pytest.raises(UserError, match=r"retro.json: has no key 'num_embeddings'"):
-        retro.convert(folder / "model.ckpt", tmp_path)
-
-
 def test_a_pipeline_scores_with_it(root: Path, tmp_path: Path) -> None:
     model = Released(released_state())
     database = Database(root / "own")

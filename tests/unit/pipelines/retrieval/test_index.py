@@ -151,28 +151,6 @@ def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
     assert np.mean(np.concatenate(cosines)) == pytest.approx(0.7, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"nlist": 1000},
-            r"1000 lists want 39,000 training vectors and there are [\d,]+; set nlist to at most \d+, take",
-        ),
-        ({"pq_bytes": 5}, r"pq_bytes 5 must divide 32: one of \[1, 2, 4, 8, 16, 32\]"),
-        ({"filled": 3}, r"filled is 3; the database has [\d,]+ vectors already"),
-        (
-            {"train_vectors": 100},
-            r"8 lists want 312 training vectors and there are 100; the least is 256",
-        ),
-    ],
-)
-def test_an_index_that_cannot_be_is_told_with_the_choice(
-    folder: Path, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        index.train(folder, "impossible", INDEX.model_copy(update=changes))
-
-
 def test_an_index_of_another_database_is_refused(tmp_path: Path) -> None:
     corpus = tiny_database.write_corpus(tmp_path / "c.jsonl", 60)
     recipe = tiny_database.recipe(corpus, tiny_database.write_tokenizer(tmp_path / "t"), 1)

@@ -10,11 +10,9 @@ import pytest
 
 import tiny_database
 from ragauge.cli import _main
-from ragauge.errors import UserError
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.retrieval.retriever import Retriever
 from ragauge.pipelines.retrieval.staleness import Comparison
-from small_config import parsed
 from tiny_database import CHUNK, CountEncoder
 
 STALE = (1, CHUNK)
@@ -135,20 +133,6 @@ def test_the_command_tells_a_mistake_in_one_line(
     )
     assert message in capsys.readouterr().err
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"wikipedia": {}}, "staleness.wikipedia.database: unknown database 'wikipedia'"),
-        ({"wiki": {"index": "ivff"}}, "staleness.wiki.index: unknown index 'ivff'"),
-        ({"wiki": {"encoder": "minilmm"}}, "staleness.wiki.encoder: unknown encoder 'minilmm'"),
-        ({"wiki": {"tokens": 64}}, "staleness.wiki.tokens: must be greater than or equal to 128"),
-    ],
-)
-def test_a_wrong_entry_is_told_in_one_line(entry: dict, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        parsed(staleness=entry)
 
 
 def _tokens(comparison: Comparison, chunk: int) -> list[int]:

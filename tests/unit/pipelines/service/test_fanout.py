@@ -106,15 +106,6 @@ def test_where_asked_the_answer_without_it_says_so(
     assert f"partial answer: retrieval server {NOBODY}" in caplog.text
 
 
-def test_no_part_at_all_is_an_error_in_any_case() -> None:
-    with (
-        Client(NOBODY) as one,
-        Client("127.0.0.1:7") as other,
-        pytest.raises(RetrievalError, match=NOBODY),
-    ):
-        Fanout([one, other], partial=True).search(parts.queries(1))
-
-
 def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None:
     other = replace(parts.ABOUT, tokenizer="another")
     with parts.server(parts.Toy(part=2, of=3), other) as server, Client(server.address) as client:

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import service_parts as parts
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import Query
-from ragauge.pipelines.service import credentials, proto, wire
+from ragauge.pipelines.service import credentials, proto
 from ragauge.pipelines.service.client import Client, RetrievalError, method
 from ragauge.pipelines.service.metrics import Metrics
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
@@ -234,44 +234,6 @@ def test_other_machines_need_credentials(host: str, files: str, missing: str | N
     else:
         with pytest.raises(UserError, match=re.escape(missing)):
             credentials.ServerAccess(*paths).check(host)
-
-
-# --- replies that are not what was asked for ---
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (pb.SearchReply(), "the reply has 0 results"),
-        (
-            pb.SearchReply(results=[pb.Neighbours(neighbours=[pb.Neighbour(tokens=[1])])]),
-            "a garbled reply: rows of tokens: 0; must be from 1 to 65536",
-        ),
-        (
-            pb.SearchReply(results=[pb.Neighbours(chunk_tokens=2**31)]),
-            "a garbled reply: rows of tokens: 2147483648; must be from 0 to",
-        ),
-    ],
-)
-def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: str) -> None:
-    def answer(_: pb.SearchRequest, __: grpc.ServicerContext) -> pb.SearchReply:
-        return reply
-
-    handler = grpc.unary_unary_rpc_method_handler(
-        answer, pb.SearchRequest.FromString, pb.SearchReply.SerializeToString
-    )
-    server = grpc.server(ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler(wire.SERVICE, {"Search": handler})]
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        with Client(f"127.0.0.1:{port}") as client, pytest.raises(RetrievalError) as caught:
-            client.search([Query(text="a")])
-        assert message in str(caught.value)
-    finally:
-        server.stop(0)
 
 
 # --- operation ---

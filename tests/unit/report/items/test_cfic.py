@@ -116,10 +116,6 @@ def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Pat
     recall = line(found, method="cfic", quantity="gold_section_recall", **mine)
     assert recall["measured"] == 0.75
     assert line(found, method="cfic", quantity="evidence_tokens", **mine)["measured"] == 11.5
-    bge = line(found, method="bge", chunking="paragraph", quantity="f1", **mine)
-    assert bge["note"].startswith(
-        "not run: not in this experiment; its encoder comes from a model hub"
-    )
 
 
 def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path: Path) -> None:
@@ -169,8 +165,6 @@ def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are
         (found["model"] == "Vicuna-v1.5-7B-16k") & (found["dataset"] == "longbench_qasper")
     ]
     assert "bge" not in set(rest[rest["chunking"] == "sliding_window"]["method"])
-    not_run = line(rest, method="bge", chunking="paragraph")
-    assert not_run["note"] == "published; this row was not run"
 
 
 def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path) -> None:
@@ -183,7 +177,6 @@ def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path
     assert 0 < recall["p"] <= 1
     untrained = line(found, setting="without_sft", quantity="f1", model=MODEL)
     assert (untrained["measured"], untrained["variant"]) == (0.75, "cfic")
-    assert "not fine-tuned" in untrained["note"]
     both = line(found, setting="without_both", quantity="f1", model=MODEL)
     assert (
         both["note"]
@@ -279,7 +272,6 @@ def test_table_6_is_the_time_before_the_answers_prompt_in_stages(small: Path) ->
     total = line(found, system="cfic", quantity="decoding_latency_ms", **mine)
     assert total["measured"] == pytest.approx(600 * 1.1)  # the median of 1, 1.1 and 1.2 times
     assert total["low"] == pytest.approx(600 * 1.05)
-    assert "low and high are quartiles" in total["note"]
     prefix = line(found, system="cfic_prefix_stage", quantity="decoding_latency_ms", **mine)
     assert prefix["measured"] == pytest.approx(220)
     free = line(found, system="without_decoding_strategies", quantity="decoding_latency_ms", **mine)
@@ -322,7 +314,6 @@ def test_times_are_those_of_the_latency_rule_or_none(small: Path) -> None:
     }
     untimed = line(table("cfic_table_6", small), **keys)
     assert math.isnan(untimed["measured"])
-    assert untimed["note"] == "not timed: no file of the latency rule for wiki_long"
     write_latency(small, STAGES, refused="others kept the machine busy")
     refused = line(table("cfic_table_6", small), **keys)
     assert refused["note"] == "timing refused: others kept the machine busy"
@@ -354,7 +345,6 @@ def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None
     assert supported["note"] == "judged by invented-judge; 1 questions without a judgement"
     other = line(found, quantity="supported", system="free_extraction", variant="free")
     assert math.isnan(other["measured"])
-    assert other["note"].startswith("not judged")
     next((small / "judgements").rglob("cfic.jsonl")).write_text("[1]\n")
     with pytest.raises(UserError, match=r"cfic\.jsonl: a line is not a judgement"):
         table("cfic_table_7", small)
@@ -419,7 +409,6 @@ def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
     assert dict(zip(mine["d"], mine["measured"], strict=True)) == {32: 1.0, 256: 0.75}
     best = line(three, quantity="best_d", model=MODEL)
     assert (best["measured"], best["note"]) == (32, "the best of 32, 256 on these questions")
-    assert "only drawn" in line(three, quantity="best_d", model="the paper's 7B model")["note"]
 
 
 def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path: Path) -> None:

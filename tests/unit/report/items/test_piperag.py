@@ -331,37 +331,6 @@ def test_figure_4_shows_what_near_duplicates_gain(small: Path) -> None:
     assert sorted(names) == ["RETRO, near-duplicates kept, nprobe 8", "RETRO, nprobe 8"]
 
 
-@pytest.mark.parametrize(
-    ("item", "titles", "legend"),
-    [
-        ("piperag_figure_6", ["", "published"], ["PipeRAG", "RETRO"]),
-        (
-            "piperag_figure_7",
-            ["inference 4", "inference 16", "retrieval 4", "retrieval 16"],
-            ["PipeRAG", "RETRO"],
-        ),
-        ("piperag_figure_8", [""], ["PipeRAG", "RETRO+"]),
-        ("piperag_figure_10", ["m = 32", "m = 64"], ["PipeRAG", "RETRO+"]),
-    ],
-)
-def test_figures_have_the_papers_axes_and_series(
-    item: str, titles: list[str], legend: list[str], small: Path
-) -> None:
-    figure = registry.module("item", item).draw(table(item, small))
-    panels = [axes for axes in figure.axes if axes.get_visible()]
-    assert {axes.get_xlabel() for axes in panels} == {"perplexity"}
-    assert all(
-        axes.get_ylabel().endswith(("latency (s)", "latency of a sequence (s)", ""))
-        for axes in panels
-    )
-    assert panels[0].get_ylabel()
-    shown = [axes.get_title(loc="left") for axes in panels]
-    assert all(any(title.startswith(start) for title in shown) for start in titles)
-    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == legend
-    if item in ("piperag_figure_6", "piperag_figure_8"):
-        assert f"no retrieval: 3 s, perplexity {math.exp(3.2):.4g}" in shown[0]
-
-
 def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_and_says_so(
     small: Path,
 ) -> None:
@@ -574,26 +543,6 @@ def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
     assert {entry["pipeline"] for entry in entries} >= {"none", "retro", "pipe_t"}
     assert all(entry["machine"] is not None for entry in entries)
     assert next(entry for entry in entries if entry["pipeline"] == "pipe_t")["load_share"] == 0.01
-
-
-@pytest.mark.parametrize(
-    ("share", "note", "footnote"),
-    [
-        (
-            0.2,
-            "other processes took 20% of the machine",
-            "other processes took at most 20.0% of the machine",
-        ),
-        (None, "", "what other processes took of the machine was not always recorded"),
-    ],
-)
-def test_a_latency_says_what_others_took_meanwhile(
-    small: Path, share: float | None, note: str, footnote: str
-) -> None:
-    write(small, "pipe_t", "piperag", [4.0], interval=32, task="generate", load_share=share)
-    rows = table("piperag_figure_6", small)
-    assert line(rows, variant="pipe + pipe_t", quantity="latency_s")["note"] == note
-    assert footnote in footer(runs(small), rows)
 
 
 def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:

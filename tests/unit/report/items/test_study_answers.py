@@ -123,7 +123,6 @@ def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
     assert rows["naive", "contains_answer"]["measured"] == 0.5
     assert rows["top_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
     assert rows["naive", "groundedness"]["measured"] is not None
-    assert "not judged" in rows["naive", "judged_correct"]["note"]
 
 
 def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_worth(
@@ -134,9 +133,6 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
     naive, bm25 = runs.of("questions", MODEL)
     assert quality(runs, naive).value == 1.0
     assert set(scored(runs, bm25)) == set(bm25.records)
-    rows = cells(runs)
-    assert "no question has a known answer" in rows["naive", "contains_answer"]["note"]
-    assert "nothing says what the judge is worth" in rows["all variants", "judge_kappa"]["note"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +182,6 @@ def test_a_judge_is_worth_what_it_agrees_with_labels(
     line = rows["all variants", "judge_agreement"]
     assert line["measured"] == pytest.approx(agreement, abs=0.051)
     assert rows["all variants", "judge_kappa"]["measured"] == pytest.approx(kappa, abs=0.051)
-    assert "always one word would agree on" in line["note"]
     assert "judged by j" in rows["naive", "judged_correct"]["note"]
 
 

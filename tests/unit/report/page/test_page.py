@@ -297,12 +297,21 @@ def test_a_damaged_file_is_named(small: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "latency", [[], {"rows": 3}, {"rows": [4]}, {"rows": [], "protocol": "x"}], ids=str
+    ("latency", "field"),
+    [
+        ([], ""),
+        ({"rows": 3}, "rows"),
+        ({"rows": [4]}, r"rows\.0"),
+        ({"rows": [{"variant": "naive", "total_s": "1"}]}, r"rows\.0\.total_s"),
+        ({"rows": [], "protocol": "x"}, "protocol"),
+    ],
 )
-def test_a_latency_file_of_another_kind_is_named(small: Path, tmp_path: Path, latency: Any) -> None:
+def test_a_latency_file_of_another_kind_is_named_with_its_field(
+    small: Path, tmp_path: Path, latency: Any, field: str
+) -> None:
     (small / "latency" / "nq_open").mkdir(parents=True)
     (small / "latency" / "nq_open" / f"{MODEL}.json").write_text(json.dumps(latency))
-    with pytest.raises(UserError, match=rf"{MODEL}\.json: .*must be"):
+    with pytest.raises(UserError, match=rf"{MODEL}\.json: {field}.*"):
         made(small, tmp_path / "out")
 
 

@@ -1,1 +1,1 @@
-"""What index types are made of."""
+"""Parts of index types: recipes, their lookup by name, and files of faiss."""

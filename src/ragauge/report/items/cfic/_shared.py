@@ -1,4 +1,4 @@
-"""What CFIC's items share: which variant is which row of the paper's tables, its evidence and
+"""Shared parts of CFIC's items: which variant is which row of the paper's tables, its evidence and
 times, published F1.
 
 Times are seconds until evidence is found, from the latency rule's files alone: medians of one
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ragauge.io.records import Record
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, join, noted, row_cells
+from ragauge.results.cells import Cell, Keys, Measure, Measures, join, noted, row_cells
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import GENERATORS, LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant, defaults, identities
@@ -68,7 +68,7 @@ def size(variant: Variant) -> tuple[Any, Any]:  # (k, d)
 
 
 def as_published(variants: Iterable[Variant]) -> Variant | None:
-    """Of these variants CFIC as the paper has it (k=3, d=256), else the first that has all of its
+    """Return CFIC as the paper has it (k=3, d=256), else the first variant that has all of its
     options on.
     """
     candidates = [v for v in variants if is_cfic(v)]
@@ -93,9 +93,7 @@ def base_of(runs: Runs, model: str) -> str | None:
     return answers
 
 
-def cells(
-    runs: Runs, variant: Variant, keys: Mapping[str, Any], measures: Mapping[str, Measure]
-) -> list[Cell]:
+def cells(runs: Runs, variant: Variant, keys: Keys, measures: Measures) -> list[Cell]:
     """The cells of a variant's row, of the paper's row if it answered that data set's questions
     with that model.
     """
@@ -139,7 +137,7 @@ def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
     return cells
 
 
-def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def qualities(runs: Runs, variant: Variant) -> Measures:
     """F1, and of the evidence its volume in tokens and, where the data set names gold sections,
     their recall.
     """
@@ -152,7 +150,7 @@ def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
     return measures
 
 
-def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[str, Measure]:
+def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> Measures:
     """`f1_<word>` and, where both have it, `gold_section_<word>`: better minus worse, question by
     question.
     """
@@ -175,7 +173,7 @@ def at(variant: Variant) -> str:
     return "" if size(variant) == paper else "k={}, d={}".format(*size(variant))
 
 
-def with_size(variant: Variant, measures: Mapping[str, Measure]) -> dict[str, Measure]:
+def with_size(variant: Variant, measures: Measures) -> Measures:
     """The measures of a variant of CFIC, with a note where k or d are not the paper's."""
     return {q: noted(m, at(variant)) for q, m in measures.items()}
 

@@ -14,7 +14,7 @@ from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.report.items.cfic import _shared
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Status, Table, frame, mean, noted
+from ragauge.results.cells import Cell, CellStatus, Measure, Table, frame, mean, noted
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs
 
@@ -44,7 +44,7 @@ def draw(table: Table) -> Figure:
 
     measured = table[table["measured"].notna()].assign(published=math.nan)
     printed = table[table["published"].notna()].assign(
-        model=PAPER, measured=math.nan, status=Status.PUBLISHED_ONLY
+        model=PAPER, measured=math.nan, status=CellStatus.PUBLISHED_ONLY
     )
     table = pd.concat([measured, printed], ignore_index=True)
     axes = {
@@ -70,9 +70,9 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         reason=f"no {dataset}.jsonl beside the records: their documents are not at hand"
     )
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
-        articles = [of_one for key, of_one in documents.items() if key in lengths]
+        articles = [articles for key, articles in documents.items() if key in lengths]
         words = mean(
-            [float(sum(len(document.text.split()) for document in of_one)) for of_one in articles],
+            [float(sum(len(article.text.split()) for article in read)) for read in articles],
             runs.seed,
         )
     measures = {
@@ -99,7 +99,7 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     by_corpus: dict[str, list[float]] = {}
     for count, text, corpus in spans:
         by_corpus.setdefault(corpus, []).extend([float(len(text.split()))] * count)  # one a pair
-    lengths = [length for of_one in by_corpus.values() for length in of_one]
+    lengths = [length for corpus_lengths in by_corpus.values() for length in corpus_lengths]
     smaller = ": a smaller set than the paper's" if len(lengths) < printed["samples"] else ""
     parts = (
         f"{c} {len(of)} pairs of {sum(of) / len(of):,.0f} words"

@@ -21,7 +21,7 @@ from typing import Any
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.cfic import _shared
-from ragauge.results.cells import Cell, Measure, Table, frame, join, merge, noted
+from ragauge.results.cells import Cell, Measure, Measures, Table, frame, join, merge, noted
 from ragauge.results.runs import Runs, Variant
 
 KEYS = ("model", "dataset", "setting", "variant")
@@ -105,7 +105,7 @@ def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> dict[s
 
 def _measures(
     runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None
-) -> dict[str, Measure]:
+) -> Measures:
     measures = _shared.qualities(runs, variant)
     if full is not None and variant is not full:
         measures |= _shared.differences(runs, full, variant, "loss")

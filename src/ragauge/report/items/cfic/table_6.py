@@ -11,11 +11,11 @@ The paper's times are of its 7B model on its GPU and have no ratio; it does not 
 the question is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults, every
-from ragauge.report.figures import Axes, Figure, style
+from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.cfic import _shared
 from ragauge.results import timing
 from ragauge.results.cells import Cell, Measure, Table, frame, mean, row_cells
@@ -28,23 +28,14 @@ LATENCY = "decoding_latency_ms"
 FREE = "without_decoding_strategies"
 PAPER = "the paper's 7B models"
 QUANTITIES = ("input_tokens", "output_tokens", LATENCY)
-NAMES = {"cfic": "CFIC", FREE: "without strategies", "longalpaca_7b": "LongAlpaca"}
-STAGES = {
-    "query": "#BBBBBB",
-    "prefix": "#0072B2",
-    "skip": "#E69F00",
-    "rest": "#E4E4E4",
-    "free": "#666633",
+NAMES = {
+    "cfic": "CFIC",
+    "cfic_query_stage": "reading the question",
+    "cfic_prefix_stage": "prefix decoding",
+    "cfic_skip_stage": "skip decoding",
+    FREE: "without strategies",
+    "longalpaca_7b": "LongAlpaca",
 }
-# of the stages
-WORDS = (
-    "reading the question",
-    "prefix decoding",
-    "skip decoding",
-    "other work",
-    "free generation",
-)
-
 ANSWERS = every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)
 READS = Reads(ANSWERS, datasets="long", trained=False, latency="long")
 
@@ -61,28 +52,16 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, cells)
 
 
-def draw(table: Table) -> Figure:
-    """A bar a system, in its stages; a panel a model and data set, the paper's shaded."""
-    from matplotlib.patches import Patch
+def _name(line: Mapping[Any, Any]) -> str:
+    name = NAMES[line["system"]]
+    return f"{name} · {line['dataset'].removeprefix(LONGBENCH)}" if line["model"] == PAPER else name
 
-    timed = table[
-        (table["quantity"] == LATENCY) & (table["measured"].notna() | table["published"].notna())
-    ]
-    panels = list(timed.groupby(["model", "dataset"], sort=False))
-    if not panels:
-        return style.empty("Nothing to draw yet: nothing was timed.")
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    with style.theme():
-        figure = style.figure(style.TEXT_IN, 1.15 * rows + 0.5)
-        grid = figure.subplots(rows, columns, squeeze=False).flatten()
-        for ax, (key, part) in zip(grid, panels, strict=False):
-            _panel(ax, part, *map(str, key))
-        for ax in grid[len(panels) :]:
-            ax.set_visible(False)
-        pairs = zip(STAGES.values(), WORDS, strict=True)
-        style.legend(figure, [Patch(color=colour, label=text) for colour, text in pairs], columns=5)
-        return figure
+
+def _look(line: Mapping[Any, Any]) -> str:
+    return "cfic" if line["system"].startswith("cfic") else "free_extraction"
+
+
+draw = Dots({LATENCY: Axis("ms to the evidence", "log")}, look=_look, name=_name)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
@@ -137,26 +116,3 @@ def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cel
 
 def _keys(dataset: str, variant: Variant, system: str) -> dict[str, Any]:
     return {"model": variant.model, "dataset": dataset, "system": system, "variant": variant.name}
-
-
-def _panel(ax: Axes, part: Table, model: str, dataset: str) -> None:
-    column = "published" if part["measured"].isna().all() else "measured"
-    values = dict(zip(part["system"], part[column], strict=True))
-    rows = [system for system in NAMES if system in values]
-    for place, system in enumerate(rows):
-        widths = {"free": values[system]}
-        start = 0.0
-        if system == "cfic":  # its stages one after another; what no stage accounts for last
-            widths = {stage: values.get(f"cfic_{stage}_stage", 0.0) for stage in _shared.STAGES}
-            widths["rest"] = max(0.0, values[system] - sum(widths.values()))
-        for stage, width in widths.items():
-            ax.barh(place, width, left=start, height=0.6, color=STAGES[stage])
-            start += width
-    style.name_rows(ax, [NAMES[system] for system in rows])
-    ax.set_xlabel("ms to the evidence")
-    title = "published, 7B" if column == "published" else model
-    ax.set_title(
-        f"{title}\n{dataset.removeprefix(LONGBENCH)}", loc="left", color=style.MUTED, pad=3
-    )
-    if column == "published":
-        ax.set_facecolor(style.PUBLISHED_FACE)

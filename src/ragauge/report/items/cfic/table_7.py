@@ -19,7 +19,7 @@ from ragauge.config.reads import Reads, others
 from ragauge.report.figures import Axis, Dots, Figure, style
 from ragauge.report.items.cfic import _shared
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, row_cells
+from ragauge.results.cells import Cell, Measure, Measures, Table, frame, mean, row_cells
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs, Variant
@@ -91,7 +91,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
             yield from row_cells(keys, found | judged)
 
 
-def _by_model(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def _by_model(runs: Runs, variant: Variant) -> Measures:
     """The share of each judgement of support, and of those that call evidence faithful where that
     was asked.
     """
@@ -106,7 +106,7 @@ def _by_model(runs: Runs, variant: Variant) -> dict[str, Measure]:
 
 def _shares(
     runs: Runs, judged: Mapping[str, Mapping[str, Any]], known: tuple[str, ...]
-) -> dict[str, Measure]:
+) -> Measures:
     """The share of each label, over the questions that the judge gave one of them."""
     labels = {key: line["label"] for key, line in judged.items() if line.get("label") in known}
     if not labels:
@@ -124,7 +124,7 @@ def _shares(
     }
 
 
-def _by_people(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def _by_people(runs: Runs, variant: Variant) -> Measures:
     """The same by people, and how often those who judge the same evidence give it one label;
     nothing without any.
     """

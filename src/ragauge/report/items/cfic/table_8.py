@@ -18,7 +18,16 @@ from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
 from ragauge.report.items.cfic import _shared
 from ragauge.results import timing
-from ragauge.results.cells import OTHER_MODEL, Cell, Measure, Table, frame, noted, row_cells
+from ragauge.results.cells import (
+    OTHER_MODEL,
+    Cell,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import quality
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant
@@ -102,7 +111,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         yield from row_cells(keys, {"f1": quality(runs, variant, "f1"), **times})
 
 
-def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> dict[str, Measure]:
+def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> Measures:
     """Milliseconds to the evidence; those of the model that finds it, where another one answers."""
     entry = runs.config.models.get(variant.model)
     finder = entry.finder if entry else None

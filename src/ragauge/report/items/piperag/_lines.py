@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragauge.report.figures import Axis, Figure, Lines, Point, Row, style
+from ragauge.report.figures import Axis, Figure, Lines, Point, TableRow, style
 from ragauge.results.cells import Table
 from ragauge.results.sequences import AGAINST_NONE
 
@@ -53,16 +53,14 @@ class Frontiers(SystemLines):
         return super().draw(drawn or all_points)
 
 
-def schedule(row: Row) -> str:
-    """Return a row's line in a plane: its schedule, with its options."""
+def schedule(row: TableRow) -> str:
+    """A row's line in a plane: its schedule, with its options."""
     label = style.method_label(str(row.keys["method"]))
     return f"{label}, {row.keys['options']}" if row.keys["options"] else label
 
 
-def with_interval(row: Row) -> str:
-    """Return a row's line over nprobe: its schedule and interval; of the paper's logs the database
-    too.
-    """
+def with_interval(row: TableRow) -> str:
+    """A row's line over nprobe: its schedule and interval; of the paper's logs the database too."""
     keys = row.keys
     parts = [schedule(row)]
     if keys["method"] in ("retro_plus", "piperag", "random") and keys["interval"]:
@@ -72,8 +70,8 @@ def with_interval(row: Row) -> str:
     return ", ".join(parts)
 
 
-def with_lists(label: str, row: Row) -> str:
-    """Return a row's line with the lists that searches scan, where they scan any."""
+def with_lists(label: str, row: TableRow) -> str:
+    """A row's line with the lists that searches scan, where they scan any."""
     nprobe = row.keys["nprobe"]
     return f"{label}, nprobe {nprobe}" if nprobe else label
 
@@ -86,9 +84,9 @@ def database(keys: Mapping[Any, Any], mark: str) -> str:
 FRONTIERS = Frontiers("perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, join="best")
 
 
-def _interval(row: Row) -> tuple[float, float]:
-    """Return the interval of the paired difference from no retrieval, around a perplexity: all
-    systems read the same texts.
+def _interval(row: TableRow) -> tuple[float, float]:
+    """The interval of the paired difference from no retrieval, around a perplexity: all systems
+    read the same texts.
     """
     value = row.number("perplexity")
     nats = row.number(AGAINST_NONE)
@@ -96,9 +94,9 @@ def _interval(row: Row) -> tuple[float, float]:
     return low, high
 
 
-def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
-    """Return the titles of a point's panels: its own, or those of all indexes of its database for a
-    system without one.
+def _panels(point: Point, measured: Iterable[TableRow]) -> list[str]:
+    """The titles of a point's panels: its own, or those of all indexes of its database for a system
+    without one.
     """
     keys = point.row.keys
     alike = list[Mapping[str, Any]]()
@@ -117,8 +115,8 @@ def _panels(point: Point, measured: Iterable[Row]) -> list[str]:
     return [point.panel + place for place in dict.fromkeys(filled)]
 
 
-def _label(row: Row) -> str:
-    """Return what distinguishes a point from others of its line: interval and nprobe."""
+def _label(row: TableRow) -> str:
+    """What distinguishes a point from others of its line: interval and nprobe."""
     keys = row.keys
     interval = (
         f"m{keys['interval']}"

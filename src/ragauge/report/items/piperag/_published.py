@@ -9,7 +9,7 @@ from typing import Any
 from ragauge.report.items.piperag._lines import PAPER
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, noted
-from ragauge.results.pipelines import IndexName, Text
+from ragauge.results.pipelines import IndexName, SequenceKey
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, System, plain
@@ -87,7 +87,7 @@ def _options(line: Mapping[str, str]) -> str:
 
 
 def best_speedups(
-    runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]
+    runs: Runs, group: Sequence[System], baseline: str, shared: set[SequenceKey]
 ) -> Iterator[Cell]:
     """Yield for each index the largest speedup over the baseline at no higher perplexity."""
     for keys, pairs in _by_index(runs, group, baseline, shared):
@@ -100,7 +100,7 @@ def best_speedups(
         yield Cell(keys, SPEEDUP, measure)
 
 
-def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Cell]:
+def best_gains(runs: Runs, group: Sequence[System], shared: set[SequenceKey]) -> Iterator[Cell]:
     """Yield for each index how much lower PipeRAG's perplexity is at no higher latency than
     RETRO's.
     """
@@ -128,7 +128,7 @@ def printed() -> list[Cell]:
 
 
 def _by_index(
-    runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]
+    runs: Runs, group: Sequence[System], baseline: str, shared: set[SequenceKey]
 ) -> Iterator[tuple[dict[str, object], list[Pair]]]:
     """Yield (keys of the row, pairs) of each index that PipeRAG was run on."""
     without_options = plain(group)

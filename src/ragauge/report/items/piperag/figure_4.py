@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Point, Row, lines
+from ragauge.report.figures import Axis, Figure, Point, TableRow, lines
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
@@ -35,8 +35,8 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
 
-    def line(row: Row, options: Options) -> str:
-        row = Row({**row.keys, "options": options}, row.cells)
+    def line(row: TableRow, options: Options) -> str:
+        row = TableRow({**row.keys, "options": options}, row.cells)
         return _lines.with_lists(_lines.with_interval(row), row)
 
     def without(point: Point) -> str:
@@ -61,7 +61,8 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         yield from (
             replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared)
         )
-        if more and (twin := next((s for s in systems if _is_twin(s, system)), None)) is not None:
+        twin = next((s for s in systems if _is_twin(s, system)), None) if more else None
+        if twin is not None:
             gain = noted(
                 sequences.difference(runs, system.scored, twin.scored),
                 f"kept minus dropped ({twin.index})",
@@ -81,18 +82,16 @@ def _has_duplicates(system: System) -> bool:
 
 
 def _is_twin(other: System, system: System) -> bool:
-    """Return whether the other asks the same shards in the same way, without near-duplicates of the
-    text.
-    """
-    recipes = [(s.database, s.kind, s.interval, s.nprobe, s.options) for s in (other, system)]
-    shards = [
-        facts.settings.get("shards")
-        for s in (other, system)
-        if (facts := s.members[0].specification.index)
-    ]
-    return (
-        recipes[0] == recipes[1]
-        and len(shards) == 2
-        and shards[0] == shards[1]
-        and not _has_duplicates(other)
+    """Return whether the other asks the same shards alike, without near-duplicates of the text."""
+    if other.members[0].specification.index is None or _has_duplicates(other):
+        return False
+    first, second = (
+        (s.database, s.kind, s.interval, s.nprobe, s.options, _shards(s)) for s in (other, system)
     )
+    return first == second
+
+
+def _shards(system: System) -> int | None:
+    """Return how many of the database's shards the index takes; None: all, or no index."""
+    facts = system.members[0].specification.index
+    return facts.settings.get("shards") if facts else None

@@ -10,7 +10,7 @@ logs of its repository, at 512 tokens, where nprobe was varied.
 from collections.abc import Iterator, Sequence
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Row
+from ragauge.report.figures import Axis, Figure, TableRow
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table
@@ -35,7 +35,7 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     several = table[table["measured"].notna()]["index"].map(str).nunique() > 1
 
-    def line(row: Row) -> str:
+    def line(row: TableRow) -> str:
         index = (
             f", index {row.keys['index']}" if several and row.keys["model"] != _lines.PAPER else ""
         )

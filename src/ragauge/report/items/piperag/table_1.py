@@ -18,16 +18,16 @@ from statistics import median
 from typing import Any
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Dots, Figure, Row, style
+from ragauge.report.figures import Axis, Dots, Figure, TableRow, style
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Table, noted
-from ragauge.results.pipelines import Text
+from ragauge.results.pipelines import SequenceKey
 from ragauge.results.runs import Runs
 from ragauge.results.systems import System, in_columns, in_groups, plain
 
 AXES = {"perplexity": Axis("perplexity"), "latency_s": Axis("latency of a sequence (s)")}
-Line = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
+PublishedKey = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
 PERPLEXITIES = ("perplexity", "perplexity_difference")
 LARGEST = "the largest nprobe: no RETRO is slower than hide and of a higher perplexity"
 OVERHEAD = "latency_over_no_retrieval_percent"
@@ -78,15 +78,15 @@ def _row_name(line: Mapping[Any, Any]) -> str:
     interval = (
         f", m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
     )
-    return _lines.with_lists(style.method_label(line["method"]) + interval, Row(line, {}))
+    return _lines.with_lists(style.method_label(line["method"]) + interval, TableRow(line, {}))
 
 
-def _line(cell: Cell) -> Line:
+def _line(cell: Cell) -> PublishedKey:
     return _published.dataset(str(cell.keys["dataset"])), str(cell.keys["method"]), cell.quantity
 
 
 def _group(
-    values: Mapping[Line, float | None], runs: Runs, group: Sequence[System]
+    values: Mapping[PublishedKey, float | None], runs: Runs, group: Sequence[System]
 ) -> Iterator[Cell]:
     timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
@@ -107,7 +107,7 @@ def _group(
             )
 
 
-def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[System, str]:
+def _of_index(runs: Runs, systems: Sequence[System], shared: set[SequenceKey]) -> dict[System, str]:
     """Return what the table compares of an index, each with a note on its choice; one retrieval has
     the largest nprobe.
     """
@@ -127,7 +127,7 @@ def _of_index(runs: Runs, systems: Sequence[System], shared: set[Text]) -> dict[
     return dict.fromkeys(once[-1:], "") | compared | ({s3: ""} if s3 else {})
 
 
-def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> list[Cell]:
+def _row(runs: Runs, base: System | None, system: System, shared: set[SequenceKey]) -> list[Cell]:
     measures = {
         "perplexity": sequences.perplexity(runs, system, shared),
         "latency_s": sequences.latency(system),

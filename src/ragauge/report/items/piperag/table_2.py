@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Lines, Row
+from ragauge.report.figures import Axis, Figure, Lines, TableRow
 from ragauge.report.items.piperag import _published
 from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted
 from ragauge.results.publications import read_csv
@@ -63,7 +63,7 @@ def draw(table: Table) -> Figure:
         .nunique()
     )
 
-    def line(row: Row) -> str:
+    def line(row: TableRow) -> str:
         model, dataset, index, variant = (
             str(row.keys[key]) for key in ("model", "dataset", "index", "variant")
         )

@@ -1,4 +1,4 @@
-"""What the items of this folder share: which methods they compare, and what differences mean where
+"""Shared parts of these items: which methods they compare, and what differences mean where
 they do.
 """
 
@@ -72,7 +72,7 @@ class VariantSeconds:
     stack: str = ""  # whose seconds a served model's are
 
     @classmethod
-    def of(
+    def find(
         cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]
     ) -> VariantSeconds:
         timed = timing.find(runs, dataset, model)
@@ -93,14 +93,13 @@ class VariantSeconds:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
             return self.timed.seconds(variant.name, "first_token_s")
-        waits = (record.first_token_s for record in variant.answered.values())
-        return [wait for wait in waits if wait and math.isfinite(wait)]
+        return variant.values("first_token_s")
 
     def tokens(self, variant: Variant) -> list[float]:
         if self.timed:
             return self.timed.seconds(variant.name, "per_token_s")
         waits = map(_decode_s, variant.traces.values())
-        return [wait for wait in waits if wait and math.isfinite(wait)]
+        return [wait for wait in waits if wait is not None and math.isfinite(wait)]
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
         """How many times sooner than the plain prompt's the first token is known: the ratio of
@@ -135,7 +134,7 @@ def knob(variant: Variant) -> Any:
 
 
 def curve(variant: Variant) -> str:
-    """What a variant has in common with those that differ in the knob alone: the method and its
+    """Name a variant together with those that differ in the knob alone: the method and its
     other options.
     """
     usual = default_options(variant.method)

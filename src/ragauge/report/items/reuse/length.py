@@ -112,7 +112,7 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
         keys = {"questions": name, **size}
         weak = floor(runs, base)
         shown = [v for v in runs.of(label, model) if belongs(v, *REFERENCES, *RANKERS)]
-        clock = VariantSeconds.of(runs, label, model, shown)
+        clock = VariantSeconds.find(runs, label, model, shown)
         for variant in shown:
             own = variant.keys | keys
             yield Cell(own, "quality", noted(quality(runs, variant), weak))

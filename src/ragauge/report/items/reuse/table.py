@@ -15,8 +15,6 @@ Seconds before the question are the answering run's; the others the latency prot
 timed all these variants on the data set.
 """
 
-import math
-
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
@@ -24,7 +22,7 @@ from ragauge.results import timing
 from ragauge.results.cells import (
     Cell,
     CellSource,
-    Measure,
+    Measures,
     Table,
     frame,
     mean,
@@ -60,7 +58,7 @@ draw = Dots(
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     base = naive(runs, dataset, model)
     shown = [v for v in runs.of(dataset, model) if belongs(v)]
-    clock = VariantSeconds.of(runs, dataset, model, shown)
+    clock = VariantSeconds.find(runs, dataset, model, shown)
     cells = list[Cell]()
     for variant in shown:
         keys = variant.keys | {"stored": "yes" if servable(variant) else "no"}
@@ -70,7 +68,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _measures(
     runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds
-) -> dict[str, Measure]:
+) -> Measures:
     weak = floor(runs, base)
     measures = {
         "quality": noted(quality(runs, variant), weak),
@@ -82,9 +80,8 @@ def _measures(
         ),
     }
     for field in ("offline_s", "cache_bytes"):
-        values = (getattr(record, field) for record in variant.answered.values())
-        numbers = [value for value in values if value is not None and math.isfinite(value)]
-        measures[field] = timing.quartiles(numbers, OWN, CellSource.RECORDS, nothing=UNRECORDED)
+        values = variant.values(field)
+        measures[field] = timing.quartiles(values, OWN, CellSource.RECORDS, nothing=UNRECORDED)
     measures["read_again"] = mean(
         list(read_again(variant).values()), runs.seed, nothing="no traces"
     )

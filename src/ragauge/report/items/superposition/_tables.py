@@ -1,4 +1,4 @@
-"""What the tables share: the cells of a variant, of a method without one, of an ablation; the
+"""Shared parts of the tables: cells of a variant, of a method without one, of an ablation; the
 paper's numbers.
 """
 
@@ -8,7 +8,17 @@ from itertools import product
 from typing import Any
 
 from ragauge.report.figures import Axis, Dots
-from ragauge.results.cells import Cell, Measure, Table, frame, merge, noted, row_cells
+from ragauge.results.cells import (
+    Cell,
+    Keys,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    merge,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import Runs, Variant, defaults
@@ -18,7 +28,7 @@ NAMES = {"cuda_speedup": "measured_speedup_cuda"}
 KEPT = "kept_gold_recall"  # whether the gold document is kept
 
 
-def cells(runs: Runs, variant: Variant, measures: Mapping[str, Measure], **keys: Any) -> list[Cell]:
+def cells(runs: Runs, variant: Variant, measures: Measures, **keys: Any) -> list[Cell]:
     """The cells of a variant's row, `keys` beside or in place of the variant's own."""
     return row_cells(variant.keys | keys, measures, paper_model(variant, runs))
 
@@ -29,7 +39,7 @@ def not_run(
     model: str,
     row: str,
     quantities: Iterable[str],
-    of_paper: str | None = None,
+    paper_name: str | None = None,
 ) -> list[Cell]:
     missing = [
         v
@@ -43,7 +53,7 @@ def not_run(
     )
     keys = {"model": model, "dataset": dataset, "method": row}
     reason = Measure(reason=f"not run: {why}")
-    return [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in quantities]
+    return [Cell(keys, quantity, reason, paper_model=paper_name) for quantity in quantities]
 
 
 def with_published(
@@ -137,9 +147,9 @@ class Ablation:
             )
 
     def _cells(
-        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Mapping[str, Any]
+        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Keys
     ) -> Iterator[Cell]:
-        of_paper = (
+        paper_name = (
             next((paper_model(v, runs) for v in chosen.values() if v), None)
             if keys["top_k"] == 1
             else None
@@ -156,7 +166,7 @@ class Ablation:
                 ]
                 measure = noted(measure, *notes)
             row = {**keys, self.option: setting, "variant": name}
-            yield Cell(row, "accuracy", measure, paper_model=of_paper)
+            yield Cell(row, "accuracy", measure, paper_model=paper_name)
             if variant:
                 yield Cell(row, "gold_kept", quality(runs, variant, KEPT))
         best = chosen[self.settings[-1]]
@@ -167,7 +177,7 @@ class Ablation:
                     "variant": f"{best.name} − {variant.name}",
                 }
                 measure = difference(runs, best, variant)
-                yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=of_paper)
+                yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=paper_name)
                 yield Cell(
                     {**keys, **row}, "gold_kept_difference", difference(runs, best, variant, KEPT)
                 )

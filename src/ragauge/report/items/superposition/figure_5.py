@@ -27,8 +27,10 @@ READS = Reads(answers=(every("naive", "superposition"),), datasets="short", pred
 
 def table(runs: Runs) -> Table:
     cells = runs.by_group(_group, READS.datasets)
-    guesses = predicted(runs, "superposition_figure_5", ("model", "series", "factor"), "nq_open")
-    return frame(KEYS, [*cells, *(c for c in guesses if c.quantity == "theoretical_speedup")])
+    predictions = predicted(
+        runs, "superposition_figure_5", ("model", "series", "factor"), "nq_open"
+    )
+    return frame(KEYS, [*cells, *(c for c in predictions if c.quantity == "theoretical_speedup")])
 
 
 SPEEDUP = Axis("theoretical speedup", "log")
@@ -76,8 +78,8 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
             cells += _cells(runs, name, base, 1, "g = 1 is naive RAG")
         cells += [
             cell
-            for factor, one in sorted(by_factor.items())
-            for cell in _cells(runs, name, one, factor)
+            for factor, variant in sorted(by_factor.items())
+            for cell in _cells(runs, name, variant, factor)
         ]
     return cells
 

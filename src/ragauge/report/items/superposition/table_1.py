@@ -51,12 +51,12 @@ draw = Dots(
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     chosen = {row: _chosen(runs, dataset, model, row) for row in _rows(runs, dataset, model)}
-    of_paper = next((paper_model(v, runs) for v in runs.of(dataset, model)), None)
+    paper_name = next((paper_model(v, runs) for v in runs.of(dataset, model)), None)
     best = chosen.get("superposition")
     cells = []
     for row, variant in chosen.items():
         if variant is None:
-            cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, of_paper)
+            cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, paper_name)
             continue
         measures = standard(runs, variant)
         tried = [

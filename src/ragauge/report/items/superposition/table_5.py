@@ -18,7 +18,7 @@ from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.superposition import _tables
 from ragauge.results import timing
-from ragauge.results.cells import Measure, Table, frame, mean
+from ragauge.results.cells import Measures, Table, frame, mean
 from ragauge.results.measures import find, quality, scored, standard
 from ragauge.results.runs import Runs, Variant
 
@@ -62,11 +62,11 @@ draw = Lines(
 )
 
 
-def _gold_kept(runs: Runs, variant: Variant) -> dict[str, Measure]:
+def _gold_kept(runs: Runs, variant: Variant) -> Measures:
     """How often the gold document is kept, and how good the answers then are."""
-    kept = scored(runs, variant, _tables.KEPT)
+    gold_scores = scored(runs, variant, _tables.KEPT)
     scores = scored(runs, variant)
-    counted = [score for key, score in scores.items() if kept.get(key) == 1]
+    counted = [score for key, score in scores.items() if gold_scores.get(key) == 1]
     return {
         "gold_kept": quality(runs, variant, _tables.KEPT),
         "accuracy_if_kept": mean(counted, runs.seed, nothing="the gold document was never kept"),

@@ -17,7 +17,7 @@ from itertools import product
 from ragauge.config.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.superposition import _tables
-from ragauge.results.cells import Cell, Measure, Table, frame, noted
+from ragauge.results.cells import Cell, Measure, Measures, Table, frame, noted
 from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
 from ragauge.results.measures import find, naive, quality
 from ragauge.results.publications import CYCLES
@@ -98,7 +98,7 @@ def _cells(
     )
 
 
-def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dict[str, Measure]:
+def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> Measures:
     _, caching, parallel = wanted
     fold = partial(paper_cycles, caching=caching, parallel=parallel)
     critical_path = partial(critical_path_cycles, caching=caching, parallel=parallel)

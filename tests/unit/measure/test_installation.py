@@ -9,7 +9,8 @@ import pytest
 
 import lm_references as tiny
 import tiny_models
-from ragauge.cli import _main, doctor
+from ragauge.cli import _main
+from ragauge.measure import installation
 from ragauge.testing import write_checkpoint
 
 
@@ -19,7 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def one(findings: Any, topic: str = "") -> doctor.Finding:
+def one(findings: Any, topic: str = "") -> installation.HealthCheck:
     (found,) = [each for each in findings if each.topic == topic or not topic]
     return found  # type: ignore[no-any-return]
 
@@ -62,33 +63,37 @@ def test_instruction_sets(
 ) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor : 0\nflags : {flags}\n")
-    assert doctor.cpu_flags(cpuinfo) == set(flags.split())
-    monkeypatch.setattr(doctor, "cpu_flags", lambda: set(flags.split()))
-    assert doctor.processor().todo.startswith(todo)
-    assert bool(doctor.processor().todo) == bool(todo)
+    assert installation.cpu_flags(cpuinfo) == set(flags.split())
+    monkeypatch.setattr(installation, "cpu_flags", lambda: set(flags.split()))
+    assert installation.processor().todo.startswith(todo)
+    assert bool(installation.processor().todo) == bool(todo)
 
 
 def test_an_extra_that_is_missing_is_named_with_what_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(doctor.util, "find_spec", lambda name: None if name == "faiss" else name)
-    found = one(doctor.extras(), "[retrieval]")
+    monkeypatch.setattr(
+        installation.util, "find_spec", lambda name: None if name == "faiss" else name
+    )
+    found = one(installation.extras(), "[retrieval]")
     assert found.found == "without faiss"
     assert "pip install 'ragauge[retrieval]'" in found.todo
-    assert one(doctor.extras(), "[report]") == doctor.Finding("[report]", "installed")
+    assert one(installation.extras(), "[report]") == installation.HealthCheck(
+        "[report]", "installed"
+    )
 
 
 def test_two_builds_of_onnx_runtime_are_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "distributions", lambda name: [name])
-    assert "pip uninstall onnxruntime onnxruntime-gpu" in one(doctor.onnx_runtime()).todo
+    assert "pip uninstall onnxruntime onnxruntime-gpu" in one(installation.onnx_runtime()).todo
 
 
 def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.compiler().todo.startswith("install one")
+    assert installation.compiler().todo.startswith("install one")
     (tmp_path / "cc").write_text("#!/bin/sh\n")
     (tmp_path / "cc").chmod(0o755)
-    assert doctor.compiler() == doctor.Finding("compiler", str(tmp_path / "cc"))
+    assert installation.compiler() == installation.HealthCheck("compiler", str(tmp_path / "cc"))
 
 
 def test_a_store_that_cannot_be_written_or_is_almost_full(
@@ -96,13 +101,13 @@ def test_a_store_that_cannot_be_written_or_is_almost_full(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "file" / "home"))
-    assert "cannot be written" in doctor.store().found
-    assert "RAGAUGE_HOME" in doctor.store().todo
+    assert "cannot be written" in installation.store().found
+    assert "RAGAUGE_HOME" in installation.store().todo
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     usage = type("Usage", (), {"free": 10**9})
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
-    assert "1.0 GB free" in doctor.store().found
-    assert "ragauge cache prune" in doctor.store().todo
+    monkeypatch.setattr(installation.shutil, "disk_usage", lambda _: usage)
+    assert "1.0 GB free" in installation.store().found
+    assert "ragauge cache prune" in installation.store().todo
 
 
 def test_speed_is_told_where_it_is_known_and_measured_on_request(
@@ -110,15 +115,17 @@ def test_speed_is_told_where_it_is_known_and_measured_on_request(
 ) -> None:
     from ragauge.engines import tuning
 
-    assert one(doctor.speed(False)).found == "not measured yet"
+    assert one(installation.speed(False)).found == "not measured yet"
     layers = 30
     seconds = {"float32": {"prompt_s": 0.5 / layers, "token_s": 0.01 / layers}}
     monkeypatch.setattr(tuning, "dtype_speeds", lambda again: seconds)
-    assert one(doctor.speed(True)).found.startswith("float32 reads 2,000, writes 100 tokens/s")
+    assert one(installation.speed(True)).found.startswith(
+        "float32 reads 2,000, writes 100 tokens/s"
+    )
     monkeypatch.setattr(tuning, "has_tables", lambda _: True)
-    assert one(doctor.speed(False)).todo == ""
+    assert one(installation.speed(False)).todo == ""
     monkeypatch.setattr(tuning, "load_share", lambda: 0.83)
-    *_, busy = doctor.speed(False)
+    *_, busy = installation.speed(False)
     assert busy.found == "measured while other processes used 83% of the machine"
     assert busy.todo
 
@@ -128,7 +135,7 @@ def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path
 
     monkeypatch.delenv("RAGAUGE_KERNELS")
     monkeypatch.setattr(tuning, "measure", lambda *_: pytest.fail("measured"))
-    list(doctor.findings())
+    list(installation.findings())
     assert not (home / "kernels").exists()
 
 

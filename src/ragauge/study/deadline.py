@@ -24,7 +24,8 @@ class Deadline:
     """So many seconds from now on; None: no limit."""
 
     def __init__(self, budget_s: float | None) -> None:
-        self.budget_s, self.started = budget_s, time.monotonic()
+        self.budget_s = budget_s
+        self.started = time.monotonic()
 
     @property
     def spent_s(self) -> float:

@@ -1,0 +1,219 @@
+"""The files of a study: passages are cut, questions read or generated, passages retrieved."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import yaml
+
+from ragauge.assets import resolver
+from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.config import loading
+from ragauge.config.dtypes import with_dtype
+from ragauge.config.model import SERVED, ModelEntry
+from ragauge.cost import machine
+from ragauge.errors import UserError
+from ragauge.measure.inputs import local_chat
+from ragauge.methods.base import making
+from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
+from ragauge.study import (
+    budget,
+    documents,
+    folder,
+    generation,
+    passages,
+    recommendation,
+    retrieval,
+    writing,
+)
+from ragauge.study.deadline import Deadline
+from ragauge.study.documents import SHOWN, SourceDocuments
+from ragauge.study.passages import PassageCorpus
+from ragauge.study.questions import StudyQuestion, read_questions
+from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
+
+GENERATED = "generated.jsonl"
+REPLIES = "replies.jsonl"  # of models while questions are generated
+FILES = (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED)
+# of a budget, after which no batch of questions begins; while there are too few
+WRITING_SHARE = 0.35
+WRITING_AT_LAST = 0.5
+LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The experiment of a study, before a budget limits it."""
+
+    settings: dict[str, Any]  # the configuration
+    questions: int
+    files: dict[str, bytes]  # name -> content
+    account: dict[str, Any]  # of documents and retrieval, for retrieval.json
+
+    def with_account(self) -> dict[str, bytes]:
+        content = json.dumps(self.account, indent=1, ensure_ascii=False).encode()
+        return {**self.files, writing.RETRIEVAL: content}
+
+
+def write(study: StudySettings, name: str, deadline: Deadline) -> None:
+    """Write a study's folder: its data set, its retrieval and its configuration.
+
+    Args:
+        study: the options, checked.
+        name: of the run.
+        deadline: what does not fit until then is left out of the configuration.
+    """
+    draft = _draft(study, name, deadline)
+    path = study.out / writing.CONFIG
+    folder.write(study.out, draft.with_account())  # which the configuration and the estimate read
+    loading.parse(draft.settings, str(path))
+    settings = draft.settings
+    comments = ""
+    if study.budget:
+        settings, cuts = budget.limit(settings, draft.questions, path, deadline)
+        comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
+        draft.account["budget"] = {"seconds": study.budget, "left_out": cuts}
+    config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
+    folder.write(study.out, {**draft.with_account(), writing.CONFIG: config})
+
+
+def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
+    how = retrieval.Retrieval(study.retrieval, study.encoder, study.reranker)
+    questions = read_questions(study.questions) if study.questions else []
+    sources = documents.read(study.documents)
+    tokenizer = load_tokenizer(resolver.resolve(study.passage_tokenizer))
+    corpus = passages.build(
+        sources,
+        tokenizer,
+        study.passage_tokens,
+        study.overlap_tokens,
+        drop=study.drop_near_duplicates,
+    )
+    print(corpus, flush=True)
+    for name, omission in islice(sources.omissions.items(), SHOWN):
+        print(f"left out of {name}: {omission}")
+    folder.claim(study.out)
+    files = dict[str, bytes]()
+    account = {"corpus": corpus.counts, **_unread(sources)}
+    if not questions:
+        questions, files, account["generation"] = _generated(study, corpus, deadline)
+    gold = list(retrieval.gold_passages(questions, corpus.passages, corpus.originals))
+    folder_of_vectors = study.out / "embeddings"
+    rankings = retrieval.rankings(how, questions, corpus.passages, study.top, folder_of_vectors)
+    nearest = [ranking[: study.top] for ranking in rankings[how.chosen]]
+    account |= retrieval.report(how, rankings, questions, gold, study.top)
+    lines = writing.records(questions, corpus.passages, nearest, gold)
+    files[writing.DATA] = writing.json_lines(lines)
+    _print_questions(questions, min(study.top, len(corpus.passages)), how.chosen)
+    return Draft(_settings(study, name, any(gold)), len(questions), files, account)
+
+
+def _unread(sources: SourceDocuments) -> dict[str, Mapping[str, Any]]:
+    """Account for what was not read of the documents."""
+    return {
+        "skipped": sources.skipped,
+        "read_in_part": sources.read_in_part,
+        "left_out": sources.left_out,
+        "omissions": sources.omissions,
+        "not_read": sources.not_read,
+    }
+
+
+def _settings(study: StudySettings, name: str, has_gold: bool) -> dict[str, Any]:
+    entry = study.entry.model_copy(update={"source": _absolute(study.model)})
+    return writing.configuration(
+        name,
+        entry.model_dump(include={"source", "dtype", "device"}, exclude_defaults=True),
+        study.out.resolve() / writing.DATA,
+        methods=_methods(entry),
+        retrieval=has_gold,
+        seed=study.seed,
+        judge=_absolute(study.judge) if study.judge else None,
+        target_first_token_s=study.target_first_token,
+    )
+
+
+def _absolute(source: str) -> str:
+    is_elsewhere = source == ENDPOINT or source.startswith(SERVED)
+    return source if is_elsewhere else resolver.absolute(source)
+
+
+def _methods(model: ModelEntry) -> list[str]:
+    """Choose the methods of a study that the model's engine runs."""
+    names = []
+    for name, stated in writing.METHODS.items():
+        with suppress(UserError):
+            options = {"method": name, **stated}
+            model.adapt(making.make(options.pop("method"), **options), name)
+            names.append(name)
+    return names
+
+
+def _print_questions(questions: list[StudyQuestion], passages: int, retriever: str) -> None:
+    """Say how many questions there are, and what they cannot tell."""
+    count = len(questions)
+    warnings = [recommendation.warning(count)]
+    unlabelled = sum(not question.answers for question in questions)
+    if unlabelled:
+        print(f"{unlabelled} of {count} questions have no known answer (`answers`)")
+    if unlabelled == count:
+        quality = "quality is agreement with the full prompt, which may be wrong"
+        warnings.append(f"no question has a known answer: {quality}")
+    for text in filter(None, warnings):
+        print(f"ragauge: warning: {text}", file=sys.stderr)
+    plural = "s" if count > 1 else ""
+    print(f"{count} question{plural} with {passages} passages each, retrieved by {retriever}")
+
+
+def _generated(
+    study: StudySettings, corpus: PassageCorpus, deadline: Deadline
+) -> tuple[list[StudyQuestion], dict[str, bytes], dict[str, Any]]:
+    """Have a model write questions.
+
+    Returns: the questions, the file that holds them, an account of them.
+    """
+    assert study.generate_questions is not None
+    endpoint = None
+    if study.writer == ENDPOINT:
+        endpoint = Endpoint.from_environment(WRITER, "writes the questions")
+    reader = _local_chat(study.model)
+    writer = reader
+    if endpoint:
+        writer = EndpointChat(endpoint)
+    elif study.writer not in (None, study.model):
+        writer = _local_chat(study.writer or "")
+    replies = study.out / REPLIES
+    generated = generation.generate(
+        study.generate_questions,
+        corpus.passages,
+        RecordedChat(writer, replies),
+        RecordedChat(reader, replies),
+        max_attempts=study.attempts or generation.ATTEMPTS * study.generate_questions,
+        seed=study.seed,
+        until=deadline.at(WRITING_SHARE),
+        at_last=deadline.at(WRITING_AT_LAST),
+    )
+    print(generated, flush=True)
+    names = {"writer": writer.name, "reader": reader.name, "seed": study.seed}
+    lines = writing.json_lines(written.to_json() for written in generated.questions)
+    questions = [written.question for written in generated.questions]
+    return questions, {GENERATED: lines}, {**generated.account(), **names}
+
+
+def _local_chat(source: str) -> Chat:
+    """Load a model on this machine, in the data type that the study's jobs have.
+
+    If other processes are busy it has one thread: threads that wait for each other are many times
+    slower then.
+    """
+    with machine.competing_load() as load:
+        time.sleep(LOAD_WINDOW_S)
+    threads = 1 if load.share > machine.MAX_LOAD else None
+    return local_chat(source, dtype=with_dtype(ModelEntry(source=source)).dtype, threads=threads)

@@ -1,0 +1,80 @@
+"""The recommendation of a study, and the report of a run that was cut short."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ragauge.config import loading
+from ragauge.io.files import write_file
+from ragauge.report.figures.writing import render, write_provenance
+from ragauge.report.page import numbers, page
+from ragauge.results.runs import Runs
+from ragauge.study.writing import CONFIG, RETRIEVAL
+
+RECOMMENDED = "recommended.yaml"  # the configuration of what the page recommends
+
+
+def warning(count: int) -> str:
+    """Say what a recommendation by so few questions cannot tell; empty if they are enough."""
+    if count < numbers.MIN_QUESTIONS:
+        return f"{count} questions: the report recommends nothing below {numbers.MIN_QUESTIONS}"
+    provisional = numbers.provisional(count)
+    return f"the recommendation will be provisional: {provisional}" if provisional else ""
+
+
+def print_recommended(out: Path, name: str) -> None:
+    """Print what the page recommends, and write its configuration, which a deployment can keep.
+
+    Args:
+        out: the folder of the study.
+        name: of its run.
+    """
+    for group in numbers.groups(_runs(out, name)):
+        row = numbers.recommended(group)
+        if row is None:
+            reason = group["withheld"] or "no variant is within the target"
+            print(f"nothing is recommended: {reason}")
+            continue
+        text = f"{row['name']}: {_reason(row, group)}"
+        write_file(out / RECOMMENDED, _configuration(out, row["name"], text).encode())
+        print(f"recommended: {text}\nits configuration: {out / RECOMMENDED}")
+
+
+def render_finished(out: Path, name: str) -> None:
+    """Render the items and the page of a run that was ended; the page names what is missing."""
+    runs = _runs(out, name)
+    reports = out / "reports" / name
+    for item in runs.config.item_names():
+        render(item, runs, reports)
+    write_provenance(runs, reports)
+    page.write(runs, reports)
+
+
+def _runs(out: Path, name: str) -> Runs:
+    return Runs(out / "results" / name, loading.load(out / CONFIG))
+
+
+def _configuration(out: Path, variant: str, text: str) -> str:
+    """The study's configuration with one of its variants, as text."""
+    settings = yaml.safe_load((out / CONFIG).read_bytes())
+    settings["methods"] = {variant: settings["methods"][variant]}
+    for section in {"latency", "judge"} & settings.keys():
+        settings[section]["methods"] = [variant]
+    how = json.loads((out / RETRIEVAL).read_bytes())["retrieval"]
+    by = f"{how['chosen']}, dense retrieval by {how['encoder']}"
+    comments = f"# {text}\n# passages: the first {how['top']} by {by}\n"
+    return comments + yaml.safe_dump(settings, sort_keys=False)
+
+
+def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
+    quality = row["quality"]
+    kind = group["cost"]
+    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
+    words = [f"{group['metric']} {quality['mean']:.3f} {interval}"]
+    if kind:
+        name, unit = numbers.COSTS[kind]
+        words.append(f"{name}: {numbers.wait(row, kind, group['reused_by']):.3g} {unit}")
+        words.append(f"at most {group['targets'][kind]:.3g} {unit}")
+    return "; ".join([*words, *filter(None, [group["provisional"]])])
