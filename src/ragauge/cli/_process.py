@@ -41,7 +41,9 @@ def choose_waiting(environment: MutableMapping[str, str] = os.environ) -> None:
 
 def retain_freed_memory() -> None:
     """Have glibc retain freed memory for the next tensors; other C libraries have no such choice."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         return
     # Where the threshold of mapping is refused, one of trimming would have every large tensor
