@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
-from ragauge.config.experiment import Answers, Config
+from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.plan.plan import Plan
 from ragauge.cost import shapes, tokens
 from ragauge.cost.hardware import Precision
@@ -38,7 +38,7 @@ def shape_of(config: Config, label: str) -> Shape | None:
     return shapes.named(source) if source in shapes.names() else None
 
 
-def answers_s(config: Config, plan: Plan, job: Answers) -> float:
+def answers_s(config: Config, plan: Plan, job: AnswerJob) -> float:
     """The floor of reading a prompt of mean length and writing an answer of the maximum length."""
     shape = shape_of(config, config.models[job.model].finder or job.model)
     kind = plan.data.kind(job.dataset)
