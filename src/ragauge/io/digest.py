@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ragauge import plugins
 from ragauge.io.files import file_sha256
@@ -83,11 +83,9 @@ def imports(module: str) -> frozenset[str]:
     path = _path(module)
     package = module if path and path.name == "__init__.py" else module.rpartition(".")[0]
     imported_modules = set()
-    lists_its_own = any(stated == "pkgutil" for stated, _ in _parsed(module).imports)
-    if package == module and lists_its_own:  # and loads them
-        imported_modules |= {
-            f"{module}.{file.stem}" for file in cast(Path, path).parent.glob("[!_]*.py")
-        }
+    lists_modules = any(stated == "pkgutil" for stated, _ in _parsed(module).imports)
+    if path and lists_modules and package != PACKAGE:  # of its package, and loads them
+        imported_modules |= {f"{package}.{file.stem}" for file in path.parent.glob("[!_]*.py")}
     for stated, names in _parsed(module).imports:
         imported = resolve_name(stated, package)
         submodules = {f"{imported}.{name}" for name in names if _path(f"{imported}.{name}")}
