@@ -506,7 +506,7 @@ def _piperag() -> dict[str, Value]:
             made[f"{name}_{end}"] = (value, f"Table 1: S3 against no retrieval, the {end}imum")
     settings = DatabaseSettings(corpus="c4-en")
     chunks = size.chunks if (size := sizes.size(settings)) else float("nan")
-    made["database_chunks"] = (chunks, "C4's documents and their mean bytes (docs/capacity.md)")
+    made["database_chunks"] = (chunks, "C4's documents and their mean bytes (docs/retrieval.md)")
     made["database_tokens"] = (
         chunks * settings.chunk_tokens,
         f"these chunks of {settings.chunk_tokens} tokens",

@@ -41,7 +41,8 @@ def choose_waiting(environment: MutableMapping[str, str] = os.environ) -> None:
 
 def retain_freed_memory() -> None:
     """Have glibc retain freed memory for the next tensors; other C libraries have no such choice."""
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if library and hasattr(library, "mallopt"):
         # Where the threshold of mapping is refused, one of trimming would have every large tensor
         # mapped anew.
         if any(library.mallopt(MMAP_THRESHOLD, size) for size in RETAINED_BYTES):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragauge.errors import UserError, first_problem
 from ragauge.io.jsonl import read_object
@@ -34,7 +34,7 @@ class TraceFacts(TimesModel):
 
     requests: int
     seconds: float
-    text: str = Field(description="whose words the prompts are made of")
+    text: str  # whose words the prompts are made of
 
 
 class ProtocolFacts(TimesModel, extra="allow"):
@@ -80,39 +80,40 @@ class RequestTimes(TimesModel):
     first_token_s: float | None = None
     per_token_s: float | None = None
     total_s: float | None = None
-    failure: str | None = Field(None, description="why there is no answer, and so no times")
-    found: float | None = Field(None, description="share of the documents' tokens found stored")
-    prompt_tokens: int | None = Field(None, description="by the server's count")
-    cached_tokens: int | None = Field(None, description="of the prompt, in the server's cache")
-    model: str | None = Field(None, description="what the server calls its model")
-    server: dict[str, float] | None = Field(None, description="times by the server's clock")
+    failure: str | None = None  # why there is no answer, and so no times
+    found: float | None = None  # share of the documents' tokens found stored
+    prompt_tokens: int | None = None  # by the server's count
+    cached_tokens: int | None = None  # of the prompt, in the server's cache
+    model: str | None = None  # what the server calls its model
+    server: dict[str, float] | None = None  # times by the server's clock
 
 
-class Trial(RequestTimes):
-    """A timed answer of the latency protocol."""
+class TrialFacts(TimesModel):
+    """A trial, and the load of other processes during it."""
 
     variant: str
     trial: int = 0
     load_share: float = 0.0
     disturbed: bool = False
-    stages: dict[str, float] = Field({}, description="seconds by stage that a user waits for")
+
+
+class Trial(TrialFacts, RequestTimes):
+    """A timed answer of the latency protocol."""
+
+    stages: dict[str, float] = {}  # seconds by stage that a user waits for
     flop: float | None = None
     compute_cycles: float | None = None
     roofline_s: float | None = None
 
 
-class DocumentTrial(TimesModel):
+class DocumentTrial(TrialFacts):
     """One preparation of a variant's documents: computed, computed and stored, and loaded."""
 
-    variant: str
     prompt: int = 0
-    trial: int = 0
     computing_s: float
     missed_s: float
     loading_s: float
     bytes: int = 0
-    load_share: float = 0.0
-    disturbed: bool = False
 
 
 class DocumentTrials(TimesModel):
@@ -120,14 +121,10 @@ class DocumentTrials(TimesModel):
     rows: list[DocumentTrial] = []
 
 
-class EvidenceTrial(TimesModel):
+class EvidenceTrial(TrialFacts):
     """The part of one question in the seconds in which evidence was found for several at a time."""
 
-    variant: str
-    trial: int = 0
     evidence_s: float
-    load_share: float = 0.0
-    disturbed: bool = False
 
 
 class EvidenceTrials(TimesModel):
@@ -277,7 +274,7 @@ class TimesFile(TimesModel):
         return times.model_copy(update={"model": path.stem, "dataset": path.parent.name})
 
 
-AnyTrial = TypeVar("AnyTrial", Trial, DocumentTrial, EvidenceTrial)
+AnyTrial = TypeVar("AnyTrial", bound=TrialFacts)
 
 
 class LatencyTimes(TimesFile, Watched):

@@ -154,8 +154,8 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(
     ("reply", "message", "requests"),
     [
         (Reply(f"bad key {KEY}".encode(), 401), r"HTTP 401 Unauthorized: bad key \*\*\*$", 1),
-        (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(asked 2 times\)$", 2),
-        (streams("A", done=False), r"the stream broke off before its end \(asked 2 times\)$", 3),
+        (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(2 attempts\)$", 2),
+        (streams("A", done=False), r"the stream broke off before its end \(2 attempts\)$", 3),
     ],
     ids=["wrong key", "busy", "torn"],
 )
