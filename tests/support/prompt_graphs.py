@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragauge.methods.prompts import Name, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import Name, PromptGraph, unit_segment
 
 
 def generations(graph: PromptGraph) -> list[list[Name]]:
@@ -33,7 +33,7 @@ def chain(segments: Sequence[tuple[Name, Sequence[int]]]) -> PromptGraph:
     at = 0
     parents = tuple[Name, ...]()
     for name, ids in segments:
-        graph.add(Segment(name, ids, unit_steps(at, len(ids)), parents))
+        graph.add(unit_segment(name, ids, at, parents))
         at = at + len(ids)
         parents = (name,)
     return graph

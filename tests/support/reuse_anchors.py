@@ -1,14 +1,17 @@
 """Methods of reuse that are another method under some options, and what a method answers."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits
 from ragauge.methods.base import making
+from ragauge.methods.base.method import Answer, Method
 from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
@@ -39,6 +42,14 @@ AWARE = ("snapkv", "finch")
 UNAWARE = ("kvzip", "attention_matching", "expected_attention", "knorm", "keydiff")
 
 
+close = partial(torch.testing.assert_close, atol=1e-4, rtol=1e-4)
+
+
+def fresh(lm: Any, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:
+    """The answer from a state prepared for it alone."""
+    return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+
+
 def answered(
     lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS
 ) -> tuple[list[int], Tensor | None]:
@@ -56,7 +67,7 @@ def answered(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lm, "generate", generate)
-        answer = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+        answer = fresh(lm, method, prompt, limits)
     return answer.ids, seen[0] if seen else None
 
 

@@ -48,7 +48,7 @@ class WikiDataset(ArrangedDataset):
 
 @dataclass(frozen=True)
 class GoldPlace:
-    """Where a gold passage stands: in this section, holding the answer and the words `near` it."""
+    """The place of a gold passage: in this section, with the answer and the words `near` it."""
 
     article: str
     section: str  # heading; empty for the lead
@@ -94,24 +94,23 @@ class WikiCorpus:
         gold = []
         for hop, place in enumerate(question.gold, start=1):
             answers = question.answers if hop == len(question.gold) else question.bridge
-            section = [
-                (i, self.passages[i].text)
-                for i in self.sections.get((place.article, place.section), ())
-            ]
-            near = [
-                (i, normalise(text))
-                for i, text in section
-                if place.near.casefold() in text.casefold()
-            ]
-            fitting = [
-                i for i, text in near if any(normalise(answer) in text for answer in answers)
-            ]
+            fitting = []
+            for i in self.sections.get((place.article, place.section), ()):
+                text = self.passages[i].text
+                if place.near.casefold() in text.casefold() and holds_answer(text, answers):
+                    fitting.append(i)
             if len(fitting) != 1:
                 raise UserError(
                     f"question {question.id}: {len(fitting)} passages fit hop {hop} ({place}), not one"
                 )
             gold += fitting
         return gold
+
+
+def holds_answer(text: str, answers: Iterable[str]) -> bool:
+    """Return whether a text contains an answer, both normalised."""
+    words = normalise(text)
+    return any(normalise(answer) in words for answer in answers)
 
 
 def build_records(

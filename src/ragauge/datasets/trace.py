@@ -52,9 +52,8 @@ class Trace(Dataset):
         if "hash_ids" in record:
             entry = trace_entry(record, place, "timestamp", "output_length", 1e-3)
             blocks = tuple(self._blocks(record, place))
-            return Example(
-                key, "What follows?", blocks, (), (), trace=replace(entry, is_simulated=True)
-            )
+            entry = replace(entry, is_simulated=True)
+            return Example(key, "What follows?", blocks, (), (), trace=entry)
         rows = objects(record, "documents", place)
         titles = [field(row, "title", str, at) if row.get("title") else "" for row, at in rows]
         texts = [field(row, "text", str, at) for row, at in rows]
@@ -87,12 +86,14 @@ class Trace(Dataset):
         length = number(record, "input_length", place, int, 1)
         size = self.block_tokens
         hashes = field(record, "hash_ids", list, place)
-        if len(hashes) != -(-length // size) or any(type(one) is not int for one in hashes):
+        if len(hashes) != -(-length // size) or any(type(number) is not int for number in hashes):
             problem = f"must be {-(-length // size)} integers, as 'input_length' is {length} and a block {size} tokens"
             raise UserError(f"{place}: field 'hash_ids' {problem}; it has {len(hashes)} values")
-        for i, one in enumerate(hashes):
+        for i, number_of_block in enumerate(hashes):
             words = max(1, min(size, length - i * size) - HEADING)
             yield Document(
                 "Block",
-                " ".join(random.Random(f"{self.seed} {one}").choices(WORDS.split(), k=words)),
+                " ".join(
+                    random.Random(f"{self.seed} {number_of_block}").choices(WORDS.split(), k=words)
+                ),
             )

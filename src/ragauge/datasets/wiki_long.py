@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
-from ragauge.datasets._wiki import QUESTIONS, SAMPLE, WikiQuestion, build_records, read_questions
+from ragauge.datasets._wiki import (
+    QUESTIONS,
+    SAMPLE,
+    WikiQuestion,
+    build_records,
+    holds_answer,
+    read_questions,
+)
 from ragauge.datasets.base import wikipedia
 from ragauge.datasets.base.dataset import Document, Example, Stretch
 from ragauge.datasets.base.wikipedia import Article
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
-from ragauge.metrics.base import normalise
 
 SEPARATOR = "\n\n"  # between headings and texts of an article
 _QUESTIONS = QUESTIONS / "wiki_single.jsonl"
@@ -54,7 +60,7 @@ def article_text(article: Article) -> str:
 
 
 def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
-    """Where in the article's text the gold section stands, without its heading: (start, stop), in
+    """Find the gold section in the article's text, without its heading: (start, stop), in
     characters. Raises UserError if not one section bears the question's heading and holds an answer
     and the words near it.
     """
@@ -64,9 +70,7 @@ def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
     for section in article.sections:
         at += len(section.heading) + len(SEPARATOR) if section.heading else 0
         fits = section.heading == place.section and place.near.casefold() in section.text.casefold()
-        if fits and any(
-            normalise(answer) in normalise(section.text) for answer in question.answers
-        ):
+        if fits and holds_answer(section.text, question.answers):
             fitting.append((at, at + len(section.text)))
         at += len(section.text) + len(SEPARATOR) if section.text else 0
     if len(fitting) != 1:

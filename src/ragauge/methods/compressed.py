@@ -48,16 +48,16 @@ class Compressed(Wrapper):
             raise UserError(
                 f"{where}.inner: compresses around {', '.join(AROUND)}; got {self.inner!r}"
             )
-        made = super().checked(where)
-        if made.inner_options.get("path_temperature") is not None:
+        method = super().checked(where)
+        if method.inner_options.get("path_temperature") is not None:
             raise UserError(
                 f"{where}.inner_options.path_temperature: biased keys cannot be compressed"
             )
-        if not self.question_aware and made.inner_options.get("path_caching") is False:
+        if not self.question_aware and method.inner_options.get("path_caching") is False:
             raise UserError(
                 f"{where}.inner_options.path_caching: {self.compressor} compresses stored documents"
             )
-        return made
+        return method
 
     @property
     def question_aware(self) -> bool:

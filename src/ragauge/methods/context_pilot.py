@@ -89,32 +89,23 @@ class _Context:
             node = min(near, key=lambda child: child.distance(documents))
             if node.documents[0] not in known:
                 break
-        shared = [one for one in node.documents if one in known]
-        new = _Context(shared + [one for one in documents if one not in shared])
-        common = len(
-            list(
-                takewhile(
-                    lambda pair: pair[0] == pair[1],
-                    zip(node.documents, new.documents, strict=False),
-                )
-            )
-        )
+        shared = [document for document in node.documents if document in known]
+        new = _Context(shared + [document for document in documents if document not in shared])
+        common = len(list(takewhile(known.__contains__, node.documents)))
         if node is self or (node.children and common):
             node.children.append(new)
-        elif (
-            common and node.documents != new.documents
-        ):  # a node for what the two begin with, above them
-            parent.children[parent.children.index(node)] = _Context(
-                new.documents[:common], [node, new]
-            )
+        elif common and node.documents != new.documents:
+            # a node for the documents that the two begin with, above them
+            above = _Context(new.documents[:common], [node, new])
+            parent.children[parent.children.index(node)] = above
         else:
             parent.children.append(new)
         return new.documents
 
     def distance(self, documents: Sequence[tuple[int, ...]]) -> float:
         """Distance of this node's documents from others, of which it has at least one."""
-        places = {one: i for i, one in enumerate(self.documents)}
-        gaps = [abs(i - places[one]) for i, one in enumerate(documents) if one in places]
+        ranks = {document: i for i, document in enumerate(self.documents)}
+        gaps = [abs(i - ranks[name]) for i, name in enumerate(documents) if name in ranks]
         overlap = len(gaps) / max(len(self.documents), len(documents))
         return 1 - overlap + POSITION_WEIGHT * sum(gaps) / len(gaps)
 
@@ -123,9 +114,8 @@ def annotated(tokenizer: Any, prompt: Prompt, order: Sequence[int]) -> Prompt:
     """The prompt with a ranking of its documents, by their places in this order, before the
     question.
     """
-    ranking = " > ".join(
-        str(place + 1) for place in sorted(range(len(order)), key=order.__getitem__)
-    )
+    by_rank = sorted(range(len(order)), key=order.__getitem__)
+    ranking = " > ".join(str(number + 1) for number in by_rank)
     line = "\n" * (not prompt.document_end) + ANNOTATION.format(ranking=ranking)
     text = prompt.text and replace(prompt.text, query=line + prompt.text.query)
     return replace(prompt, query=[*token_ids(tokenizer, line), *prompt.query], text=text)

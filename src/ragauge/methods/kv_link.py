@@ -55,7 +55,7 @@ class KVLink(Reuse):
         lengths = (len(ids) + self.links for ids in delimited.documents)
         _, *stops = accumulate(lengths, initial=len(delimited.preamble))
         ids = [*range(self.first_link, self.first_link + self.links * count), *delimited.ending]
-        positions = [place for stop in stops for place in unit_steps(stop - self.links, self.links)]
+        positions = [at for stop in stops for at in unit_steps(stop - self.links, self.links)]
         positions += unit_steps(stops[-1], len(delimited.ending))
         slots = range(assembled.length, assembled.length + len(ids))
         row = Row(ids, positions, (Span(0, assembled.length),), slots)

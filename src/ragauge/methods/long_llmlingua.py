@@ -99,8 +99,8 @@ class LongLLMLingua(Method):
         return texts, surprise
 
     def _shortened(self, engine: SpanEngine, prompt: Prompt) -> tuple[dict[int, Any], list[float]]:
-        """What is left of documents, in the order in which they are read, and how much each
-        surprises (document,).
+        """Shorten the documents, in the order in which they are read; and how much each surprises
+        (document,).
         """
         question = [*prompt.query, *token_ids(engine.tokenizer, RESTRICTION)]
         texts = (_Text(engine, ids, len(question)) for ids in prompt.documents)
@@ -122,8 +122,8 @@ class LongLLMLingua(Method):
     def _compressed(
         self, engine: SpanEngine, documents: dict[int, list[int]], share: float, question: list[int]
     ) -> Iterator[tuple[int, list[int]]]:
-        """What is left of each document, in rank order; `question` begins with the token that texts
-        begin with.
+        """Yield the remaining tokens of each document, in rank order; `question` begins with the token
+        that texts begin with.
         """
         tokens = sum(map(len, documents.values()))
         plain, with_question = (_Text(engine, start, tokens) for start in (question[:1], question))
@@ -146,7 +146,8 @@ class _Text:
     """A text that grows by the selected tokens of pieces that were tried after it."""
 
     def __init__(self, engine: SpanEngine, start: Sequence[int], room: int) -> None:
-        self.engine, self.cache = engine, engine.new_cache(len(start) + room + PIECE)
+        self.engine = engine
+        self.cache = engine.new_cache(len(start) + room + PIECE)
         # tokens not in the cache yet: at least one, whose logits the next one needs
         self.waiting = list(start)
 

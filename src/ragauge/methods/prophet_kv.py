@@ -68,9 +68,7 @@ class ProphetKV(Reuse):
 
 
 def _question_scores(assembled: Assembled, score: Score) -> Tensor:
-    """How much the question attends to each slot of preamble and documents, which stay as they are:
-    (slot,).
-    """
+    """Measure how much the question attends to each slot of preamble and documents: (slot,)."""
     import torch
 
     engine = assembled.engine

@@ -20,6 +20,7 @@ from ragauge.methods.base import making
 from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.base.method import plain_row
 from ragauge.methods.cfic import CFIC
+from reuse_anchors import fresh
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -59,9 +60,9 @@ def test_another_model_can_find_the_evidence(
     lm = long_lm()
     lm.set_finder(finder)
     with alone.tracing() as of_alone:
-        found = method.answer(alone, method.prepare(alone, prompt), prompt, limits)
+        found = fresh(alone, method, prompt, limits)
     with lm.tracing() as trace:
-        answer = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+        answer = fresh(lm, method, prompt, limits)
     assert answer.evidence == found.evidence != answered("cfic", prompt).evidence
     # read by the other one
     assert answer.ids == answer_from(long_lm(), prompt, found.evidence or (), 0, limits).ids
@@ -101,7 +102,7 @@ def test_a_finder_is_asked_in_its_own_template() -> None:
         extend(cache, rows, **o),
     )[1]
     method = making.make("cfic")
-    method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    fresh(lm, method, prompt, LIMITS)
     asked = "".join(read)
     assert asked.startswith(
         "<s>A chat between a curious user and an artificial intelligence assistant."
@@ -131,7 +132,7 @@ def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any
 def test_without_both_it_is_free_extraction(lm: LM) -> None:
     prompt = prompt_of()
     free = making.make("free_extraction", volume=24)
-    expected = free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
+    expected = fresh(lm, free, prompt, LIMITS)
     answer = answered("cfic", prompt, lm, prefix=False, skip=False, d=24)
     assert (answer.evidence, answer.ids) == (expected.evidence, expected.ids)
 

@@ -22,6 +22,7 @@ from ragauge.methods.base import grounding, making, method
 from ragauge.methods.prompts import Source
 from ragauge.metrics import base as metrics
 from ragauge.testing import write_checkpoint
+from reuse_anchors import fresh
 
 BM25 = {"ranker": "bm25"}
 
@@ -133,7 +134,7 @@ def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(cont
     plain = Plain(cached.decoder, cached.tokenizer)
     assert method.refusal(plain) is None
     with plain.tracing() as trace:
-        found = method.answer(plain, method.prepare(plain, prompt), prompt, LIMITS)
+        found = fresh(plain, method, prompt, LIMITS)
     assert found == answered("free_extraction", prompt, cached, volume=40)
     assert texts(found)
     assert bool(found.truncated) == (context == 900)

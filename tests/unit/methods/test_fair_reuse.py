@@ -1,5 +1,6 @@
 """What keeps comparisons of reuse fair, and what is refused before anything runs."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from ragauge.methods.base.compression import Press
 from ragauge.methods.base.method import plain_row
 from ragauge.methods.compressors.base import Context
 from ragauge.report.items.reuse._family import KNOBS
-from ragauge.results.runs import defaults as default_options
 from ragauge.testing import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
 
@@ -64,7 +64,7 @@ def _knobs(config: Config, dataset: str) -> dict[tuple[str, str], set[object]]:
     for job in config.answers():
         variant = config.methods[job.variant]
         if job.dataset == dataset and (knob := KNOBS.get(variant.method)):
-            options = {**default_options(variant.method), **variant.options}
+            options = asdict(variant.instance)
             value = options.pop(knob)
             found.setdefault((variant.method, repr(options)), set()).add(value)
     return found

@@ -19,6 +19,7 @@ from ragauge.methods.base import making, method
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.testing import write_checkpoint
+from reuse_anchors import fresh
 from tiny_models import cross_encoder, encoder
 
 DOCUMENTS = (
@@ -56,7 +57,7 @@ def shown(
         ),
     )
     method = making.make("sentence_pruning", **options)
-    answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    answer = fresh(lm, method, prompt, LIMITS)
     return answer.kept, "".join(texts)
 
 
@@ -129,7 +130,7 @@ def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(
     method = making.make("sentence_pruning", **rankers[name])
     prompt = prompt_of(*DOCUMENTS)
     with lm.tracing() as trace:
-        method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+        fresh(lm, method, prompt, LIMITS)
     ranks = [(call.offline, bool(call.macs)) for call in trace if call.stage == "rank"]
     twice = [(False, name == "reranker")] * 2  # documents, then sentences
     assert ranks == ([(True, True), (False, True)] if name == "dense" else twice)
@@ -173,7 +174,7 @@ def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[method.Answer, T
     method = making.make("long_llmlingua", **options)
     with lm.tracing() as trace:
         return (
-            method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS),
+            fresh(lm, method, prompt, LIMITS),
             trace,
             lm.peak_cache_bytes,
         )

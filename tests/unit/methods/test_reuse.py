@@ -33,7 +33,15 @@ from ragauge.methods.compressors.base import Context
 from ragauge.methods.compressors.expected_attention import ExpectedAttention
 from ragauge.methods.context_pilot import annotated
 from ragauge.methods.parallel_experts import _divergence
-from ragauge.methods.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import (
+    PREAMBLE,
+    TASK,
+    Prompt,
+    PromptGraph,
+    Segment,
+    unit_segment,
+    unit_steps,
+)
 from ragauge.report.items.reuse import _family as reuse_family
 from ragauge.report.items.reuse import table as reuse_table
 from reuse_anchors import (
@@ -44,14 +52,15 @@ from reuse_anchors import (
     UNAWARE,
     Variant,
     answered,
+    close,
     compressed,
+    fresh,
     parts,
     shortened,
     variant,
 )
 from tiny_models import dense, tiny_prompt
 
-TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 DEEP: dict[str, Any] = {"heads": (4, 4, 4), "kv_heads": (2, 2, 2), "ffn": (48, 48, 48)}
 FAMILIES = {
     "llama": replace(tiny_models.LLAMA, **DEEP),
@@ -81,7 +90,7 @@ def test_anchors(lm: LM, one: Variant, other: Variant, part: str) -> None:
     (mine, logits), (theirs, expected) = (answered(lm, asked, prompt) for asked in (one, other))
     assert mine == theirs
     if logits is not None and expected is not None:
-        torch.testing.assert_close(logits, expected, **TOLERANCE)
+        close(logits, expected)
 
 
 @pytest.fixture
@@ -146,9 +155,9 @@ def windows(prompt: Prompt, indent: str, shared_prefix: bool) -> PromptGraph:
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, start))])
     for i, ids in enumerate(prompt.documents):
         before = prompt.preamble if shared_prefix else prompt.preamble[:1]
-        graph.add(Segment(("begin", i), before, unit_steps(0, len(before))))
+        graph.add(unit_segment(("begin", i), before, 0))
         at = start + (longest - len(ids) if indent == "right" else 0)
-        graph.add(Segment(("document", i), ids, unit_steps(at, len(ids)), (("begin", i),)))
+        graph.add(unit_segment(("document", i), ids, at, (("begin", i),)))
     add_question(graph, prompt, start + longest)
     return graph
 
@@ -156,7 +165,7 @@ def windows(prompt: Prompt, indent: str, shared_prefix: bool) -> PromptGraph:
 def add_question(graph: PromptGraph, prompt: Prompt, at: int) -> None:
     """Add a question that sees the preamble and all documents."""
     parents = (PREAMBLE, *(("document", i) for i in range(len(prompt.documents))))
-    graph.add(Segment(TASK, prompt.ending, unit_steps(at, len(prompt.ending)), parents))
+    graph.add(unit_segment(TASK, prompt.ending, at, parents))
 
 
 def hide_begins(graph: PromptGraph) -> Tensor:
@@ -177,7 +186,7 @@ def test_windows_are_read_alone_and_seen_together(
     _, logits = answered(
         plain_lm, variant("parallel_windows", indent=indent, shared_prefix=shared_prefix), prompt
     )
-    torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
+    close(logits, expected[-1])
 
 
 # ---- APE
@@ -221,7 +230,7 @@ def test_ape_merges_two_attentions(lm: LM) -> None:
             weights[..., :1] * (inside.softmax(-1) @ v[:, context])
             + weights[..., 1:] * (outside.softmax(-1) @ v[:, ~context])
         )  # fmt: skip
-        torch.testing.assert_close(mine[0], merged, **TOLERANCE)
+        close(mine[0], merged)
     assert len(seen) == 2 * lm.shape.layers
 
 
@@ -232,13 +241,13 @@ def apart(prompt: Prompt, *before: Sequence[int]) -> PromptGraph:
     """Preamble and documents in the plain prompt's places, each read alone or behind tokens of its
     own.
     """
-    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
+    graph = PromptGraph([unit_segment(PREAMBLE, prompt.preamble, 0)])
     at = len(prompt.preamble)
     for i, ids in enumerate(prompt.documents):
         parents = (("begin", i),) if before else ()
         for name in parents:
-            graph.add(Segment(name, before[i], unit_steps(at - len(before[i]), len(before[i]))))
-        graph.add(Segment(("document", i), ids, unit_steps(at, len(ids)), parents))
+            graph.add(unit_segment(name, before[i], at - len(before[i])))
+        graph.add(unit_segment(("document", i), ids, at, parents))
         at += len(ids)
     return graph
 
@@ -281,7 +290,7 @@ def test_epic_reads_first_tokens_again(plain_lm: LM, tokens: int, bos: bool) -> 
         at += len(ids)
     expected, _ = dense(plain_lm, *read_again(apart(begun), begun, again))
     _, logits = answered(plain_lm, variant("epic", tokens=tokens, bos=bos), prompt)
-    torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
+    close(logits, expected[-1])
 
 
 LINKED: dict[str, Any] = {"links": 2, "first_link": 86, "begin": 4, "end": 5}
@@ -332,7 +341,7 @@ def test_kv_link_is_the_papers_mask_on_a_checkpoint_like_its_own(tmp_path: Path)
     ids += [5, *prompt.query, *prompt.task]
     segments += [0] * (len(ids) - len(segments))
     found, logits = answered(lm, variant("kv_link", **LINKED), prompt)
-    torch.testing.assert_close(logits, restated(model, ids, segments), **TOLERANCE)
+    close(logits, restated(model, ids, segments))
     assert len(found) == LIMITS.max_new_tokens
 
 
@@ -356,7 +365,7 @@ def test_naive_reuse_is_block_attention_and_turbo_rag(
     ] * len(question)
     options = {"begin": "<d>", "end": "</d>"} if marks else {}
     _, logits = answered(lm, variant("naive_reuse", **options), prompt)
-    torch.testing.assert_close(logits, restated(model, ids, segments), **TOLERANCE)
+    close(logits, restated(model, ids, segments))
 
 
 @pytest.mark.parametrize("options", [{}, {**LINKED, "first_link": 258}, {**LINKED, "begin": 88}])
@@ -385,7 +394,7 @@ def traced(
     method = making.make(asked[0], **asked[1])
     with pytest.MonkeyPatch.context() as patch, lm.tracing() as trace:
         patch.setattr(lm, "extend", extend)
-        method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+        fresh(lm, method, prompt)
     return [
         c for c in trace if c.stage not in ("move", "rank") and (decode or c.stage != "decode")
     ], rows
@@ -435,7 +444,7 @@ def test_parts_are_combined_as_if_each_were_alone(lm: LM) -> None:
     row = plain_row(prompt.ending, len(context))
     expected = lm.extend(cache, [row], stage="x", last_logits=True).last_logits
     _, logits = answered(lm, parts(recompute=1.0, temperature=0.6, scale=1.2), prompt)
-    torch.testing.assert_close(logits, expected[0], **TOLERANCE)
+    close(logits, expected[0])
 
 
 @pytest.mark.parametrize("name", ["cache_blend", "prefix_scale_recompute"])
@@ -460,9 +469,7 @@ def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
     assert list(rows[-1][0].slots)[:-10] == expected
     assert [(c.stage, c.offline) for c in calls[-2:]] == [("query", False), ("prompt", False)]
     logits = answered(plain_lm, variant("prophet_kv"), prompt)[1]
-    torch.testing.assert_close(
-        logits, dense(plain_lm, *read_again(apart(prompt), prompt, expected))[0][-1], **TOLERANCE
-    )
+    close(logits, dense(plain_lm, *read_again(apart(prompt), prompt, expected))[0][-1])
 
 
 @pytest.mark.parametrize("layers", [1.0, 0.3])
@@ -481,7 +488,7 @@ def test_cache_clip_reads_windows_that_a_small_model_attends_to(
     start = len(prompt.preamble)
     count = sum(map(len, prompt.documents))
     asked = len(prompt.ending)
-    _, weights = dense(small, PromptGraph([Segment(TASK, ids, unit_steps(0, len(ids)))]))
+    _, weights = dense(small, PromptGraph([unit_segment(TASK, ids, 0)]))
     attended = weights[max(1, round(layers * 3)) - 1, :, -asked:, start : start + count].mean(
         (0, 1)
     )
@@ -503,7 +510,7 @@ def test_cache_clip_reads_windows_that_a_small_model_attends_to(
     assert [c.past for c in calls if c.stage == "documents"] == [(start,)] * len(prompt.documents)
     graph = apart(prompt, *[prompt.preamble] * len(prompt.documents))
     expected_logits, _ = dense(lm, *read_again(graph, prompt, again))
-    torch.testing.assert_close(answered(lm, clip, prompt)[1], expected_logits[-1], **TOLERANCE)
+    close(answered(lm, clip, prompt)[1], expected_logits[-1])
 
 
 def test_windows_longer_than_the_documents_are_one() -> None:
@@ -529,10 +536,10 @@ def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
     expected, _ = dense(lm, graph, hide_begins(graph))
     behind = {"neighbours": 3, "encoder": encoder}
     _, logits = answered(lm, variant("prophet_kv", recompute=0.0, **behind), prompt)
-    torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
+    close(logits, expected[-1])
     for score in ("mean", "last_layer"):
         again = answered(lm, variant("prophet_kv", recompute=1.0, score=score, **behind), prompt)[1]
-        torch.testing.assert_close(again, answered(lm, variant("naive"), prompt)[1], **TOLERANCE)
+        close(again, answered(lm, variant("naive"), prompt)[1])
 
 
 # ---- parallel experts
@@ -543,7 +550,7 @@ def test_the_surest_expert_names_the_next_token(plain_lm: LM, beta: str) -> None
     prompt = tiny_prompt()
     gamma = 0.5
     method = making.make("parallel_experts", beta=beta, gamma=gamma)
-    answer = method.answer(plain_lm, method.prepare(plain_lm, prompt), prompt, LIMITS)
+    answer = fresh(plain_lm, method, prompt)
     prior = torch.tensor(answer.saliency)
     found: list[int] = []
     for step in range(LIMITS.max_new_tokens):
@@ -591,7 +598,7 @@ def test_retrieval_scores_are_priors(scores: str, tmp_path: Any) -> None:
     encoder = "minilm" if scores in ("bm25", "equal") else f"path:{tiny_models.encoder(tmp_path)}"
     method = making.make("parallel_experts", scores=scores, encoder=encoder)
     assert method.assets() == (() if encoder == "minilm" else (encoder,))
-    answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    answer = fresh(lm, method, prompt)
     assert all(0 < r <= 1 for r in answer.saliency)
     assert (len(set(answer.saliency)) == 1) == (scores == "equal")
 
@@ -643,7 +650,7 @@ def kept_by(lm: LM, asked: Variant, prompt: Prompt) -> list[list[list[int]]]:
 def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> None:
     prompt = tiny_prompt([30, 20, 26])
     ids = [t for s in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in s]
-    _, weights = dense(plain_lm, PromptGraph([Segment(TASK, ids, unit_steps(0, len(ids)))]))
+    _, weights = dense(plain_lm, PromptGraph([unit_segment(TASK, ids, 0)]))
     window = 64 if compressor == "snapkv" else 10
     before = len(ids) - window
     kept = int(len(ids) * 0.2) if compressor == "finch" else 75
@@ -741,7 +748,7 @@ def test_expected_attention_is_that_of_a_gaussian() -> None:
         k = cache.k[0][head // 2, 4:30]
         found.append((k @ mean / 8**0.5 + ((k @ covariance) * k).sum(-1) / 16).softmax(0))
     expected = torch.stack(found).unflatten(0, (2, 2)).mean(1) * cache.v[0][:, 4:30].norm(dim=-1)
-    torch.testing.assert_close(scores[:, 4:], expected, **TOLERANCE)
+    close(scores[:, 4:], expected)
     assert scores[:, :4].isinf().all()
 
 
@@ -898,7 +905,7 @@ def test_on_a_server_the_order_alone_remains(llama: LM, name: str) -> None:
     assert (local.refusal(llama), served.required()) == (None, frozenset())
     for _, places in zip(range(12), permutations(range(6), 4), strict=False):
         one = of(prompt, *places[::-1])
-        answers = [method.answer(llama, method.prepare(llama, one), one, LIMITS) for method in runs]
+        answers = [fresh(llama, method, one) for method in runs]
         assert answers[0].kept == answers[1].kept
         assert answers[0].ids == answers[1].ids
         orders.append(answers[1].kept)
@@ -955,7 +962,7 @@ def test_the_context_index_orders_as_the_released_code_does(llama: LM) -> None:
         prompt = of(documents, *map("ABCDEFGH".index, asked))
         order = tuple(map(asked.index, expected))
         with llama.tracing() as trace:
-            answer = pilot.answer(llama, pilot.prepare(llama, prompt), prompt, LIMITS)
+            answer = fresh(llama, pilot, prompt)
         assert answer.kept == order
         ordered = of(prompt, *order)
         assert [c.lengths[0] for c in trace if c.stage == "documents"] == read_online(

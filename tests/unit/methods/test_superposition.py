@@ -22,12 +22,20 @@ from ragauge.methods.base import making
 from ragauge.methods.base.method import Answer, Method, plain_row
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import split_paths
-from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
-from reuse_anchors import answered, variant
+from ragauge.methods.prompts import (
+    PREAMBLE,
+    TASK,
+    Name,
+    Prompt,
+    PromptGraph,
+    Segment,
+    unit_segment,
+    unit_steps,
+)
+from reuse_anchors import answered, close, variant
 from tiny_models import dense, tiny_prompt
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
-TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 RANKERS = ["bm25", "tfidf", "dense"]
 
 
@@ -86,23 +94,37 @@ def squeezed(counts: Sequence[int], start: float) -> tuple[list[list[float]], fl
     return [[start + j * mean / n for j in range(n)] for n in counts], start + mean
 
 
+def trunk(prompt: Prompt) -> PromptGraph:
+    """A graph of the preamble alone."""
+    return PromptGraph([unit_segment(PREAMBLE, prompt.preamble, 0)])
+
+
+def fork(
+    graph: PromptGraph,
+    prompt: Prompt,
+    numbers: Sequence[int],
+    positions: Sequence[Sequence[float]],
+    stop: float,
+) -> Segment:
+    """Add paths of these documents, whose queries begin at `stop`, behind all of the graph; their
+    task, not yet added.
+    """
+    prefix = tuple(s.name for s in graph)
+    for i, at in zip(numbers, positions, strict=True):
+        graph.add(Segment(("document", i), prompt.documents[i], at, prefix))
+        graph.add(unit_segment(("query", i), prompt.query, stop, (("document", i),)))
+    parents = [("query", i) for i in numbers]
+    return unit_segment(TASK, prompt.task, stop + len(prompt.query), parents)
+
+
 def fork_join(prompt: Prompt, only: Sequence[int] | None = None) -> tuple[PromptGraph, Segment]:
     """Superposition's graph of all or `only` some documents, positions from all; and its task, not
     yet added.
     """
     at, stop = squeezed([len(d) for d in prompt.documents], len(prompt.preamble))
-    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
     kept = range(len(prompt.documents)) if only is None else only
-    for i in kept:
-        graph.add(Segment(("document", i), prompt.documents[i], at[i], (PREAMBLE,)))
-        graph.add(
-            Segment(
-                ("query", i), prompt.query, unit_steps(stop, len(prompt.query)), (("document", i),)
-            )
-        )
-    start = stop + len(prompt.query)
-    parents = tuple(("query", i) for i in kept)
-    return graph, Segment(TASK, prompt.task, unit_steps(start, len(prompt.task)), parents)
+    graph = trunk(prompt)
+    return graph, fork(graph, prompt, kept, [at[i] for i in kept], stop)
 
 
 def token_range(graph: PromptGraph, name: Name) -> slice:
@@ -207,18 +229,16 @@ def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
             rows = token_range(graph, name)
             targets = torch.tensor(graph[name].ids[1:])[:, None]
             expected = logits[rows][:-1].log_softmax(-1).gather(1, targets)[:, 0]
-            torch.testing.assert_close(logp, expected, **TOLERANCE)
+            close(logp, expected)
             keys = [
                 t
                 for n in (*graph.ancestors[name], name)
                 for t in range(*token_range(graph, n).indices(999))
             ]
-            torch.testing.assert_close(
-                attention, weights[:, :, rows, keys].mean((0, 1, 2)), **TOLERANCE
-            )
+            close(attention, weights[:, :, rows, keys].mean((0, 1, 2)))
         if seed % 2:
             last = torch.stack([logits[token_range(graph, name).stop - 1] for name in generation])
-            torch.testing.assert_close(read.last_logits, last, **TOLERANCE)
+            close(read.last_logits, last)
 
 
 # ---- plain prompts
@@ -229,18 +249,16 @@ def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt) -> None:
     graph = chain([(PREAMBLE, prompt.preamble), *zip(names, prompt.documents, strict=True)])
     ids = [*prompt.query, *prompt.task]
     at = len(prompt.preamble) + sum(map(len, prompt.documents))
-    expected, logits = greedy(lm, graph, Segment(TASK, ids, unit_steps(at, len(ids)), (names[-1],)))
+    expected, logits = greedy(lm, graph, unit_segment(TASK, ids, at, (names[-1],)))
     found, first = answered(lm, variant("naive"), prompt, LIMITS)
     assert found == expected
-    torch.testing.assert_close(first, logits, **TOLERANCE)
+    close(first, logits)
 
 
 def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt) -> None:
     graph = chain([(PREAMBLE, prompt.opening)])
     ids = [*prompt.query, *prompt.task]
-    expected, _ = greedy(
-        lm, graph, Segment(TASK, ids, unit_steps(len(prompt.opening), len(ids)), (PREAMBLE,))
-    )
+    expected, _ = greedy(lm, graph, unit_segment(TASK, ids, len(prompt.opening), (PREAMBLE,)))
     answer = fresh(lm, make("closed_book"), prompt)
     assert (answer.ids, answer.kept) == (expected, ())
 
@@ -263,7 +281,7 @@ def test_superposition_is_the_fork_join(lm: LM, prompt: Prompt) -> None:
     answer = fresh(lm, make("superposition", path_pruning=False), prompt)
     assert (answer.ids, answer.kept, set(answer.saliency)) == (expected, (0, 1, 2, 3), {None})
     _, first = answered(lm, variant("superposition", path_pruning=False), prompt)
-    torch.testing.assert_close(first, logits, **TOLERANCE)
+    close(first, logits)
 
 
 @pytest.mark.parametrize("saliency", ["bayesian", "query", "attention"])
@@ -330,16 +348,9 @@ def test_what_is_offline_and_parallel_is_what_the_options_say(llama: LM, prompt:
 
 
 def test_left_aligned_positions(lm: LM, prompt: Prompt) -> None:
-    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
-    start = 7
-    for i, document in enumerate(prompt.documents):
-        graph.add(Segment(("document", i), document, unit_steps(start, len(document)), (PREAMBLE,)))
-        graph.add(
-            Segment(("query", i), prompt.query, unit_steps(start + 14, 6), (("document", i),))
-        )
-    task = Segment(
-        TASK, prompt.task, unit_steps(start + 20, 4), tuple(("query", i) for i in range(4))
-    )
+    graph = trunk(prompt)
+    at = [unit_steps(7, len(document)) for document in prompt.documents]
+    task = fork(graph, prompt, range(4), at, 7 + 14)
     answer = fresh(lm, make("superposition", positions="left_aligned", saliency="none"), prompt)
     assert answer.ids == greedy(lm, graph, task)[0]
 
@@ -478,31 +489,21 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: 
     chosen = answer.kept[2:]
     remaining = [i for i in range(6) if i not in kept]
     at, _ = squeezed([len(d) for d in hops.documents], len(hops.preamble))
-    graph = PromptGraph([Segment(PREAMBLE, hops.preamble, unit_steps(0, len(hops.preamble)))])
+    graph = trunk(hops)
     for i in kept:
         graph.add(Segment(("document", i), hops.documents[i], at[i], (PREAMBLE,)))
-    prefix = tuple(s.name for s in graph)
     start = max(position for segment in graph for position in segment.positions) + 1
     at, stop = squeezed([len(hops.documents[i]) for i in remaining], start)
-    for i, positions in zip(remaining, at, strict=True):
-        graph.add(Segment(("document", i), hops.documents[i], positions, prefix))
-        graph.add(
-            Segment(("query", i), hops.query, unit_steps(stop, len(hops.query)), (("document", i),))
-        )
-    logits, _ = dense(lm, graph)
+    whole = PromptGraph(graph)
+    fork(whole, hops, remaining, at, stop)
+    logits, _ = dense(lm, whole)
     scores = {
-        i: mean_logp(graph, logits, ("query", i)) + mean_logp(graph, logits, ("document", i))
+        i: mean_logp(whole, logits, ("query", i)) + mean_logp(whole, logits, ("document", i))
         for i in remaining
     }
     assert [answer.saliency[i] for i in remaining] == pytest.approx(list(scores.values()), abs=1e-4)
     assert chosen == tuple(sorted(sorted(scores, key=scores.__getitem__)[-2:]))
-    graph = graph.part(
-        [*prefix, *(name for i in chosen for name in (("document", i), ("query", i)))]
-    )
-    start = stop + len(hops.query)
-    task = Segment(
-        TASK, hops.task, unit_steps(start, len(hops.task)), tuple(("query", i) for i in chosen)
-    )
+    task = fork(graph, hops, chosen, [at[remaining.index(i)] for i in chosen], stop)
     assert answer.ids == greedy(lm, graph, task)[0]
 
 
@@ -512,13 +513,13 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: 
 def test_prompt_cache_hides_everything_from_its_documents(lm: LM, prompt: Prompt) -> None:
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
     for i, document in enumerate(prompt.documents):
-        graph.add(Segment(("document", i), document, unit_steps(7, len(document))))
+        graph.add(unit_segment(("document", i), document, 7))
     ids = [*prompt.query, *prompt.task]
-    task = Segment(TASK, ids, unit_steps(7 + 14, len(ids)), tuple(s.name for s in graph))
+    task = unit_segment(TASK, ids, 7 + 14, tuple(s.name for s in graph))
     expected, logits = greedy(lm, graph, task)
     found, first = answered(lm, variant("prompt_cache"), prompt, LIMITS)
     assert found == expected
-    torch.testing.assert_close(first, logits, **TOLERANCE)
+    close(first, logits)
 
 
 # ---- attention sort

@@ -1,1 +1,1 @@
-"""What data sets are made of: examples, arrangements, Wikipedia's text."""
+"""Parts of data sets: examples, arrangements, Wikipedia's text."""

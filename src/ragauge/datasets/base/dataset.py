@@ -1,6 +1,4 @@
-"""What data sets are made of: `Dataset`, `Example`, and the ways to read and arrange their
-documents.
-"""
+"""Base classes of data sets: `Dataset`, `Example`, and ways to read and arrange documents."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class TraceEntry:
-    """How a trace sends a question."""
+    """The arrival of a question in a trace."""
 
     arrival_s: float
     new_tokens: int | None = None  # of the response; None: as the protocol says
@@ -107,18 +105,25 @@ class Dataset(ABC):
 
     @property
     def name(self) -> str:
-        """Its registered name, which is that of its file."""
+        """The registered name, which is that of the file."""
         return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        """The Example of one official record, a JSON object; `place` is "file:line". Raises
-        UserError if a field is missing, of another type, empty or out of range.
+        """Parse one official record, a JSON object.
+
+        Args:
+            place: "file:line", for messages.
+
+        Raises:
+            UserError: a field is missing, of another type, empty or out of range.
         """
 
     def default_path(self) -> Path:
-        """A local file in the official format, fetched on first use. Raises UserError if it cannot
-        be fetched.
+        """Return a local file in the official format, fetched on first use.
+
+        Raises:
+            UserError: it cannot be fetched.
         """
         return _from_hub(self.name, self.hub)
 
@@ -166,7 +171,7 @@ class Dataset(ABC):
 
     @classmethod
     def downloads(cls) -> bool:
-        """Whether `default_path` downloads a file of its own; what it makes of assets is pinned
+        """Return whether `default_path` downloads a file of its own; files made of assets are pinned
         with these.
         """
         return bool(cls.hub) or cls.archive is not None

@@ -1,3 +1,3 @@
-"""What methods are made of: answers and evidence, reading, ranking, stored documents, trees,
+"""Building blocks of methods: answers and evidence, reading, ranking, stored documents, trees,
 windows.
 """

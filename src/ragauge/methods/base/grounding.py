@@ -170,7 +170,7 @@ class Finding(Method):
 
 
 def finder_of(engine: SpanEngine) -> SpanEngine:
-    """The decoder that finds the evidence which this one answers from."""
+    """Return the decoder that finds the evidence which this one answers from."""
     return getattr(engine, "finder", None) or engine  # engines of the text level have none
 
 
@@ -182,20 +182,19 @@ def template_of(engine: Engine, prompt: Prompt) -> str:
 
 
 def why_not(engine: SpanEngine) -> str | None:
-    """Why this decoder's own words cannot give evidence; None where they can."""
+    """Explain why this decoder's own words cannot give evidence; None where they can."""
     if not engine.tokenizer.is_fast:
         return NO_OFFSETS
     # a server ends texts itself
-    has_end = Capability.SPANS not in engine.capabilities or finder_of(engine).shape.eos
-    return (
-        None if has_end else "the model has no end-of-text token, whose probability ends evidence"
-    )
+    if Capability.SPANS not in engine.capabilities or finder_of(engine).shape.eos:
+        return None
+    return "the model has no end-of-text token, whose probability ends evidence"
 
 
 def sentences_of(
     engine: Engine, splitter: Splitter, sources: Sequence[Source], truncated: int = 0
 ) -> GroundingText:
-    """The sources as one text; raises UserError where it has no sentence."""
+    """Join the sources to one text; raises UserError where it has no sentence."""
     ids, sentences = tokenize(sources, engine.tokenizer, splitter)
     if not sentences:
         raise UserError("the document has no sentence")
@@ -229,7 +228,7 @@ def answer_from(
 
 
 def placed(text: str, sources: Sequence[Source]) -> Evidence:
-    """Generated text at the first place where a document has it; without a place where none does."""
+    """Find generated text in the documents, first place first; no place where none has it."""
     for source in sources:
         if (start := source.text.find(text)) >= 0:
             at = source.offset + start
@@ -238,7 +237,7 @@ def placed(text: str, sources: Sequence[Source]) -> Evidence:
 
 
 def written(text: str, sources: Sequence[Source], splitter: Splitter) -> list[Evidence]:
-    """Each sentence of a generated text, line by line, as a piece of evidence."""
+    """Split a generated text, line by line, into sentences as pieces of evidence."""
     sentences = (
         line[start:stop].strip()
         for line in text.split("\n")

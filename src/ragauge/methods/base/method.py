@@ -1,5 +1,4 @@
-"""What every method is made of: `Method` with its two verbs, the `Answer`, and helpers to read and
-generate.
+"""The base class `Method`, the `Answer`, and helpers to read and generate.
 
 The other modules of this folder are building blocks that some methods share: `ranked`, `reading`,
 `stored`, `tree`, `windows`, `wrapper`, `compression`, `grounding`. docs/plugins.md
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
     """
 
 SPANS: Capabilities = frozenset({Capability.SPANS})
-"""What a method requires that fills key-value caches itself."""
+"""The requirement of a method that fills key-value caches itself."""
 FULL_ATTENTION: Capabilities = SPANS | {Capability.FULL_ATTENTION}
-"""The same of one that moves keys, reads documents apart or selects by attention, which no sliding
-window allows.
+"""The same for methods that move keys, read documents apart or select by attention, which sliding
+windows rule out.
 """
 
 

@@ -1,5 +1,4 @@
-"""What compressors of keys and values are made of: `Compressor`, the `Context` that it scores,
-`Window`.
+"""Parts of compressors of keys and values: `Compressor`, the `Context` that it scores, `Window`.
 
 A compressor scores every token of every key-value head; the method `compressed` keeps those with
 the largest scores.
@@ -30,7 +29,7 @@ SINKS = 4  # first tokens, which some compressors all keep
 ALL_QUERIES = 1 << 40  # more than any context has
 
 Budget = Literal["head", "layer", "all"]
-"""Which tokens compete: those of one head; of a layer's heads; of all heads in all layers."""
+"""The tokens that compete: those of one head, of a layer's heads, of all heads in all layers."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ from ragauge.errors import UserError, first_problem
 
 
 class HumanJudgement(BaseModel, extra="forbid", frozen=True):
-    """How one person judges the evidence that a variant found for a question; labels as in the
-    configuration.
-    """
+    """A person's judgement of the evidence that a variant found for a question."""
 
     dataset: str
     model: str
@@ -32,17 +30,20 @@ def read_human_judgements(path: Path) -> Mapping[str, HumanJudgement]:
     """
     judgements = dict[str, HumanJudgement]()
     seen = set[tuple[str, ...]]()
-    place = where = f"human_judgements: {path}"
+    where = f"human_judgements: {path}"
+    place = where
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            for row in (reader := csv.DictReader(file)):
+            reader = csv.DictReader(file)
+            for row in reader:
                 place = f"{where}:{reader.line_num}"
-                one = judgements[place] = HumanJudgement.model_validate(
-                    {str(name): row[name] for name in row}
-                )
-                if (what := (one.dataset, one.model, one.variant, one.key, one.person)) in seen:
-                    raise UserError(f"{place}: {one.person} judges the same evidence twice")
-                seen.add(what)
+                fields = {str(name): row[name] for name in row}
+                judgement = HumanJudgement.model_validate(fields)
+                judgements[place] = judgement
+                subject = tuple(judgement.model_dump(exclude={"label", "faithful"}).values())
+                if subject in seen:
+                    raise UserError(f"{place}: {judgement.person} judges the same evidence twice")
+                seen.add(subject)
     except ValidationError as error:
         raise UserError(f"{place}: {first_problem(error)}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -68,7 +68,7 @@ class Trie:
 
 @dataclass(frozen=True)
 class EvidenceContext:
-    """What has been read before the evidence: all of a cache, and the logits after it."""
+    """The cache that was read before the evidence, and the logits after it."""
 
     cache: KVCache
     span: Span
@@ -111,15 +111,12 @@ def search(
             step: what the paper's time and Figure 2 suggest. "first_token" is the released code's:
             the k likeliest first tokens, each followed greedily, ranked by the first token alone.
     """
-    pool = _search(
-        engine, context, trie.root, lambda node, _: trie.branches(node), trie.settled, k, rule
-    )
-    prefixes = (
-        Prefix(sentence, b.node.depth, b.score, b.read)
-        for b in pool
-        for sentence in b.node.sentences
-    )
-    return list(prefixes)[:k]
+    beams = _Search(engine, context, k, rule, lambda node, _: trie.branches(node), trie.settled)
+    return [
+        Prefix(sentence, beam.node.depth, beam.score, beam.read)
+        for beam in beams.run(trie.root)
+        for sentence in beam.node.sentences
+    ][:k]
 
 
 def search_free(
@@ -131,16 +128,14 @@ def search_free(
     """
 
     def likeliest(node: Node, logp: Tensor) -> list[tuple[int, Node]]:
-        """Of each prefix only the `k` likeliest tokens matter."""
+        """Return the `k` likeliest tokens after a prefix."""
         allowed = logp.clone()
         allowed[list(engine.shape.eos)] = float("-inf")
         return [(token, Node((0,), node.depth + 1)) for token in allowed.topk(k).indices.tolist()]
 
-    pool = _search(
-        engine, context, Node((0,), 0), likeliest, lambda node: node.depth == FREE_TOKENS, k, "beam"
-    )
+    beams = _Search(engine, context, k, "beam", likeliest, lambda node: node.depth == FREE_TOKENS)
     matched: dict[int, Prefix] = {}
-    for beam in pool[: len(sentences)]:
+    for beam in beams.run(Node((0,), 0))[: len(sentences)]:
         free = [i for i in range(len(sentences)) if i not in matched]
         best = max(free, key=lambda i: longest_run(beam.ids, sentences[i]))
         matched[best] = Prefix(best, 0, beam.score)
@@ -154,68 +149,76 @@ def longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
     return SequenceMatcher(None, wanted, sentence, autojunk=False).find_longest_match().size
 
 
-def _search(
-    engine: SpanEngine,
-    context: EvidenceContext,
-    root: Node,
-    branches: Branches,
-    settled: Callable[[Node], bool],
-    k: int,
-    rule: Rule,
-) -> list[_Beam]:
-    """The candidates, best first; each step reads every growing candidate's last token in one pass."""
-    families = [_grown(_Beam(root), context.logits.float().log_softmax(-1), branches, "beam")]
-    # where a token both ends a sentence and goes on, the earlier sentence stands for it
-    if rule == "first_token":
-        latest_first = sorted(families[0], key=lambda beam: beam.node.sentences[0], reverse=True)
-        families = [list({beam.ids: beam for beam in latest_first}.values())]
-    pool = _survivors(families, k, rule)
-    while growing := [beam for beam in pool if not settled(beam.node)]:
+@dataclass(frozen=True)
+class _Search:
+    """A search for the `k` best prefixes; each step reads every growing candidate's last token in
+    one pass.
+    """
+
+    engine: SpanEngine
+    context: EvidenceContext
+    k: int
+    rule: Rule
+    branches: Branches
+    settled: Callable[[Node], bool]
+
+    def run(self, root: Node) -> list[_Beam]:
+        """Return the candidates, best first."""
+        logp = self.context.logits.float().log_softmax(-1)
+        families = [self._grown(_Beam(root), logp, "beam")]
+        # where a token both ends a sentence and goes on, the earlier sentence stands for it
+        if self.rule == "first_token":
+            latest_first = sorted(families[0], key=lambda b: b.node.sentences[0], reverse=True)
+            families = [list({beam.ids: beam for beam in latest_first}.values())]
+        pool = self._survivors(families)
+        while True:
+            growing = [beam for beam in pool if not self.settled(beam.node)]
+            if not growing:
+                return _best(pool, self.k)
+            families = self._step(growing)
+            if self.rule == "first_token":
+                families = [[max(family, key=lambda beam: beam.total)] for family in families]
+            finished = [[beam] for beam in pool if self.settled(beam.node)]
+            pool = self._survivors([*finished, *families])
+
+    def _step(self, growing: Sequence[_Beam]) -> list[list[_Beam]]:
+        """Read the last token of each candidate, and grow each by the tokens that may follow."""
         rows = [
-            Row([b.ids[-1]], [context.position + len(b.ids) - 1], (context.span, *b.read))
+            Row([b.ids[-1]], [self.context.position + len(b.ids) - 1], (self.context.span, *b.read))
             for b in growing
         ]
-        read = engine.extend(
-            context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True
+        read = self.engine.extend(
+            self.context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True
         )
         assert read.last_logits is not None
         logp = read.last_logits.float().log_softmax(-1)
-        behind = [
-            replace(beam, read=(*beam.read, span))
-            for beam, span in zip(growing, read.spans, strict=True)
+        return [
+            self._grown(replace(beam, read=(*beam.read, span)), values, self.rule)
+            for beam, span, values in zip(growing, read.spans, logp, strict=True)
         ]
-        families = [
-            _grown(beam, values, branches, rule) for beam, values in zip(behind, logp, strict=True)
-        ]
-        if rule == "first_token":
-            families = [[max(family, key=lambda beam: beam.total)] for family in families]
-        pool = _survivors([*([beam] for beam in pool if settled(beam.node)), *families], k, rule)
-    return _best(pool, k)
 
+    def _grown(self, beam: _Beam, logp: Tensor, rule: Rule) -> list[_Beam]:
+        """Grow the beam by each token that may follow; `logp` (vocab,) is of the whole vocabulary."""
+        following = self.branches(beam.node, logp)
+        values = logp[[token for token, _ in following]].tolist()
+        grown = []
+        for (token, node), value in zip(following, values, strict=True):
+            total = beam.total + value
+            score = beam.score if rule == "first_token" else total / node.depth  # eq. 6
+            grown.append(_Beam(node, (*beam.ids, token), total, score, beam.read))
+        return grown
 
-def _survivors(families: Sequence[Sequence[_Beam]], k: int, rule: Rule) -> list[_Beam]:
-    """The candidates that go on."""
-    if rule != "exhaustive":
-        return _best(chain.from_iterable(families), k)
-    pool = []
-    # of one prefix: those with one of the `k` likeliest tokens, of which one may have two
-    for family in families:
-        ranked = _best(family, len(family))
-        tokens = list(dict.fromkeys(beam.ids for beam in ranked))[:k]
-        pool += [beam for beam in ranked if beam.ids in tokens]
-    return pool
-
-
-def _grown(beam: _Beam, logp: Tensor, branches: Branches, rule: Rule) -> list[_Beam]:
-    """The beam by each token that may follow; `logp` (vocab,) is of the whole vocabulary."""
-    following = branches(beam.node, logp)
-    values = logp[[token for token, _ in following]].tolist()
-    grown = []
-    for (token, node), value in zip(following, values, strict=True):
-        total = beam.total + value
-        score = beam.score if rule == "first_token" else total / node.depth  # eq. 6
-        grown.append(_Beam(node, (*beam.ids, token), total, score, beam.read))
-    return grown
+    def _survivors(self, families: Sequence[Sequence[_Beam]]) -> list[_Beam]:
+        """Choose the candidates that go on."""
+        if self.rule != "exhaustive":
+            return _best(chain.from_iterable(families), self.k)
+        pool = []
+        # of one prefix: those with one of the `k` likeliest tokens, of which one may have two
+        for family in families:
+            ranked = _best(family, len(family))
+            tokens = list(dict.fromkeys(beam.ids for beam in ranked))[: self.k]
+            pool += [beam for beam in ranked if beam.ids in tokens]
+        return pool
 
 
 def _best(beams: Iterable[_Beam], k: int) -> list[_Beam]:

@@ -134,7 +134,7 @@ def first_question(reply: str) -> str:
 
 
 def problem(question: str, span: str, title: str) -> str | None:
-    """Why a question cannot be used for a span; None if it can."""
+    """Explain why a question cannot be used for a span; None if it can."""
     words = _words(question)
     spanned = _words(span)
     if not words:

@@ -1,6 +1,4 @@
-"""The words of a prompt: what opens it, how a document and a question are written, what asks for an
-answer.
-"""
+"""The words of a prompt: its opening, a document, a question, the request for an answer."""
 
 import re
 from bisect import bisect_left
@@ -54,7 +52,7 @@ def set_template_arguments(tokenizer: Any, arguments: Mapping[str, Any], today: 
 def wrapper(
     template: str, tokenizer: Any = None, *, repeats: bool = False
 ) -> tuple[TemplateText, TemplateText]:
-    """What stands before and after the user's words: (opening, task).
+    """Return the words before and after the user's: (opening, task).
 
     "chat" takes both from the tokenizer's own chat template; "alpaca" is the instruction wrapper
     that the Superposition paper uses for BLOOMZ, MPT and OpenELM; "llama2" and "vicuna" are the
@@ -73,14 +71,10 @@ def wrapper(
                 "template 'chat': the model's tokenizer has no chat template; use 'alpaca' or 'plain'"
             )
         opening, _, task = _rendered(tokenizer).partition(_TURN)
-        problem = "writes nothing after the user's words" * (not task)
-        problem = problem or "repeats the user's words, which this method cannot" * (
-            _TURN in task and not repeats
-        )
-        if problem:
-            raise UserError(
-                f"template 'chat': the model's chat template {problem}; use 'alpaca' or 'plain'"
-            )
+        if not task:
+            raise _unusable("writes nothing after the user's words")
+        if _TURN in task and not repeats:
+            raise _unusable("repeats the user's words, which this method cannot")
     return TemplateText(opening), TemplateText(task)
 
 
@@ -91,7 +85,7 @@ def _rendered(tokenizer: Any) -> str:
     options = dict(getattr(tokenizer, "template_arguments", {}))
     if "strftime_now" in str(tokenizer.chat_template):  # transformers gives the time of the call
         today = date.fromisoformat(getattr(tokenizer, "template_date", TEMPLATE_DATE))
-        written = "".join(f"|replace('{one}', '{today.strftime(one)}')" for one in _DIRECTIVES)
+        written = "".join(f"|replace('{mark}', '{today.strftime(mark)}')" for mark in _DIRECTIVES)
         macro = f"{{% macro strftime_now(format) %}}{{{{ format{written} }}}}{{% endmacro %}}\n"
         options["chat_template"] = macro + tokenizer.get_chat_template()
     problem = "does not show the user's words as they are"
@@ -106,13 +100,17 @@ def _rendered(tokenizer: Any) -> str:
             continue
         if _TURN in text and _MARK not in text.replace(_TURN, ""):
             return text
-    raise UserError(
+    raise _unusable(problem)
+
+
+def _unusable(problem: str) -> UserError:
+    return UserError(
         f"template 'chat': the model's chat template {problem}; use 'alpaca' or 'plain'"
     )
 
 
 def after_turn(task: str, turn: Sequence[str]) -> list[str]:
-    """What follows the user's turn, in pieces; those of the turn once more where the template
+    """Return the pieces that follow the user's turn; those of the turn once more where the template
     repeats it.
     """
     first, *others = map(TemplateText, task.split(_TURN))

@@ -1,4 +1,4 @@
-"""What rankers with a model share: its checkpoint, and batches of texts of like length."""
+"""Shared parts of rankers with a model: its checkpoint, batches of texts of like length."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,11 @@ logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
-    """The tokenizer and the model, in fp32, of a local checkpoint folder. Raises UserError: a file
-    that cannot be read, or a missing tensor, which transformers would fill with random numbers.
+    """Load the tokenizer and the model, in fp32, of a local checkpoint folder.
+
+    Raises:
+        UserError: a file that cannot be read, or a missing tensor, which transformers would fill
+            with random numbers.
     """
     import torch
 
@@ -57,7 +60,7 @@ def check_finite(values: np.ndarray, texts: Sequence[str], model: str) -> None:
 
 
 def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
-    """The places of texts in batches of at most `size`, the shortest first, to pad little."""
+    """Group the indices of texts in batches of at most `size`, the shortest first, to pad little."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return (order[start : start + size] for start in range(0, len(order), size))
 

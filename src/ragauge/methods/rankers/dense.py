@@ -157,25 +157,26 @@ def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np
 
 
 def _modules(path: Path) -> tuple[str, bool]:
-    """How a checkpoint pools, and whether it normalises, by its sentence-transformers modules. A
-    plain transformer, which has none, pools by mean. Raises UnsupportedError if a module does what
-    this encoder does not.
+    """Read how a checkpoint pools and whether it normalises from its sentence-transformers modules.
+
+    A plain transformer, which has none, pools by mean.
+
+    Raises:
+        UnsupportedError: a module does what this encoder does not.
     """
     pooling = "mean"
     normalised = False
     for module in _json(path / "modules.json", list):
-        kind, place = (
-            (module.get(key) for key in ("type", "path"))
-            if isinstance(module, dict)
-            else (None, None)
-        )
-        if not isinstance(kind, str) or not isinstance(place, str):
+        fields = module if isinstance(module, dict) else {}
+        kind = fields.get("type")
+        folder = fields.get("path")
+        if not isinstance(kind, str) or not isinstance(folder, str):
             raise UserError(
                 f"encoder {path}: modules.json: a module needs a type and a path, not {module!r}"
             )
         kind = kind.rpartition(".")[2]
         if kind == "Pooling":
-            pooling = _pooling(_json(path / place / "config.json", dict))
+            pooling = _pooling(_json(path / folder / "config.json", dict))
         if kind not in ("Pooling", "Transformer", "Normalize") or not pooling:
             raise UnsupportedError(
                 f"encoder {path}: module {kind} is not mean or first-token pooling or normalisation"
@@ -188,14 +189,17 @@ def _pooling(config: dict[str, Any]) -> str:
     """ "mean" or "cls"; empty for any other pooling, several at once, or one that leaves a prefix
     out. Old files have a flag for each mode.
     """
-    flags = {name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token"): value
-             for name, value in config.items() if name.startswith("pooling_mode_")}  # fmt: skip
-    modes = (
-        [config["pooling_mode"]]
-        if config.get("pooling_mode")
-        else [name for name, value in flags.items() if value]
-    )
-    return modes[0] if modes in (["mean"], ["cls"]) and config.get("include_prompt", True) else ""
+    modes = [config.get("pooling_mode")]
+    if not modes[0]:
+        prefix = "pooling_mode_"
+        modes = [
+            key.removeprefix(prefix) for key in config if key.startswith(prefix) and config[key]
+        ]
+    if not config.get("include_prompt", True):
+        return ""
+    if modes in (["mean"], ["mean_tokens"]):
+        return "mean"
+    return "cls" if modes in (["cls"], ["cls_token"]) else ""
 
 
 def _json(path: Path, kind: type[Json]) -> Json:

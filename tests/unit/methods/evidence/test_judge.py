@@ -38,15 +38,14 @@ LABELS = {
     ],
     "not_supported": ["Not supported", "unsupported", "It isn't supported"],
     None: [
-        *(
-            "fully supported or not supported",
-            "supporting",
-            "yes",
-            "",
-            "correct, incorrect",
-            "faithful or unfaithful",
-        ),
-        *("It is not directly supported", "It cannot be supported"),
+        "fully supported or not supported",
+        "supporting",
+        "yes",
+        "",
+        "correct, incorrect",
+        "faithful or unfaithful",
+        "It is not directly supported",
+        "It cannot be supported",
     ],
     "correct": ["Correct."],
     "incorrect": ["INCORRECT", "It is not\ncorrect", "wrong", "It isn't entirely correct"],
@@ -96,10 +95,10 @@ def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
 
 def test_no_request_is_made_without_evidence_or_for_a_failed_question() -> None:
     chat = replying("fully supported")
-    judged = judge(chat, about_evidence("k", "Who?", ["Ada"], []))
-    assert (judged.label, judged.reason) == ("not_supported", "no evidence was found; not asked")
+    without = judge(chat, about_evidence("k", "Who?", ["Ada"], []))
+    assert without.label == "not_supported"
     failed = judge(chat, about_evidence("k", "Who?", ["Ada"], ["x"]), failed=True)
-    assert (failed.label, failed.reason) == (None, "the question itself failed")
+    assert failed.label is None
     assert chat.requests == []
 
 
@@ -111,8 +110,8 @@ def test_no_request_is_made_without_evidence_or_for_a_failed_question() -> None:
     ],
 )
 def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str) -> None:
-    judged = judge(replying(reply), about_evidence("k", "Who?", ["Ada"], ["x"]))
-    assert (judged.label, judged.reason) == (None, reason)
+    found = judge(replying(reply), about_evidence("k", "Who?", ["Ada"], ["x"]))
+    assert (found.label, found.reason) == (None, reason)
 
 
 def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
@@ -153,6 +152,10 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+def judged(records: Path, out: Path, *options: str) -> int:
+    return main(["judge", str(records), "--out", str(out), *options])
+
+
 def test_records_are_judged_and_a_second_run_asks_only_what_failed(
     tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +163,7 @@ def test_records_are_judged_and_a_second_run_asks_only_what_failed(
     out = tmp_path / "judgements" / "r.jsonl"
     with served([says("supported"), says("what?"), says("not supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
-        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert judged(records, out) == 0
     first = lines_of(out)
     assert [line.get("label") for line in first] == ["supported", None, "not_supported"]
     assert [line["key"] for line in first] == ["q0", "q1", "q2"]
@@ -168,7 +171,7 @@ def test_records_are_judged_and_a_second_run_asks_only_what_failed(
     assert {line["judge"] for line in first} == {"m"}
     with served([says("partially supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
-        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert judged(records, out) == 0
         assert len(server.requests) == 1
     assert [line["label"] for line in lines_of(out)] == [
         "supported",
@@ -185,10 +188,10 @@ def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.M
     out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
-        assert main(["judge", str(records), "--limit", "2", "--out", str(out)]) == 0
+        assert judged(records, out, "--limit", "2") == 0
         two = [line["key"] for line in lines_of(out)]
         assert (len(two), two) == (2, sorted(two))
-        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert judged(records, out) == 0
         assert len(server.requests) == 3
     assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
 
@@ -200,10 +203,10 @@ def test_what_a_killed_run_left_is_not_asked_again(
     out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
-        main(["judge", str(records), "--out", str(out)])
+        judged(records, out)
         whole = out.read_bytes()
         out.write_bytes(whole.splitlines(keepends=True)[0])
-        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert judged(records, out) == 0
         assert len(server.requests) == 3 + 2
     assert out.read_bytes() == whole
 
@@ -215,8 +218,8 @@ def test_a_file_of_something_else_is_left_as_it_is(
     environment.setenv("RAGAUGE_JUDGE_URL", "http://127.0.0.1:9")
     for theirs in (records.read_bytes(), b"notes\n", b"[1]\n"):
         (tmp_path / "out.jsonl").write_bytes(theirs)
-        assert main(["judge", str(records), "--out", str(tmp_path / "out.jsonl")]) == 2
-        assert "out.jsonl:1: holds no judgements; choose another --out" in capsys.readouterr().err
+        assert judged(records, tmp_path / "out.jsonl") == 2
+        assert "out.jsonl:1: " in capsys.readouterr().err
         assert (tmp_path / "out.jsonl").read_bytes() == theirs
 
 
@@ -227,12 +230,12 @@ def test_another_judge_or_other_evidence_is_asked_again(
     out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
-        main(["judge", str(records), "--out", str(out)])
+        judged(records, out)
         environment.setenv("RAGAUGE_JUDGE_MODEL", "n")
-        main(["judge", str(records), "--out", str(out)])
+        judged(records, out)
         assert {line["judge"] for line in lines_of(out)} == {"n"}
         write_records(records, answers=["Eve"])
-        main(["judge", str(records), "--out", str(out)])
+        judged(records, out)
         assert len(server.requests) == 9
 
 
@@ -251,7 +254,7 @@ def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
     )
     arguments = ["judge", str(records), "--of", "faithfulness", "--out", str(out)]
     assert main(arguments) == 2
-    assert "--examples: goes with --of faithfulness or answers" in capsys.readouterr().err
+    assert "--examples: " in capsys.readouterr().err
     arguments += ["--examples", str(tmp_path / "d.jsonl")]
     with served([says("supported"), says("unfaithful")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
@@ -278,10 +281,7 @@ def test_a_judge_on_this_machine(context: int, reason: str, tmp_path: Path) -> N
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
     records = write_records(tmp_path / "r.jsonl", 1)
     out = tmp_path / "out.jsonl"
-    assert (
-        main(["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)])
-        == 0
-    )
+    assert judged(records, out, "--model", str(model), "--threads", "1") == 0
     [line] = lines_of(out)
     assert line["judge"] == str(model)
     assert reason in line["reason"]
@@ -291,15 +291,12 @@ def test_mistakes_are_one_line(
     tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = write_records(tmp_path / "r.jsonl")
-    out = ["--out", str(tmp_path / "out.jsonl")]
-    assert main(["judge", str(records), *out]) == 2
-    assert (
-        "RAGAUGE_JUDGE_URL: is not set; it names the endpoint that judges, unless --model names a local judge"
-        in capsys.readouterr().err
-    )
+    out = tmp_path / "out.jsonl"
+    assert judged(records, out) == 2
+    assert "RAGAUGE_JUDGE_URL: " in capsys.readouterr().err
     environment.setenv("RAGAUGE_JUDGE_URL", "nowhere")
-    assert main(["judge", str(records), *out]) == 2
-    assert "endpoint 'nowhere': must be http" in capsys.readouterr().err
+    assert judged(records, out) == 2
+    assert "endpoint 'nowhere'" in capsys.readouterr().err
     naive = write_records(tmp_path / "naive.jsonl", evidence=None)
-    assert main(["judge", str(naive), *out]) == 2
+    assert judged(naive, out) == 2
     assert "has no evidence to judge" in capsys.readouterr().err

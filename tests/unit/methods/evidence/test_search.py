@@ -42,6 +42,11 @@ def document(count: int, seed: int = 0, alphabet: int = 4) -> tuple[list[int], l
     return ids, [replace(s, end=max(s.end, s.first + 1)) for s in sentences]
 
 
+def texts_of(ids: Sequence[int], sentences: Sequence[Sentence]) -> list[Sequence[int]]:
+    """Token ids of each sentence."""
+    return [ids[s.first : s.end] for s in sentences]
+
+
 def asked(lm: LM, ids: Sequence[int]) -> EvidenceContext:
     """A context: the document, then a question."""
     cache = lm.new_cache(512)
@@ -91,7 +96,7 @@ def shortest_unique(sentences: Sequence[Sequence[int]], index: int) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_sentence_has_its_shortest_unique_prefix(seed: int) -> None:
     ids, sentences = document(30, seed, alphabet=2)
-    texts = [ids[s.first : s.end] for s in sentences]
+    texts = texts_of(ids, sentences)
     found = leaves(Trie(texts))
     assert found == {i: shortest_unique(texts, i) for i in range(len(texts))}
 
@@ -120,7 +125,7 @@ def brute_force(
     lm: LM, ids: Sequence[int], sentences: Sequence[Sentence]
 ) -> list[tuple[float, int]]:
     """(mean log-probability of the shortest unique prefix, sentence), best first."""
-    texts = [ids[s.first : s.end] for s in sentences]
+    texts = texts_of(ids, sentences)
     scored = []
     for index, text in enumerate(texts):
         start = text[: shortest_unique(texts, index)]
@@ -132,7 +137,7 @@ def brute_force(
 @pytest.mark.parametrize("seed", range(3))
 def test_a_wide_beam_finds_the_best_prefixes_of_all(lm: LM, seed: int) -> None:
     ids, sentences = document(12, seed)
-    trie = Trie([ids[s.first : s.end] for s in sentences])
+    trie = Trie(texts_of(ids, sentences))
     context = asked(lm, ids)
     with lm.tracing() as trace:
         found = prefix.search(lm, context, trie, k=12)
@@ -175,7 +180,7 @@ def every_way(lm: LM, ids: Sequence[int], trie: Trie, k: int) -> dict[int, float
 @pytest.mark.parametrize("k", [1, 2])
 def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm: LM, k: int) -> None:
     ids, sentences = document(20, 3)
-    trie = Trie([ids[s.first : s.end] for s in sentences])
+    trie = Trie(texts_of(ids, sentences))
     expected = every_way(lm, ids, trie, k)
     found = prefix.search(lm, asked(lm, ids), trie, k, "exhaustive")
     best = sorted(expected, key=lambda index: (-round(expected[index], 5), index))[:k]
@@ -185,7 +190,7 @@ def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm: LM, k: int) -> Non
 
 def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: LM) -> None:
     ids, sentences = document(20)
-    texts = [ids[s.first : s.end] for s in sentences]
+    texts = texts_of(ids, sentences)
     context = asked(lm, ids)
     found = prefix.search(lm, context, Trie(texts), k=3)
     begun = [texts[p.sentence][: p.tokens] for p in found]
@@ -206,7 +211,7 @@ def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(
     lm: LM, k: int, rule: Any
 ) -> None:
     ids, sentences = document(40, 1, alphabet=2)
-    trie = Trie([ids[s.first : s.end] for s in sentences])
+    trie = Trie(texts_of(ids, sentences))
     context = asked(lm, ids)
     with lm.tracing() as trace:
         found = prefix.search(lm, context, trie, k, rule)
@@ -256,7 +261,7 @@ def test_unconstrained_sequences_go_back_to_sentences(lm: LM) -> None:
     ids, sentences = document(6)
     context = asked(lm, ids)
     with lm.tracing() as trace:
-        found = prefix.search_free(lm, context, [ids[s.first : s.end] for s in sentences], k=3)
+        found = prefix.search_free(lm, context, texts_of(ids, sentences), k=3)
     assert len(trace) == prefix.FREE_TOKENS - 1
     assert len({p.sentence for p in found}) == 3
     assert all(p.tokens == 0 and not p.read for p in found)
@@ -297,7 +302,7 @@ def loop(
 def test_one_pass_equals_a_loop_over_prefixes(lm: LM, seed: int, d: int) -> None:
     ids, sentences = document(20, seed)
     context = asked(lm, ids)
-    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=4)
+    found = prefix.search(lm, context, Trie(texts_of(ids, sentences)), k=4)
     with lm.tracing() as trace:
         ranges = skip.decode(lm, context, ids, sentences, found, d)
     assert ranges == loop(lm, [*ids, 33, 34, 35], ids, sentences, found, d)
@@ -310,15 +315,13 @@ def test_skip_decoding_copies_nothing(lm: LM, monkeypatch: pytest.MonkeyPatch) -
     context = asked(lm, ids)
     keys = context.cache.k[0].data_ptr()
     monkeypatch.setattr(torch.Tensor, "index_select", None)  # what gathers a row's keys
-    found = prefix.search(lm, context, Trie([ids[s.first : s.end] for s in sentences]), k=3)
+    found = prefix.search(lm, context, Trie(texts_of(ids, sentences)), k=3)
     skip.decode(lm, context, ids, sentences, found, 40)
     assert context.cache.k[0].data_ptr() == keys
 
 
 def test_overlapping_and_touching_stretches_are_merged_in_document_order() -> None:
     of_sources = [Sentence(i // 6, 0, 0, 0, 0, 0) for i in range(12)]
-    assert skip.merge([(8, 9), (2, 4), (0, 2)], of_sources) == [(0, 4), (8, 9)]
-    assert skip.merge([(3, 4), (0, 2)], of_sources) == [(0, 4)]
-    assert skip.merge([(0, 5), (1, 2)], of_sources) == [(0, 5)]
-    assert skip.merge([(4, 5), (6, 7)], of_sources) == [(4, 5), (6, 7)]
+    stretches = [(8, 9), (2, 4), (0, 2), (3, 4), (5, 5), (6, 7)]
+    assert skip.merge(stretches, of_sources) == [(0, 5), (6, 9)]
     assert skip.merge([], of_sources) == []
