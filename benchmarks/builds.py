@@ -36,8 +36,9 @@ from ragauge.errors import SettingError, UserError
 from ragauge.io.jsonl import read_object
 from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
-from ragauge.pipelines.retrieval.sizes import GB, size, vectors
+from ragauge.pipelines.retrieval.sizes import size, vectors
 
+GB = 1e9
 Step = Literal["chunks", "mark", "gather", "embed", "train", "add", "merge"]
 STEPS: tuple[Step, ...] = get_args(Step)  # in the order of a build
 # A job a shard, on one core each; the others are one job over everything.

@@ -38,12 +38,12 @@ from ragauge.engines import backend
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 from ragauge.methods.base import making as methods
-from ragauge.methods.prompts.prompt import build_prompt
+from ragauge.methods.prompts.prompt import PromptStyle, build_prompt
 source = sys.argv[1]
 theirs, ours = backend.load(source, "transformers"), backend.load(source)
 prompt = build_prompt(
     "Which river?", [("Graz", "A city."), ("Vienna", "By the Danube.")],
-    instruction="Answer.", template="plain", tokenizer=theirs.tokenizer,
+    PromptStyle("Answer.", "plain"), theirs.tokenizer,
 )
 limits = Limits(8, ignore_stop=True)
 naive = methods.make("naive")

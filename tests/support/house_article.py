@@ -11,7 +11,7 @@ from ragauge.cost.shape import Shape
 from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits
 from ragauge.methods.base import making, method
-from ragauge.methods.prompts import Prompt, build_prompt
+from ragauge.methods.prompts import Prompt, PromptStyle, build_prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
@@ -34,9 +34,9 @@ def prompt_of(
     """The prompt of some (title, text), or of the article alone."""
     tokenizer = more.pop("tokenizer", None) or tiny_models.byte_tokenizer()
     documents = documents or (("", ARTICLE),)
-    return build_prompt(
-        question, documents, instruction=instruction, template="chat", tokenizer=tokenizer, **more
-    )
+    gold = {key: more.pop(key) for key in ("gold", "gold_sources") if key in more}
+    style = PromptStyle(instruction, "chat", **more)
+    return build_prompt(question, documents, style, tokenizer, **gold)
 
 
 def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> method.Answer:

@@ -16,7 +16,7 @@ from ragauge.io.files import UNFINISHED, locked
 AFFECTS_RESULTS = False
 
 FILES = {  # names that ragauge gives to files, by subfolder of the cache
-    "kernels": re.compile(r"compiled-[0-9a-f]{16}\.so|.+-[0-9a-f]{10}(\.dtypes)?\.json"),
+    "kernels": re.compile(r"compiled-[0-9a-f]{16}\.so|.+-[0-9a-f]{10}\.json"),
     "datasets": re.compile(r"\w+-[0-9a-f]{12}\.jsonl"),
 }
 DAY_S = 24 * 3600.0

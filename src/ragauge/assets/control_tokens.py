@@ -35,7 +35,8 @@ def reader(tokenizer: Any, pieces: Sequence[str]) -> tuple[Any, str]:
     and the tokenizer is not of `tokenizers`.
     """
     text = "".join(pieces)
-    pattern = _pattern(names := _names(tokenizer))
+    names = _names(tokenizer)
+    pattern = _pattern(names)
     origins = "".join(
         ("t" if isinstance(piece, TemplateText) else "q") * len(piece) for piece in pieces
     )

@@ -64,14 +64,16 @@ def parts(path: Path) -> list[Path]:
     """Return the files of a model, of which this is one. Raises UserError that names the missing
     ones.
     """
-    if not (match := PART.search(path.name)):
+    match = PART.search(path.name)
+    if not match:
         return [path]
     stem = path.name[: match.start()]
     count = int(match[2])
     paths = [
         path.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)
     ]
-    if missing := [part.name for part in paths if not part.is_file()]:
+    missing = [part.name for part in paths if not part.is_file()]
+    if missing:
         others = f" and {len(missing) - 3} more" * (len(missing) > 3)
         raise UserError(
             f"{path}: of its {count} files these are missing: {', '.join(missing[:3])}{others}"
@@ -81,7 +83,8 @@ def parts(path: Path) -> list[Path]:
 
 def is_later_part(path: Path) -> bool:
     """Whether a file belongs to a model that another file of its folder begins."""
-    return (match := PART.search(path.name)) is not None and int(match[1]) > 1
+    match = PART.search(path.name)
+    return match is not None and int(match[1]) > 1
 
 
 def convert(path: Path, folder: Path) -> None:
@@ -130,9 +133,11 @@ def convert(path: Path, folder: Path) -> None:
         raise UserError(f"{path}: cannot be converted: {error_line(error)}") from error
     ends = [header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS]
     ends += [number for number, (text, _) in enumerate(header.tokens) if text in END_MARKS]
-    if len(known := list(dict.fromkeys(end for end in ends if end is not None))) > 1:
-        model.generation_config.eos_token_id = known
-    config.dtype, config.architectures = torch.float32, [type(model).__name__]
+    ends = list(dict.fromkeys(end for end in ends if end is not None))
+    if len(ends) > 1:
+        model.generation_config.eos_token_id = ends
+    config.dtype = torch.float32
+    config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

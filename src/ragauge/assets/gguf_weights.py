@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.assets.shards import ShardWriter
-from ragauge.assets.store import MANIFEST, Store, has_manifest
+from ragauge.assets.store import MANIFEST, Facts, Store, has_manifest
 from ragauge.io import progress
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def open_file(path: Path) -> Any:
     from gguf import GGUFReader
 
     class BoundedReader(GGUFReader):
-        """Refuses lengths beyond the end of the file, for which the library would loop without end."""
+        """Refuses lengths beyond the end of the file, which the library would read without end."""
 
         data: Any
 
@@ -125,12 +125,12 @@ def float_checkpoint(folder: Path) -> Path:
     if not is_converted(folder):
         return folder
 
-    def make(made: Path) -> dict[str, Any]:
+    def make(target: Path) -> Facts:
         progress.line(f"dequantizing {folder.name} to float32")
         for file in folder.iterdir():
             if file.suffix != ".gguf" and file.name != MANIFEST:
-                shutil.copy(file, made)
-        writer = ShardWriter(made)
+                shutil.copy(file, target)
+        writer = ShardWriter(target)
         for name, read in readers(folder / FILE).items():
             writer.add(name, read())
         writer.close()

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.store import Store, check_sha256, contents, digest
+from ragauge.assets.store import Facts, Store, check_sha256, contents, digest
 from ragauge.errors import UserError, error_line
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
@@ -42,7 +42,7 @@ def fetch(
             raise UserError(f"hf:{name}: not of the form hf:organisation/name")
     target = store.folder("hub", repository, revision, tokenizer)
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(folder: Path) -> Facts:
         progress.line(f"fetching hf:{repository}")
         snapshot = _snapshot(repository, revision, [*SETTINGS, "*.safetensors"])
         if not list(snapshot.glob("*.safetensors")):
@@ -57,7 +57,8 @@ def fetch(
         return {"source": f"hf:{repository}", "revision": snapshot.name}
 
     folder = store.build(target, make)
-    if sha256 is not None and (actual := digest(contents(folder))) != sha256:
+    actual = sha256 and digest(contents(folder))
+    if actual != sha256:
         raise UserError(
             f"hf:{repository}: wrong sha256 of its files together: expected {sha256}, found {actual}"
         )

@@ -87,7 +87,8 @@ def activate_lock(config: Path) -> None:
     """Have this process, and those that it starts, fetch under the lock of a configuration, if
     there is one.
     """
-    if (path := lock_path(config)).is_file():
+    path = lock_path(config)
+    if path.is_file():
         read(path)
         os.environ[VARIABLE] = str(path.absolute())
 

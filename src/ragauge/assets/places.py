@@ -4,10 +4,9 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ragauge.assets import hub, url, wheel
-from ragauge.assets.store import MANIFEST, Store, check_sha256
+from ragauge.assets.store import MANIFEST, Facts, Store, check_sha256
 from ragauge.errors import UserError
 from ragauge.io import progress
 
@@ -25,7 +24,7 @@ def fetch(
     name = places[0].rpartition("/")[2]
     target = store.folder("file", name, sha256 or places[0], revision)
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(folder: Path) -> Facts:
         reasons = []
         for place in places:
             progress.line(f"fetching {place}")

@@ -36,9 +36,15 @@ FORMS = (
 
 
 def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:
-    """Return the local file or folder of a prefixed source, downloaded on first use and checked by
-    `sha256`. Raises UserError: a source of another form, one that cannot be fetched, a wrong hash,
-    or an unsafe archive.
+    """Return the local file or folder of a prefixed source, downloaded on first use.
+
+    Args:
+        source: Of one of `FORMS`.
+        sha256: Of the downloaded file, which is checked by it.
+        home: The cache directory; None: that of the environment.
+
+    Raises:
+        UserError: Another form, a source that cannot be fetched, a wrong hash, an unsafe archive.
     """
     if not SOURCE.match(source):
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
@@ -47,10 +53,18 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
 
 
 def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -> Path:
-    """Return the local path of a name of the catalog, a source, or an existing path, ready for use.
+    """Return the local path of an asset, ready for use.
+
     The weights of a GGUF file stay in it; `float_checkpoint` returns a folder that other libraries
-    read. `where` is its place in a configuration. Raises UserError as `fetch`, and for an unknown
-    name, with the choices.
+    read.
+
+    Args:
+        name_or_source: A name of the catalog, a source of `FORMS`, or an existing path.
+        home: The cache directory; None: that of the environment.
+        where: The key of a configuration that has the name, for errors.
+
+    Raises:
+        UserError: As `fetch`, and for an unknown name, with the choices.
     """
     refuse_secret(name_or_source, where)
     target = Store(home or store.home())
@@ -58,7 +72,7 @@ def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -
 
 
 def refuse_secret(source: str, where: str = "") -> None:
-    """Raise UserError on a source with a secret in it: records, manifests and pages name sources."""
+    """Raise UserError on a source with a secret: records, manifests and pages name sources."""
     if holds_secret(source):
         reason = "holds a secret, which records would show; fetch it once with `ragauge fetch`, and name path:/folder"
         raise UserError(f"{f'{where}: ' if where else ''}{redacted(source)!r}: {reason}")
@@ -67,14 +81,21 @@ def refuse_secret(source: str, where: str = "") -> None:
 def describe(
     name_or_source: str, *, home: Path | None = None, offline: bool = True
 ) -> dict[str, Any]:
-    """Describe an asset. With `offline` nothing is fetched.
+    """Describe an asset.
 
-    Keys: name, kind, source, revision, template, tokenization, query_prefix and text_prefix (as in
-    the catalog), license, pinned_sha256 (of the download, as stated), pin (what was fetched, as a
-    lock states it), fetched, path, bytes, sha256 (of all local files together) and files; pin,
-    path, bytes and sha256 are None where it is not fetched. An asset that is named otherwise than
-    in the catalog has these facts of the entry with its source; a model, once fetched, template and
-    tokenization of the one with its weights.
+    An asset that is named otherwise than in the catalog has the facts of the entry with its source;
+    a model, once fetched, template and tokenization of the entry with its weights.
+
+    Args:
+        name_or_source: As `resolve` takes it.
+        home: The cache directory; None: that of the environment.
+        offline: Nothing is fetched.
+
+    Returns:
+        name, kind, source, revision, template, tokenization, query_prefix and text_prefix (as in
+        the catalog), license, pinned_sha256 (of the download, as stated), pin (of the fetched
+        files, as a lock states it), fetched, path, bytes, sha256 (of all local files together) and
+        files; pin, path, bytes and sha256 are None where it is not fetched.
     """
     target = Store(home or store.home(), offline=offline)
     entry = _entry(name_or_source)
@@ -106,9 +127,10 @@ def describe(
 
 
 def prefixes(name: str) -> tuple[str, str]:
-    """Return what stands before a query and before a text that an encoder encodes: as the catalog
-    says of its source, else the `prompts` of a checkpoint in the layout of sentence-transformers.
-    Raises UserError as `resolve`.
+    """Return the prefixes of queries and of texts that an encoder was trained with.
+
+    The catalog's, by the encoder's source, go before the `prompts` of a checkpoint in the layout of
+    sentence-transformers. Raises UserError as `resolve`.
     """
     entry = _entry_by_source(_entry(name))
     path = resolve(name) / "config_sentence_transformers.json"
@@ -118,22 +140,20 @@ def prefixes(name: str) -> tuple[str, str]:
     text = next(
         (prompts[key] for key in ("document", "passage", "corpus") if key in prompts), default
     )
-    return entry.query_prefix or prompts.get(
-        "query", default
-    ) or "", entry.text_prefix or text or ""
+    query = prompts.get("query", default)
+    return entry.query_prefix or query or "", entry.text_prefix or text or ""
 
 
 def catalogued(name: str) -> dict[str, Any]:
-    """Return what the catalog says of an asset and results depend on; nothing of one that it does
-    not name.
-    """
+    """Return the facts of the catalog's entry that results depend on; none without an entry."""
     entry = entries().get(spelled(name))
     apart = {"license", "download_gb", "documents", "document_bytes", "places"}
     return entry.model_dump(exclude={*apart, "width"}, exclude_defaults=True) if entry else {}
 
 
 def fingerprint(name: str) -> str:
-    """Return one hash of all that an encoder's vectors depend on: its files and its prefixes.
+    """Return one hash of an encoder's files and prefixes, on which its vectors depend.
+
     Raises UserError as `resolve`.
     """
     stated = prefixes(name)
@@ -150,14 +170,16 @@ def fetch_pin(name: str) -> Pin | None:
 
 def check_access(name: str) -> None:
     """Raise UserError if an asset is not here yet, and its hub or server refuses it."""
-    kind, _, place = (entry := _entry(name)).source.partition(":")
+    entry = _entry(name)
+    kind, _, location = entry.source.partition(":")
     try:
         _fetch_pinned(Store(store.home(), offline=True), name)
     except NotFetchedError:
         if entry.places:
             return
         if kind == "hf":
-            hub.file(*place.rsplit("/", 1) if place.count("/") > 1 else (place, "config.json"))
+            is_file = location.count("/") > 1
+            hub.file(*(location.rsplit("/", 1) if is_file else (location, "config.json")))
         elif kind in ("http", "https"):
             url.check_access(entry.source)
 
@@ -188,8 +210,8 @@ def local_files(name: str) -> list[str]:
     """Return the files of an asset at a local path; none of one that is fetched, whose files do not
     change.
     """
-    prefix, _, place = _entry(name).source.partition(":")
-    path = Path(place).expanduser()
+    prefix, _, location = _entry(name).source.partition(":")
+    path = Path(location).expanduser()
     paths = path.rglob("*") if path.is_dir() else [path]
     return sorted(str(file) for file in paths if file.is_file()) if prefix == "path" else []
 
@@ -241,7 +263,7 @@ def _exists(path: str) -> bool:
 
 def _entry_by_source(asset: Entry) -> Entry:
     """Return the catalog's entry with the asset's source; the asset if there is none."""
-    return next((one for one in entries().values() if one.source == asset.source), asset)
+    return next((entry for entry in entries().values() if entry.source == asset.source), asset)
 
 
 def _entry_by_weights(target: Store, asset: Entry, files: store.FileFacts) -> Entry:
@@ -253,9 +275,12 @@ def _entry_by_weights(target: Store, asset: Entry, files: store.FileFacts) -> En
         return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
 
     here = replace(target, offline=True)
-    for entry in (one for one in entries().values() if one.template and weights(files)):
+    wanted = weights(files)
+    for entry in entries().values() if wanted else ():
         with suppress(NotFetchedError):
-            if weights(files) == weights(store.contents(_loadable(here, _fetch(here, entry)))):
+            if entry.template and wanted == weights(
+                store.contents(_loadable(here, _fetch(here, entry)))
+            ):
                 return entry
     return asset
 

@@ -90,7 +90,7 @@ def convert(path: Path, folder: Path) -> None:
 
 
 def read_sizes(path: Path) -> dict[str, Any]:
-    """Return the sizes that a retro.json states. Raises UserError if one is missing or unsupported."""
+    """Return the sizes of a retro.json. Raises UserError if one is missing or unsupported."""
     stated = read_object(path)
     try:
         sizes = {name: stated[key] for name, key in SIZES.items()}

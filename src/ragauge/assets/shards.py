@@ -1,4 +1,4 @@
-"""Checkpoints of safetensors in shards, written tensor by tensor, so that memory holds one shard."""
+"""Checkpoints of safetensors in shards, written so that memory holds one shard."""
 
 import errno
 import json
@@ -13,8 +13,9 @@ class ShardWriter:
     """Writes `model-00001.safetensors`, ... and their index to a folder."""
 
     def __init__(self, folder: Path) -> None:
-        # tensors, their files
-        self._folder, self._pending, self._files = folder, dict[str, Any](), dict[str, str]()
+        self._folder = folder
+        self._pending: dict[str, Any] = {}  # tensors
+        self._files: dict[str, str] = {}  # of the tensors that are written
 
     def add(self, name: str, tensor: Any) -> None:
         """Append a tensor, which is written at once if the shard is full. Raises OSError if it

@@ -1,4 +1,4 @@
-"""State dictionaries in torch's own files, read without running the code that such a file can hold."""
+"""State dictionaries in torch's own files, read without running code of such a file."""
 
 from __future__ import annotations
 

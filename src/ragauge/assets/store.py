@@ -1,4 +1,4 @@
-"""The cache of assets on this machine: complete folders, each with a manifest of sizes and hashes."""
+"""The cache of assets: complete folders, each with a manifest of sizes and hashes."""
 
 import hashlib
 import json
@@ -21,7 +21,8 @@ AFFECTS_RESULTS = False
 
 # in every folder that a Store made; its modification time is the asset's last use
 MANIFEST = "ragauge-asset.json"
-FileFacts = dict[str, dict[str, Any]]  # relative path -> bytes, sha256
+Facts = dict[str, Any]  # of a folder or a file
+FileFacts = dict[str, Facts]  # relative path -> bytes, sha256
 
 
 class NotFetchedError(UserError):
@@ -34,12 +35,12 @@ class Store:
     offline: bool = False  # fetch nothing: raise NotFetchedError
 
     def folder(self, area: str, name: str, *inputs: Any) -> Path:
-        """Return where an asset lives: a name that a reader recognises, with a hash of its inputs."""
+        """Return the folder of an asset: its readable name, with a hash of its inputs."""
         digest = hashlib.sha256(json.dumps([name, *inputs]).encode()).hexdigest()[:10]
         readable = re.sub(r"[^\w.=-]+", "-", name).strip("-.")[-80:]
         return self.home / area / f"{readable}-{digest}"
 
-    def build(self, target: Path, make: Callable[[Path], dict[str, Any]]) -> Path:
+    def build(self, target: Path, make: Callable[[Path], Facts]) -> Path:
         """Make the folder `target` unless it is complete; `make` fills it and returns facts for its
         manifest.
         """
@@ -70,7 +71,7 @@ class Store:
         `version` of the conversion.
         """
 
-        def make(folder: Path) -> dict[str, Any]:
+        def make(folder: Path) -> Facts:
             progress.line(f"converting {path.name} to the hub's layout")
             convert(path, folder)
             return {"source": path.name, "source_sha256": sha256, "conversion": version}
@@ -85,7 +86,7 @@ class Store:
         return not problem
 
 
-def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
+def write_manifest(folder: Path, facts: Facts) -> None:
     """Write the size and hash of each file of a folder, with further `facts`; this marks it as made
     by ragauge.
     """
@@ -98,7 +99,7 @@ def has_manifest(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def manifest(folder: Path) -> dict[str, Any] | None:
+def manifest(folder: Path) -> Facts | None:
     """Return the folder's manifest; None where there is none that can be read."""
     try:
         data = json.loads((folder / MANIFEST).read_bytes())

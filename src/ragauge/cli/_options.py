@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -85,7 +84,8 @@ def duration(text: str) -> float:
 
 def amount(text: str) -> float:
     with suppress(ValueError):
-        if 0 <= (number := float(text)) < math.inf:
+        number = float(text)
+        if 0 <= number < math.inf:
             return number
     raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
 
@@ -300,7 +300,7 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     override both.
     """
     from ragauge.config.checks import check_source
-    from ragauge.config.dtypes import with_dtype
+    from ragauge.config.dtypes import on_this_machine
     from ragauge.config.model import SERVED, ModelEntry
     from ragauge.config.reading import checked_options
     from ragauge.io.records import recorded_dtype
@@ -313,18 +313,23 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
         stated = {"source": check_source(args.model, "--model") if is_source else args.model}
     changes = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
     chosen: ModelEntry = checked_options(ModelEntry, stated | changes)
-    if chosen.kernels:
-        os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # for this process and those that it starts
-    return with_dtype(chosen, recorded_dtype(args.out), threads=args.threads)
+    return on_this_machine(chosen, recorded_dtype(args.out), args.threads)
 
 
-def questions(args: argparse.Namespace, config: Config | None) -> QuestionSource:
-    """Return the questions of --dataset: a label of the configuration, or a registered name."""
+def questions(
+    args: argparse.Namespace, config: Config | None, is_subject: bool = False
+) -> QuestionSource:
+    """Return the questions of --dataset: a label of the configuration, or a registered name.
+
+    Args:
+        is_subject: whether every --set is an option of the data set, not `dataset.KEY` alone.
+    """
     from ragauge.assets.pins import Pin
     from ragauge.measure.inputs import QuestionSource
 
     examples = getattr(args, "examples", None)
-    (_, stated) = settings(args.set, "dataset")
+    own, scoped = settings(args.set, "dataset")
+    stated = {**own, **scoped} if is_subject else scoped
     if config is None:
         registry.module_name("dataset", args.dataset, "--dataset")
         return QuestionSource(args.dataset, {"seed": args.seed or 0, **stated}, args.data, examples)

@@ -41,11 +41,15 @@ def choose_waiting(environment: MutableMapping[str, str] = os.environ) -> None:
 
 def retain_freed_memory() -> None:
     """Have glibc retain freed memory for the next tensors; other C libraries have no such choice."""
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
-        # Where the threshold of mapping is refused, one of trimming would have every large tensor
-        # mapped anew.
-        if any(library.mallopt(MMAP_THRESHOLD, size) for size in RETAINED_BYTES):
-            library.mallopt(TRIM_THRESHOLD, RETAINED_BYTES[0])
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return
+    # Where the threshold of mapping is refused, one of trimming would have every large tensor
+    # mapped anew.
+    if any(library.mallopt(MMAP_THRESHOLD, size) for size in RETAINED_BYTES):
+        library.mallopt(TRIM_THRESHOLD, RETAINED_BYTES[0])
 
 
 def others_busy() -> bool:

@@ -123,7 +123,8 @@ def write_result(
     """Write and print a result, with a warning where the times of `runs` were refused."""
     content = result.to_json()
     options.write_json(args.out, content)
-    if refused := [run.refused for run in runs if run.refused]:
+    refused = [run.refused for run in runs if run.refused]
+    if refused:
         problem = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
         print(f"ragauge: warning: {args.out}: {problem}", file=sys.stderr)
     options.print_result(args, text, out=args.out, **content)

@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
     if args.step == "prune" and args.older_than_days is None and args.keep_gb is None:
         raise UserError("cache prune: give --older-than-days N, --keep-gb X or both")
     entries = cache.entries(store.home())
-    if folder := args.document_store:
+    folder = args.document_store
+    if folder:
         if not folder.is_dir():
             raise UserError(f"--document-store: {folder}: no such folder")
         entries += [cache.CacheEntry.of(DOCUMENTS, path) for path in files_of(folder)]

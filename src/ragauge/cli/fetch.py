@@ -52,8 +52,7 @@ def _fetch_questions(args: argparse.Namespace) -> None:
 
     if args.out is None:
         raise UserError("--out: required with --dataset, a FILE.jsonl for the questions")
-    args.set = [pair if pair.startswith("dataset.") else f"dataset.{pair}" for pair in args.set]
-    questions = options.questions(args, options.configuration(args))
+    questions = options.questions(args, options.configuration(args), is_subject=True)
     examples = questions.examples()
     write_examples(args.out, examples)
     text = f"{args.out}: {len(examples)} questions of {questions.name}"
@@ -79,7 +78,8 @@ def _fetch_all(args: argparse.Namespace) -> None:
         ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some)
         or "nothing to fetch"
     )
-    if path := pins.lock_path(args.config) if args.lock else None:
+    path = pins.lock_path(args.config) if args.lock else None
+    if path:
         pins.write(path, fetched)
     options.print_result(
         args,

@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> None:
     kind = KINDS[args.kind]
     origins = {name: " and ".join(registry.origins(kind, name)) for name in registry.names(kind)}
     for name in origins:
-        if unusable := registry.problem(kind, name):
+        unusable = registry.problem(kind, name)
+        if unusable:
             print(f"ragauge list: warning: {unusable}", file=sys.stderr)
     lines = (f"{name:{max(map(len, origins))}}  {origin}" for name, origin in origins.items())
     options.print_result(args, "\n".join(lines), **{args.kind: list(origins), "from": origins})

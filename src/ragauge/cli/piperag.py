@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
         searched = settings.model_copy(update={"nprobe": settings.nprobe or facts.nprobe})
         specification = specification.model_copy(update={"index": facts, "pipeline": searched})
     # may measure dtypes: after all that is refused without a measurement
-    allowed = ("float32",) if settings.engine == "onnx" else None
+    allowed = ("float32",) if settings.engine == "onnx" else DTYPES
     dtype = with_dtype(ModelEntry(**decoder), recorded_dtype(args.out), allowed).dtype
     specification = specification.model_copy(update={"dtype": dtype})
     weights = {"adapters": adapters, "exported": args.onnx}

@@ -66,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
         records.gather(args.gather, args.out)
         options.print_result(args, args.out, out=args.out)
         return 0
-    if missing := [
-        f"--{name}" for name in ("method", "dataset", "model") if getattr(args, name) is None
-    ]:
+    required = ("method", "dataset", "model")
+    missing = [f"--{name}" for name in required if getattr(args, name) is None]
+    if missing:
         raise UserError(f"run: give {', '.join(missing)}")
     config = options.configuration(args)
     stated = options.given(args, Generation)

@@ -93,8 +93,7 @@ def run(args: argparse.Namespace) -> None:
         study = stated.checked()
         name = writing.label(study.out.resolve().name)
         config = study.out / writing.CONFIG
-        # jobs side by side would wait for one server
-        cores = "1" if study.is_served else "all"
+        cores = str(study.cores or "all")
         command = workflow_command(study.out.resolve(), config.resolve(), cores)
         folder.check(study.out, preparation.FILES, shlex.join(command))
         with deadline.guarding("the study was being prepared"):

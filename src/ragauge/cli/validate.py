@@ -15,7 +15,8 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.config import loading, sources
 
     config = loading.load(args.config)
-    if unpinned := sources.unpinned(config):
+    unpinned = sources.unpinned(config)
+    if unpinned:
         progress.line(sources.NOT_PINNED.format(", ".join(unpinned)))
     options.print_result(
         args, config.overview(), run=config.run, plan=config.overview(), unpinned=unpinned

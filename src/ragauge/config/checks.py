@@ -64,7 +64,8 @@ def check(config: Config) -> None:
         check_source(config.judge.model, "judge.model")
     _check_human_judgements(config)
     for item in config.item_names():
-        if unusable := registry.problem("item", item):
+        unusable = registry.problem("item", item)
+        if unusable:
             raise UserError(f"items: {unusable}")
 
 
@@ -98,15 +99,10 @@ def _references(config: Config) -> Iterator[Reference]:
         yield from _database_references(
             config, compared.database, compared, f"staleness.{label}", indexed=True
         )
-    for where, section in (
-        *config.placed_protocols(),
-        ("load", config.load),
-        ("stream", config.stream),
-    ):
-        if section:
-            yield "data set", section.dataset, config.datasets, f"{where}.dataset"
-            yield "variant", section.methods, config.methods, f"{where}.methods"
-            yield "model", getattr(section, "models", None), config.models, f"{where}.models"
+    for where, section in config.timed_sections:
+        yield "data set", section.dataset, config.datasets, f"{where}.dataset"
+        yield "variant", section.methods, config.methods, f"{where}.methods"
+        yield "model", section.models, config.models, f"{where}.models"
     if config.judge:
         yield "variant", config.judge.methods, config.methods, "judge.methods"
     yield "item", config.item_names(), registry.names("item"), "items"
@@ -225,7 +221,8 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
     label = config.pipeline_model(pipeline)
     model = config.models[label]
     for key, needed in (("engine", "torch"), ("weights", "full"), ("kv", "full")):
-        if (value := getattr(model, key)) != needed:
+        value = getattr(model, key)
+        if value != needed:
             raise UserError(
                 f"{where}.model: {label} has {key} {value!r}; pipelines require {needed!r}"
             )
@@ -277,32 +274,19 @@ def _check_human_judgements(config: Config) -> None:
 
 
 def _check_timed(config: Config) -> None:
-    for where, protocol in (
-        *config.placed_protocols(),
-        ("load", config.load),
-        ("stream", config.stream),
-    ):
-        if protocol is None:
-            continue
-        for label, model in ((label, config.models[label]) for label in protocol.models or ()):
+    for where, section in config.timed_sections:
+        is_latency = isinstance(section, LatencySettings)
+        for label in section.models or ():
+            model = config.models[label]
             place = f"{where}.models: {label!r}"
-            if (
-                model.finder is not None
-                and config.finds(protocol.methods)
-                and not isinstance(protocol, LatencySettings)
-            ):
+            if model.finder and config.finds(section.methods) and not is_latency:
                 raise UserError(f"{place} has a finder; only `latency` times such a pair")
-            if model.engine != "torch" and (where.startswith("latency") or not model.served):
+            if model.engine != "torch" and (is_latency or not model.served):
                 also = " here; `ragauge time` times served models" if model.served else ""
                 raise UserError(
                     f"{place} has engine {model.engine!r}; only engine 'torch' can be timed{also}"
                 )
-            if model.datasets is not None and protocol.dataset not in model.datasets:
-                raise UserError(f"{place} does not answer {protocol.dataset!r}")
-        if (
-            isinstance(protocol, LatencySettings)
-            and config.protocol(protocol.dataset) is not protocol
-        ):
-            raise UserError(
-                f"{where}.dataset: there is already a protocol for {protocol.dataset!r}"
-            )
+            if model.datasets is not None and section.dataset not in model.datasets:
+                raise UserError(f"{place} does not answer {section.dataset!r}")
+        if is_latency and config.protocol(section.dataset) is not section:
+            raise UserError(f"{where}.dataset: there is already a protocol for {section.dataset!r}")

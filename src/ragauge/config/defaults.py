@@ -30,13 +30,15 @@ def completed(data: dict[str, Any]) -> dict[str, Any]:
     models have sources. Raises UserError: a sweep over something other than a list; a model with
     both a training and a source.
     """
-    if isinstance(models := data.get("models"), dict):
+    models = data.get("models")
+    if isinstance(models, dict):
         data = data | {
             "models": {label: _trained(label, entry, data) for label, entry in models.items()}
         }
     data = {section: expanded(v, section) if section in SWEPT else v for section, v in data.items()}
     for name, key in NAMED_BY_KEY.items():
-        if isinstance(section := data.get(name), dict):
+        section = data.get(name)
+        if isinstance(section, dict):
             filled = {label: {} if entry is None else entry for label, entry in section.items()}
             data[name] = {
                 k: {key: k, **entry} if isinstance(entry, dict) else entry
@@ -94,7 +96,8 @@ def _entries(label: Any, entry: Any, where: str) -> Iterator[tuple[Any, Any]]:
     for key in swept:
         if key not in keys:
             raise unknown("key in braces", key, keys, where)
-        lists.append(values := keys[key])
+        values = keys[key]
+        lists.append(values)
         if (
             not isinstance(values, list)
             or not values

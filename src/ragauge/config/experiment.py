@@ -1,6 +1,7 @@
 """An experiment: its configuration, and the jobs and objects that follow from it."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from ragauge import registry
 from ragauge.config.model import ModelEntry
-from ragauge.config.protocols import LatencySettings
+from ragauge.config.protocols import LatencySettings, TimedSection
 from ragauge.config.schema import Sections
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Dataset
@@ -41,21 +42,24 @@ class Config(Sections):
     """An experiment of ragauge."""
 
     @property
-    def protocols(self) -> tuple[LatencySettings, ...]:
+    def timed_sections(self) -> list[tuple[str, TimedSection]]:
+        """The path and the settings of every measurement of times."""
+        sections: list[tuple[str, TimedSection | None]]
+        if isinstance(self.latency, list):
+            sections = [(f"latency.{n}", settings) for n, settings in enumerate(self.latency)]
+        else:
+            sections = [("latency", self.latency)]
+        sections += [("load", self.load), ("stream", self.stream)]
+        return [(path, settings) for path, settings in sections if settings]
+
+    @property
+    def protocols(self) -> list[LatencySettings]:
         """The latency protocols, each on a data set of its own."""
-        return tuple(protocol for _, protocol in self.placed_protocols())
+        sections = [settings for _, settings in self.timed_sections]
+        return [settings for settings in sections if isinstance(settings, LatencySettings)]
 
     def protocol(self, dataset: str) -> LatencySettings | None:
         return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
-
-    def placed_protocols(self) -> Iterator[tuple[str, LatencySettings]]:
-        """The path of each protocol's keys, and the protocol."""
-        if isinstance(self.latency, list):
-            yield from (
-                (f"latency.{place}", protocol) for place, protocol in enumerate(self.latency)
-            )
-        elif self.latency:
-            yield "latency", self.latency
 
     def pipeline_model(self, pipeline: PipelineSettings) -> str:
         return pipeline.model or next(iter(self.models))
@@ -89,7 +93,7 @@ class Config(Sections):
         return servers
 
     def server_threads(self, server: tuple[str, str]) -> int:
-        """Of a server that is a job: the most that one of its pipelines names."""
+        """The threads of a server that is a job: the most that one of its pipelines names."""
         return max(self.pipelines[label].server_threads for label in self.servers()[server])
 
     def evaluation_texts(self) -> list[str]:
@@ -101,17 +105,19 @@ class Config(Sections):
             *(name for database in self.databases.values() for name in database.evaluation_sets),
         ]
 
-    def judged(self) -> Iterator[AnswerJob]:
-        yield from (
-            job for job in self.answers() if self.judge and job.variant in self.judge.methods
-        )
+    def judged(self) -> list[AnswerJob]:
+        judged = self.judge.methods if self.judge else ()
+        return [job for job in self.answers() if job.variant in judged]
 
     def answers(self) -> Iterator[AnswerJob]:
         for dataset, (label, model), (name, variant) in product(
             self.datasets, self.models.items(), self.methods.items()
         ):
-            chosen = (dataset, variant.datasets), (dataset, model.datasets), (name, model.methods)
-            if all(among is None or one in among for one, among in chosen):
+            if (
+                _includes(variant.datasets, dataset)
+                and _includes(model.datasets, dataset)
+                and _includes(model.methods, name)
+            ):
                 yield AnswerJob(dataset, label, name)
 
     def limit(self, job: AnswerJob) -> int | None:
@@ -140,28 +146,28 @@ class Config(Sections):
         )
 
     def measured(self, protocol: Protocol) -> list[tuple[str, str]]:
-        """The (data set, model) pairs of a protocol: those that are timed, or measured under load
-        or on a stream. Unless named, no model trained here or whose finder a method needs, nor one
-        of another engine than torch: the protocols time calls on caches.
+        """The (data set, model) pairs of a protocol."""
+        return [
+            (section.dataset, model)
+            for path, section in self.timed_sections
+            if path.startswith(protocol)
+            for model in self._measured_models(section)
+        ]
+
+    def _measured_models(self, section: TimedSection) -> list[str]:
+        """The models (labels) whose times are measured.
+
+        Unless named, none that is trained here or whose finder a method needs, nor one of another
+        engine than torch: the protocols time calls on caches.
         """
-        pairs = []
-        plain = {
-            label: m
-            for label, m in self.models.items()
-            if (m.training, m.engine) == (None, "torch")
-        }
-        for section in filter(
-            None, self.protocols if protocol == "latency" else (getattr(self, protocol),)
-        ):
-            finds = self.finds(section.methods)
-            alone = {label: m for label, m in plain.items() if not (m.finder and finds)}
-            fit = [
-                label
-                for label, m in alone.items()
-                if m.datasets is None or section.dataset in m.datasets
-            ]
-            pairs += [(section.dataset, label) for label in getattr(section, "models", None) or fit]
-        return pairs
+        finds = self.finds(section.methods)
+        return section.models or [
+            label
+            for label, model in self.models.items()
+            if not (model.training or (model.finder and finds))
+            and model.engine == "torch"
+            and _includes(model.datasets, section.dataset)
+        ]
 
     def finds(self, variants: Iterable[str]) -> bool:
         """Whether one of them lets the model's finder search or choose, where it has one."""
@@ -190,11 +196,8 @@ class Config(Sections):
     def trainings(self, model: str) -> list[str]:
         """The trainings (labels) that a model and what finds evidence for it come from."""
         entry = self.models[model]
-        return list(
-            filter(
-                None, [entry.training, self.models[entry.finder].training if entry.finder else None]
-            )
-        )
+        entries = [entry, self.models[entry.finder]] if entry.finder else [entry]
+        return [each.training for each in entries if each.training]
 
     def gpus(self, model: str) -> int:
         gpus = self.models[model].resources.gpu
@@ -221,20 +224,13 @@ class Config(Sections):
         """Describe what is run, one subject a line."""
         jobs = list(self.answers())
         counted = sum(self.limit(job) or 0 for job in jobs)
-        whole = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)
+        unlimited = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)
         counts = [f"{counted:,} questions"] if counted else []
-        counts += [f"all questions of {', '.join(whole)}"] if whole else []
-        protocols = [
-            protocol
-            for dataset, _ in self.measured("latency")
-            if (protocol := self.protocol(dataset))
-        ]
-        timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
-        requests = self.load.all_requests * len(self.measured("load")) if self.load else 0
-        stream = self.stream
-        streamed = (
-            len(stream.methods) * stream.requests * len(self.measured("stream")) if stream else 0
-        )
+        counts += [f"all questions of {', '.join(unlimited)}"] if unlimited else []
+        requests: Counter[str] = Counter()
+        for path, section in self.timed_sections:
+            models = self._measured_models(section)
+            requests[path.partition(".")[0]] += len(models) * section.requests_of_model
         lines: list[tuple[str, object, str]] = [
             ("run", True, f"{self.run} (results/{self.run}, reports/{self.run})"),
             ("models", True, ", ".join(self.models)),
@@ -248,13 +244,18 @@ class Config(Sections):
             ),
             ("methods", self.methods, f"{len(self.methods)} variants: {', '.join(self.methods)}"),
             ("answers", jobs, f"{len(jobs)} jobs, {' and '.join(counts)}"),
-            ("latency", timed, f"{timed} timed trials"),
-            ("load", requests, f"{requests} requests"),
-            ("stream", streamed, f"{streamed} requests"),
+            ("latency", requests["latency"], f"{requests['latency']} timed trials"),
+            ("load", requests["load"], f"{requests['load']} requests"),
+            ("stream", requests["stream"], f"{requests['stream']} requests"),
             ("pipelines", self.pipelines, f"{len(self.pipelines)}: {', '.join(self.pipelines)}"),
             ("items", True, ", ".join(self.item_names()) or "none"),
         ]
         return "\n".join(f"{name:9} {text}" for name, has_any, text in lines if has_any)
+
+
+def _includes(labels: Collection[str] | None, label: str) -> bool:
+    """Whether a label is among those that an entry names, or it names none."""
+    return labels is None or label in labels
 
 
 def specify(

@@ -43,11 +43,13 @@ def parse(data: Mapping[str, Any], place: str) -> Config:
 
 def parse_training(data: Mapping[str, Any], where: str) -> TrainingSettings:
     """The checked settings of one training; `where` begins the message of a mistake."""
-    checks.check_training(training := checked(TrainingSettings, data, where), where)
+    training = checked(TrainingSettings, data, where)
+    checks.check_training(training, where)
     return training
 
 
 def parse_database(data: Mapping[str, Any], where: str) -> DatabaseSettings:
     """The checked settings of one chunk database; `where` begins the message of a mistake."""
-    checks.check_database(database := checked(DatabaseSettings, data, where), where)
+    database = checked(DatabaseSettings, data, where)
+    checks.check_database(database, where)
     return database

@@ -217,7 +217,7 @@ class ModelEntry(Section):
 
     @property
     def engine_facts(self) -> EngineFacts:
-        """What answers depend on in the engine; a served model runs as its server decides."""
+        """The facts of the engine that answers depend on; a served model runs as its server decides."""
         served = self.served and ServedFacts(
             **self.served.model_dump(include=set(ServedFacts.model_fields))
         )
@@ -247,7 +247,8 @@ class ModelEntry(Section):
         """
         able = backend.capabilities(self.engine, where)
         adapted = method.adapted_to(able)
-        if lacking := protocol.mismatch(protocol.ANSWERING | adapted.required(), able):
+        lacking = protocol.mismatch(protocol.ANSWERING | adapted.required(), able)
+        if lacking:
             here = (
                 "; it needs the local engine, 'torch'" if protocol.Capability.SERVER in able else ""
             )

@@ -23,7 +23,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TimedSettings(Section):
-    """What the three protocols share."""
+    """The settings that the three protocols share."""
 
     allow_load: bool = Field(
         True,
@@ -78,6 +78,11 @@ class LatencySettings(TimedSettings):
         return tokens
 
     @property
+    def requests_of_model(self) -> int:
+        """Timed trials of one model."""
+        return self.trials * len(self.methods)
+
+    @property
     def all_new_tokens(self) -> list[int]:
         """The numbers of tokens of a response, the tables' first."""
         return [self.new_tokens, *self.more_new_tokens]
@@ -127,7 +132,7 @@ class LoadSettings(TimedSettings):
     )
 
     @property
-    def all_requests(self) -> int:
+    def requests_of_model(self) -> int:
         """Requests to one model, those of the warm-up included."""
         levels = len(self.rates) + len(self.clients) + len(self.speeds)
         return len(self.methods) * levels * (self.warmup + self.requests)
@@ -175,3 +180,10 @@ class StreamSettings(TimedSettings):
     threads: int | None = Field(
         None, ge=1, description="threads of the decoder; default: all cores"
     )
+
+    @property
+    def requests_of_model(self) -> int:
+        return self.requests * len(self.methods)
+
+
+TimedSection = LatencySettings | LoadSettings | StreamSettings

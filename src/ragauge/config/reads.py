@@ -21,7 +21,7 @@ Datasets = Literal["single_hop", "multi_hop", "short", "long", "any"]
 
 
 class Values(Enum):
-    """Which values of an option are read, where the item does not list them."""
+    """The values of an option that are read, where the item does not list them."""
 
     ANY = "all"
     SMALLEST = "the smallest"
@@ -62,7 +62,7 @@ class AnswersRead:
     options: Mapping[str, Any] | None = None
 
     def select(self, group: Iterable[VariantJob]) -> list[VariantJob]:
-        """Which variants of one data set and model these are."""
+        """Select from the variants of one data set and model."""
         matching = [one for one in group if self._matches(one)]
         for name, rule in (self.options or {}).items():
             if rule in (SMALLEST, COMPARED):
@@ -110,7 +110,7 @@ def defaults(method: str, **options: Any) -> AnswersRead:
 
 @dataclass(frozen=True)
 class Reads:
-    """What an item reads of a run."""
+    """The results of a run that an item reads."""
 
     answers: Sequence[AnswersRead] = ()
     datasets: Datasets = "any"  # whose answers

@@ -120,7 +120,8 @@ def with_instances(variants: Any) -> Any:
     for label, entry in variants.items():
         made[label] = entry
         is_variant = re.fullmatch(LABEL, str(label)) and isinstance(entry, dict)
-        if is_variant and isinstance(name := entry.get("method"), str):
+        name = entry.get("method") if is_variant else None
+        if isinstance(name, str):
             registry.module_name("method", name, f"methods.{label}.method")
             parameters = {key: value for key, value in entry.items() if key not in own}
             made[label] = {key: entry[key] for key in own & entry.keys()}

@@ -70,7 +70,7 @@ def streams(config: Config) -> list[str]:
 
 
 def unpinned(config: Config) -> list[str]:
-    """What may be another file tomorrow: what has neither a hash nor a commit in configuration,
+    """Return the sources that may change: those with neither a hash nor a commit in configuration,
     catalog or lock. Raises UserError: the lock in use contradicts the configuration, or lacks
     something that nothing else pins.
     """
@@ -115,7 +115,8 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
             problems.append(str(error))
     if problems:
         raise UserError("\n".join(problems))
-    if unpinned := [source for source in fetched if not resolver.is_pinned(source)]:
+    unpinned = [source for source in fetched if not resolver.is_pinned(source)]
+    if unpinned:
         progress.line(NOT_PINNED.format(", ".join(unpinned)))
 
 
@@ -159,7 +160,8 @@ def check_fetched(plan: Plan) -> None:
         locked = pins.locked_pin("assets", source)
         if locked and Path(path).is_file():
             there = pins.validated(Pin, read_object(Path(path)).get("pin") or {}, f"{path}: pin")
-            if trouble := locked.conflict(there):
+            trouble = locked.conflict(there)
+            if trouble:
                 raise UserError(
                     f"{path}: the lock has {trouble}; to fetch it again, remove this file"
                 )

@@ -10,12 +10,11 @@ cut out of the middle of the prompt, as the official code does.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from ragauge.datasets.base.dataset import Dataset, Document, Example
 from ragauge.io.jsonl import field, strings
+from ragauge.options import PositiveInt
 
 _ARCHIVE = "https://huggingface.co/datasets/THUDM/LongBench/resolve/main/data.zip"
 
@@ -36,7 +35,7 @@ class LongBench(Dataset):
     questions = 200
     archive = ("LongBench", 0.114)
     # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
-    max_length: Annotated[int, Field(ge=1)] | None = None
+    max_length: PositiveInt | None = None
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         question = field(record, "input", str, place)

@@ -6,9 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from ragauge.datasets.base.dataset import (
     SEARCH_RESULTS,
@@ -20,6 +18,7 @@ from ragauge.datasets.base.dataset import (
 )
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field
+from ragauge.options import NaturalInt
 
 # No hub holds these files whole; their repository does.
 _SOURCE = (
@@ -44,7 +43,7 @@ class NQOpen(ArrangedDataset):
     archive = ("nq_open", 0.01)
     shuffle: bool = True  # put each question's documents in a fixed random order
     # then move the gold document to this place, from 0; None leaves it
-    gold_position: Annotated[int, Field(ge=0)] | None = None
+    gold_position: NaturalInt | None = None
 
     def default_path(self) -> Path:
         from ragauge.assets import resolver

@@ -11,14 +11,13 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example
 from ragauge.datasets.base.examples import trace_entry
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, number, objects
+from ragauge.options import PositiveInt
 
 # tokens that a prompt has around a document's text, in SmolLM2's and Qwen's vocabularies
 HEADING = 8
@@ -41,7 +40,7 @@ class Trace(Dataset):
     preamble = SEARCH_RESULTS
     metrics = ("contains_answer", "f1")
     unlabelled = True
-    block_tokens: Annotated[int, Field(ge=1)] = 512  # of a hash in Mooncake's format
+    block_tokens: PositiveInt = 512  # of a hash in Mooncake's format
 
     def default_path(self) -> Path:
         raise UserError(

@@ -34,23 +34,18 @@ class WikiLong(LongBench):
         return build_records("wiki_long", _QUESTIONS, Path(__file__), _records)
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
+        key, question, title, context = (
+            field(record, name, str, place) for name in ("id", "question", "title", "context")
+        )
         section: tuple[Stretch, ...] = ()
         if "section_start" in record:
-            section = (
-                Stretch(
-                    0, *(field(record, f"section_{end}", int, place) for end in ("start", "stop"))
-                ),
+            start, stop = (
+                field(record, name, int, place) for name in ("section_start", "section_stop")
             )
-        return Example(
-            key=field(record, "id", str, place),
-            question=field(record, "question", str, place),
-            documents=(
-                Document(field(record, "title", str, place), field(record, "context", str, place)),
-            ),
-            answers=strings(record, "answers", place),
-            gold=(0,),
-            gold_stretches=section,
-        )
+            section = (Stretch(0, start, stop),)
+        document = Document(title, context)
+        answers = strings(record, "answers", place)
+        return Example(key, question, (document,), answers, gold=(0,), gold_stretches=section)
 
 
 def article_text(article: Article) -> str:

@@ -44,6 +44,8 @@ from ragauge.engines.spans import Row
 from ragauge.engines.store import DocumentStore
 
 T = TypeVar("T")
+Work = Callable[["EngineProxy"], T]
+"""A task: a function of the engine that it may call."""
 
 # new tokens of the calls that share a pass; a longer piece has a pass for itself and the responses
 PASS_TOKENS = 1024
@@ -89,7 +91,7 @@ class _PendingCall:
 class Task(Generic[T]):
     """Work that was submitted."""
 
-    def __init__(self, lm: LM, work: Callable[[EngineProxy], T]) -> None:
+    def __init__(self, lm: LM, work: Work[T]) -> None:
         self.engine = EngineProxy(lm, self)  # has the times of the work's last response
         self.done = False
         self._future: Future[T] = Future()
@@ -130,7 +132,7 @@ class Task(Generic[T]):
             self._answers.put(_Stopped())
         self._thread.join()
 
-    def _run(self, work: Callable[[EngineProxy], T]) -> None:
+    def _run(self, work: Work[T]) -> None:
         try:
             self._future.set_result(work(self.engine))
         except BaseException as error:
@@ -206,13 +208,13 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
         """Tasks that are not done, running or waiting."""
         return len(self._waiting) + len(self._pending)
 
-    def submit(self, work: Callable[[EngineProxy], T]) -> Task[T]:
+    def submit(self, work: Work[T]) -> Task[T]:
         """Add work, which begins once there is room for it."""
         task = Task(self.lm, work)
         self._waiting.append(task)
         return task
 
-    def run(self, works: Iterable[Callable[[EngineProxy], T]]) -> Iterator[Task[T]]:
+    def run(self, works: Iterable[Work[T]]) -> Iterator[Task[T]]:
         """Do the work; tasks in the order in which they are done."""
         waiting = iter(works)
         while True:
@@ -329,7 +331,7 @@ def _answer_together(
 
 
 def _states(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
-    """The states of each call: rows of a batched cache are one part, every other call has its own."""
+    """The states of each call: rows of a batched cache are one part, other calls have their own."""
     groups: dict[int, list[_PendingCall]] = {}
     for call in sorted(shared, key=lambda call: call.row.index if call.row else 0):
         groups.setdefault(id(call.row.batched if call.row else call), []).append(call)

@@ -118,7 +118,7 @@ class KVCache:
         return self._values.get("head_bias")
 
     def _initial(self, name: str) -> list[Tensor]:
-        """Further values of slots where none were set: one tensor (slot,), or a layer (kv_head, slot)."""
+        """Initial further values of slots: one tensor (slot,), or a layer (kv_head, slot)."""
         if name == "bias":
             return [torch.zeros_like(self.positions)]
         if name == "tempered":
@@ -182,7 +182,7 @@ class KVCache:
 
     @torch.inference_mode()
     def add_bias(self, span: Span, value: float) -> None:
-        """Add `value` to the attention scores of the span's keys, for all tokens read from now on."""
+        """Add `value` to the attention scores of the span's keys, for all tokens read later."""
         self._set_values("bias")[0][span.start : span.stop] += value
 
     def drop_bias(self) -> None:

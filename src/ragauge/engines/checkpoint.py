@@ -18,7 +18,7 @@ from torch import Tensor
 from ragauge.assets import gguf_weights
 from ragauge.assets.shards import ShardWriter
 from ragauge.assets.state_dict import read_state
-from ragauge.assets.store import Store
+from ragauge.assets.store import Facts, Store
 from ragauge.cost.shape import Shape
 from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families._lookup import family
@@ -26,7 +26,7 @@ from ragauge.engines.int8 import Int8Linear, linear_storage, quantized_rows
 from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
 from ragauge.errors import UserError, error_line
 from ragauge.io import progress
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import field, read_object
 
 T = TypeVar("T")
 StoreLinear = Callable[[Linear], Linear]
@@ -85,22 +85,18 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
 
 
 def _check_shape(shape: Shape) -> None:
-    for field in fields(shape):
-        value = getattr(shape, field.name)
-        declared = (
-            field.type.__name__
-            if isinstance(field.type, type)
-            else str(field.type).removeprefix("tuple[")
-        )
-        if not declared.startswith(("int", "float")) or (value is None and "None" in declared):
+    for size in fields(shape):
+        value = getattr(shape, size.name)
+        declared = str(size.type)
+        is_float = "float" in declared
+        is_number = is_float or "int" in declared
+        if not is_number or (value is None and "None" in declared):
             continue
-        least = 0 if field.name in ("eos", "unrotated", "windows") else 1
+        least = 0 if size.name in ("eos", "unrotated", "windows") else 1
         for number in value if isinstance(value, tuple) else (value,):
-            valid = type(number) is int and least <= number <= MAX_SIZE
-            if declared.startswith("float"):
-                valid = type(number) is int or (isinstance(number, float) and math.isfinite(number))
-            if not valid:
-                raise UserError(f"{field.name}: {str(number)[:40]!r} is not a valid size")
+            is_valid = type(number) is int and (is_float or least <= number <= MAX_SIZE)
+            if not is_valid and not (is_float and type(number) is float and math.isfinite(number)):
+                raise UserError(f"{size.name}: {str(number)[:40]!r} is not a valid size")
 
 
 def read_weights(
@@ -131,7 +127,7 @@ def _quantized(folder: Path, dtype: torch.dtype) -> Path:
     once.
     """
 
-    def make(target: Path) -> dict[str, Any]:
+    def make(target: Path) -> Facts:
         progress.line(f"quantizing {folder.name} to 8 bits")
         writer = ShardWriter(target)
 
@@ -369,23 +365,15 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[Path]:
-    names = read_object(index).get("weight_map")
-    if (
-        not isinstance(names, dict)
-        or not names
-        or not all(isinstance(name, str) for name in names.values())
-    ):
-        raise UserError(f"{index}: no 'weight_map' of tensors to files")
-    strange = [name for name in names.values() if name in ("", "..") or Path(name).name != name]
+    weight_map = field(read_object(index), "weight_map", dict, str(index))
+    names = sorted(set(map(str, weight_map.values())))
+    strange = [name for name in names or [""] if name in ("", "..") or Path(name).name != name]
     if strange:
         raise UserError(f"{index}: names {_shortened(strange[0])!r}, which is not in this folder")
-    paths = [index.parent / name for name in sorted(set(names.values()))]
-    missing = [path.name for path in paths if not os.path.exists(path)]
+    missing = [_shortened(name) for name in names if not os.path.exists(index.parent / name)]
     if missing:
-        raise UserError(
-            f"{index}: names files that are missing: {', '.join(map(_shortened, missing))}"
-        )
-    return paths
+        raise UserError(f"{index}: names files that are missing: {', '.join(missing)}")
+    return [index.parent / name for name in names]
 
 
 def _shortened(name: str) -> str:
@@ -400,6 +388,7 @@ def _open(path: Path, sizes_only: bool = False) -> dict[str, Reader]:
         return gguf_weights.readers(path, sizes_only)
     if path.suffix == ".safetensors":
         file = safe_open(path, framework="pt")
-        return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        names = file.keys()
+        return {name: partial(file.get_tensor, name) for name in names}
     state = read_state(path)
     return {name: partial(state.__getitem__, name) for name in state}

@@ -76,7 +76,7 @@ class Decoder:
         return x
 
     def runs_fused(self, tokens: int) -> bool:
-        """Whether this many tokens pass all layers in one compiled call, if their caches are plain."""
+        """Whether so many tokens pass all layers in one compiled call, if their caches are plain."""
         stored = self.weights.layers[0].qkv.weight.dtype
         on_cpu = self.weights.embedding.device.type == "cpu"
         return on_cpu and choice.runs_fused(stored, tokens) and self._fused is not None
@@ -147,7 +147,7 @@ class Decoder:
 
     @cached_property
     def _rotation_kinds(self) -> list[bool | None]:
-        """Whether each layer has the rotary base of layers with a window; None: it is not rotated."""
+        """Whether each layer has the rotary base of layers with a window; None: not rotated."""
         shape = self.shape
         return [
             shape.is_local(layer) if shape.is_rotated(layer) else None
@@ -244,7 +244,7 @@ class Decoder:
         return attend
 
     def _views(self, part: Part, watched: bool) -> Sequence[tuple[Layout, Tensor | None]]:
-        """Each layer's layout and, where all heads have the same slots, bias of a pass over a part."""
+        """Each layer's layout and, where all heads have the same slots, bias, for one part."""
         positions = part.positions
         cache = part.cache
         hides = self._hides(part)

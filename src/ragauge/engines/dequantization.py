@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ragauge.engines.families._parts import Config
 from ragauge.errors import UserError
 
 Reader = Callable[[], Tensor]
@@ -55,7 +56,7 @@ class Quantization:
     packed: bool = False  # several numbers in an int32
 
 
-def quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None:
+def quantization(folder: Path, config: Config) -> Quantization | None:
     """How a checkpoint is quantised; None if it is not. Raises UserError for a method or a form
     that is not read.
     """

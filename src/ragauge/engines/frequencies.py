@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ragauge.engines.families._parts import Config
 from ragauge.errors import UserError, unknown
 
 COMMON = {
@@ -36,7 +37,7 @@ TOP_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
 
 
 def rope_fields(
-    config: Mapping[str, Any],
+    config: Config,
     dim: int,
     partial: bool = False,
     default_theta: float = 10_000.0,
@@ -76,7 +77,7 @@ def rope_fields(
     return fields | scaling(config, theta, rotary) if scaling else fields
 
 
-def trained_context(config: Mapping[str, Any]) -> int:
+def trained_context(config: Config) -> int:
     """Tokens within which the frequencies of `rope_fields` hold, whatever the prompt's length. A
     `longrope` model has other frequencies beyond its original length, and keys that were cached
     with the one set are wrong beside the other. The first is used, unless the config's
@@ -87,16 +88,16 @@ def trained_context(config: Mapping[str, Any]) -> int:
     return min(trained, _original_length(config)) if is_short else trained
 
 
-def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(config: Config) -> dict[str, Any]:
     """The keys of positions, of layers without a window where others have their own, without
     keys of no value.
     """
-    stated = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    stated: Any = config.get("rope_scaling") or config.get("rope_parameters") or {}
     stated = stated.get("full_attention", stated)
     return {key: value for key, value in stated.items() if value is not None}
 
 
-def rope_type(config: Mapping[str, Any]) -> str:
+def rope_type(config: Config) -> str:
     """The type of a config's rotary positions; raises UserError for one, or a key of it, that is
     not read.
     """
@@ -111,17 +112,17 @@ def rope_type(config: Mapping[str, Any]) -> str:
     return str(kind)
 
 
-def _original_length(config: Mapping[str, Any]) -> int:
+def _original_length(config: Config) -> int:
     key = "original_max_position_embeddings"
     return int(config.get(key) or _parameters(config).get(key) or config["max_position_embeddings"])
 
 
-def _reach(config: Mapping[str, Any]) -> str:
-    """Whether a longrope model is to read more than its original length, "long", or not, "short"."""
+def _reach(config: Config) -> str:
+    """Whether a longrope model is to read more than its original length: "long" or "short"."""
     return "long" if (config.get("max_context") or 0) > _original_length(config) else "short"
 
 
-def _llama3(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]:
+def _llama3(config: Config, theta: float, dim: int) -> dict[str, Any]:
     """Llama 3.1 and later: frequencies by how many of their waves the original context has."""
     rope = _parameters(config)
     original = _original_length(config)
@@ -133,7 +134,7 @@ def _llama3(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]
     return {"rope_divisors": divisors}
 
 
-def _yarn(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]:
+def _yarn(config: Config, theta: float, dim: int) -> dict[str, Any]:
     """YaRN (arXiv 2309.00071, section 3): divisors by part of the frequencies, and a factor of
     queries and keys.
     """
@@ -158,7 +159,7 @@ def _yarn(config: Mapping[str, Any], theta: float, dim: int) -> dict[str, Any]:
     return _divided(rope, divisors, default)
 
 
-def _longrope(config: Mapping[str, Any], _: float, dim: int) -> dict[str, Any]:
+def _longrope(config: Config, _: float, dim: int) -> dict[str, Any]:
     """LongRoPE (arXiv 2402.13753): a divisor of each frequency, from one of two lists."""
     rope = _parameters(config)
     original = _original_length(config)
@@ -176,7 +177,7 @@ def _longrope(config: Mapping[str, Any], _: float, dim: int) -> dict[str, Any]:
 def _divided(
     rope: Mapping[str, Any], divisors: tuple[float, ...], default: float
 ) -> dict[str, Any]:
-    """The fields of a type that divides frequencies, with its default factor of queries and keys."""
+    """The fields of a type that divides frequencies; `default`: factor of queries and keys."""
     factor = float(rope.get("attention_factor", default))
     return {"rope_divisors": divisors, "rope_attention_factor": factor}
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
 from ragauge.engines.kernels import compiled
 from ragauge.engines.layout import Part
@@ -38,9 +39,7 @@ class FusedLayers:
             arguments.append(compiled.LayerArguments(*four, *pointers, *heads))
         self._layers = (compiled.LayerArguments * len(layers))(*arguments)
 
-    def read(
-        self, x: Tensor, angles: Rotation, parts: Sequence[Part], layers: tuple[int, int] | None
-    ) -> Tensor:
+    def read(self, x: Tensor, angles: Rotation, parts: Sequence[Part], layers: Layers) -> Tensor:
         """States (token, d_model) through all layers or a range of them; keys and values join the
         caches.
         """

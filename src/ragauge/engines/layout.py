@@ -65,7 +65,7 @@ class Layout:
         return self.mask is None and self.queries > 1
 
     def put(self, values: Tensor, into: Slots, dim: int) -> None:
-        """Write what belongs to the new tokens into the cache, whose slots are its dimension `dim`."""
+        """Write values of the new tokens into the cache, whose slots are its dimension `dim`."""
         if isinstance(into, Int8Slots):
             for part, new in zip(into.storage, quantize(values), strict=True):
                 self.put(new, part, dim)

@@ -78,9 +78,8 @@ def _prepare(
         torch.set_num_threads(threads)
     torch_dtype = DTYPES[dtype]
     torch_device = torch.device(device)
-    if torch_device.type == "cuda" and (torch_device.index or 0) >= (
-        count := torch.cuda.device_count()
-    ):
+    count = torch.cuda.device_count() if torch_device.type == "cuda" else 0
+    if torch_device.type == "cuda" and (torch_device.index or 0) >= count:
         raise UserError(
             f"device {device!r}: torch finds {count} CUDA devices here; known: {', '.join(DEVICES)}"
         )

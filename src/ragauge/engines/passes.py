@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from ragauge.cost.flop import Layers
 from ragauge.engines.cache import KVCache, Watch
 from ragauge.engines.decoder import Decoder, scores
 from ragauge.engines.layout import Layout, Part, lay_out, lay_out_in_place, lay_out_tree
@@ -35,7 +36,7 @@ class CallOptions:
     logits_at: Sequence[Sequence[int]] = ()
     attention: Observed | None = None
     tree: bool = False
-    layers: tuple[int, int] | None = None
+    layers: Layers = None
 
     @property
     def is_storable(self) -> bool:
@@ -50,7 +51,7 @@ class StatesRequest:
 
     x: Tensor  # (token, d_model): what the first of the layers reads
     part: Part
-    layers: tuple[int, int] | None = None
+    layers: Layers = None
 
 
 @dataclass(frozen=True)

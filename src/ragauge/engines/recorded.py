@@ -72,7 +72,7 @@ class RecordedEngine(Traced, ABC):
 
     @abstractmethod
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
-        """Read the rows into the cache, which has room for them, and return what the options name."""
+        """Read the rows into the cache, which has room for them; return what the options name."""
 
     @abstractmethod
     def decode(

@@ -52,7 +52,7 @@ class FixedSteps:
         self._position.fill_(position)
 
     def step(self) -> Tensor:
-        """Read the waiting token; the next one (1,), on the device, overwritten by the next step."""
+        """Read the pending token; the next one (1,), on the device, overwritten by the next step."""
         self.cache.length += 1
         if self._graph is None:
             self._step()

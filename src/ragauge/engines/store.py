@@ -39,7 +39,7 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I
 
 @dataclass(frozen=True)
 class Entry:
-    """The addition of one call to a cache: tensors of keys, values and positions, and log-probabilities."""
+    """The addition of one call to a cache: keys, values, positions and log-probabilities."""
 
     tensors: Mapping[str, Tensor]
     spans: Sequence[tuple[int, int]]  # one a row, from the first slot on
@@ -241,8 +241,8 @@ def read_entry(path: Path, mapped: bool) -> Entry:
 
 
 def _checksum(body: np.ndarray) -> bytes:
-    """A checksum of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than
-    this.
+    """A checksum of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes
+    longer than computing it.
     """
     words = len(body) // 8 * 8
     total = int(np.add.reduce(body[:words].view(np.uint64), dtype=np.uint64))

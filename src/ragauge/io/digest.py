@@ -50,10 +50,10 @@ def digest(*modules: str) -> str:
 def _digest(modules: frozenset[str]) -> str:
     names = sorted(reachable(*modules))
     lines = [f"{name} {_parsed(name).code}\n" for name in names]
-    paths = [path for name in names if (path := _path(name))]
+    paths = [path for path in map(_path, names) if path]
     packages = [path.parent for path in paths if path.name == "__init__.py"]
     files = [c for folder in packages for c in sorted(folder.glob("*.[ch]"))]
-    files += [data for path in paths if (data := path.with_suffix(".yaml")).is_file()]
+    files += [data for data in (path.with_suffix(".yaml") for path in paths) if data.is_file()]
     lines += [f"{file.name} {file_sha256(file)}\n" for file in files]
     plugin_packages = sorted({name.partition(".")[0] for name in names} - {PACKAGE})
     return hashlib.sha256("".join([*lines, *map(_package, plugin_packages)]).encode()).hexdigest()[

@@ -132,7 +132,8 @@ def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "")
         path = folder / name
         if not os.path.isfile(path):  # False for names that no file can have
             raise UserError(f"{path}: missing from {made}; rebuild it")
-        if (size := path.stat().st_size) != facts["bytes"]:
+        size = path.stat().st_size
+        if size != facts["bytes"]:
             raise UserError(
                 f"{path}: {size:,} bytes where {made} has {facts['bytes']:,}: cut short; rebuild it"
             )

@@ -191,7 +191,8 @@ class RecordWriter:
                 )
             return {}
         lines = records.lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
-        if more := len(set(lines) - set(self._keys)):
+        more = len(set(lines) - set(self._keys))
+        if more:
             self._discard_reason = f"holds {more} records that this run does not ask for"
         self._add_machines(meta, lines, meta_path(self.out))
         return lines

@@ -44,7 +44,7 @@ class StretchRecord(BaseModel, extra="forbid"):
 
 
 class ServedResponse(BaseModel, extra="forbid"):
-    """What a model server reported of a request. Times are of the server, not of this package's
+    """A model server's report of a request. Times are of the server, not of this package's
     decoder.
     """
 
@@ -87,7 +87,7 @@ class AnyRecord(BaseModel, extra="forbid"):
 
 
 class Record(AnyRecord):
-    """What one method variant did with one question. Metrics are computed from it later, without a
+    """The answer of one method variant to one question. Metrics are computed from it later, without a
     model.
     """
 
@@ -152,7 +152,7 @@ class Record(AnyRecord):
 
 
 class SequenceRecord(AnyRecord):
-    """What one way of generating with retrieval did with one sequence of text."""
+    """The result of one way of generating with retrieval on one sequence of text."""
 
     document: int = Field(
         description="number of the sequence's document in the database; -1 where it has none there"
@@ -196,7 +196,7 @@ class _Provenance(BaseModel, strict=True):
 
 
 class _Meta(BaseModel, strict=True):
-    """What readers of a `.meta.json` rely on, as far as it is there."""
+    """The keys of a `.meta.json` that readers rely on, as far as they are there."""
 
     version: int | None = None
     fingerprint: dict[str, Any] | None = None
@@ -206,7 +206,7 @@ class _Meta(BaseModel, strict=True):
     peak_memory_bytes: float | None = None
 
 
-AnyKind = TypeVar("AnyKind", bound=AnyRecord)
+RecordKind = TypeVar("RecordKind", bound=AnyRecord)
 
 
 def read(path: Path) -> list[Record]:
@@ -214,7 +214,7 @@ def read(path: Path) -> list[Record]:
     return read_kind(path, Record)
 
 
-def read_kind(path: Path, kind: type[AnyKind]) -> list[AnyKind]:
+def read_kind(path: Path, kind: type[RecordKind]) -> list[RecordKind]:
     """Return the records of a finished file. Raises UserError: no such file, another version, a
     line that is no record, or a change after it was finished.
     """
@@ -286,13 +286,14 @@ def version_problem(meta: Mapping[str, Any]) -> str:
 
 def check_version(path: Path, meta: Mapping[str, Any]) -> None:
     """Raise UserError if the metadata are of another version."""
-    if problem := version_problem(meta):
+    problem = version_problem(meta)
+    if problem:
         raise UserError(f"{path}: {problem}")
 
 
 def parse_lines(
-    lines: Sequence[bytes], path: Path, first: int, kind: type[AnyKind]
-) -> Iterator[tuple[bytes, AnyKind]]:
+    lines: Sequence[bytes], path: Path, first: int, kind: type[RecordKind]
+) -> Iterator[tuple[bytes, RecordKind]]:
     """Yield the lines that are not blank with their records. Raises UserError that names a bad
     line. `first`: the number of the first line in the file.
     """
@@ -351,12 +352,14 @@ def gather(parts: Sequence[Path], out: Path) -> None:
                 f"{part}: {meta_path(part).name} is missing or not valid JSON; run this part again"
             )
         metas.append(meta)
-        if difference := fingerprint_difference(meta["fingerprint"], metas[0]["fingerprint"]):
+        difference = fingerprint_difference(meta["fingerprint"], metas[0]["fingerprint"])
+        if difference:
             raise UserError(f"{part}: from another run than {parts[0]}: {difference}")
         with os_errors_as_user_errors(part):
             of_part = lines_by_key(part.read_bytes().split(b"\n"), part, 1, Record)
-        if double := sorted(set(of_part) & set(lines)):
-            raise UserError(f"{part}: question {double[0]} is in another part as well")
+        twice = sorted(set(of_part) & set(lines))
+        if twice:
+            raise UserError(f"{part}: question {twice[0]} is in another part as well")
         lines |= of_part
     provenances = [meta.get("provenance") or {} for meta in metas]
     known = (

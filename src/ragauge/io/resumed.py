@@ -28,7 +28,8 @@ def results(
     with locked(path, wait=False):
         written = path.read_bytes() if path.is_file() else b""
         if not written.startswith(header):
-            path.write_bytes(written := header)
+            written = header
+            path.write_bytes(written)
         *lines, torn = written.split(b"\n")
         os.truncate(path, len(written) - len(torn))  # a line that a kill cut off
         made = [json.loads(line) for line in lines[1:]]

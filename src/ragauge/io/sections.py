@@ -17,7 +17,7 @@ Label = Annotated[str, StringConstraints(pattern=LABEL)]
 
 
 class Recorded(Enum):
-    """Which results record a key, as in `Annotated[str, Recorded.NEVER]`; default: all of them."""
+    """The results that record a key, as in `Annotated[str, Recorded.NEVER]`; default: all."""
 
     NEVER = "never"  # it changes no result, or results record what it names
     WITH_TIMES = "with times"  # it changes how long an answer takes, but not the answer

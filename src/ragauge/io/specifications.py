@@ -28,7 +28,7 @@ class ServedFacts(_Section):
 
 
 class EngineFacts(_Section):
-    """What the model runs on, as far as answers depend on it."""
+    """The engine of a model, as far as answers depend on it."""
 
     name: str = Field("torch", description="registered name of the engine")
     dtype: str | None = Field(None, description="null: not recorded")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.io.records import partial_path
+from ragauge.io.sections import LABEL
 from ragauge.library.methods import NEW_TOKENS, Method, method
 from ragauge.library.models import Model, load_model
 from ragauge.library.questions import Dataset, load_dataset
@@ -79,13 +80,13 @@ def evaluate(
 
 def _variants(methods: Methods) -> dict[str, Method]:
     variants: dict[str, Method] = {}
-    several = [methods] if isinstance(methods, str | Method) else methods
-    for label, given in (
-        several.items() if isinstance(several, Mapping) else [(None, one) for one in several]
-    ):
-        one = given if isinstance(given, Method) else method(given)
-        label = label or one.name
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label):
+    if isinstance(methods, str | Method):
+        methods = [methods]
+    labelled = methods.items() if isinstance(methods, Mapping) else ((None, m) for m in methods)
+    for label, given in labelled:
+        variant = given if isinstance(given, Method) else method(given)
+        label = label or variant.name
+        if not re.fullmatch(LABEL, label):
             raise UserError(
                 f"evaluate: methods: {label!r} must be made of letters, digits, '.', '_' and '-'"
             )
@@ -94,7 +95,7 @@ def _variants(methods: Methods) -> dict[str, Method]:
             raise UserError(
                 f"evaluate: methods: {label!r} twice; name the variants, as in {example}"
             )
-        variants[label] = one
+        variants[label] = variant
     if not variants:
         raise UserError(
             "evaluate: methods: none are given; name at least one of `ragauge list methods`"

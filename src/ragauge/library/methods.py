@@ -51,8 +51,12 @@ class Answer:
 class Method:
     """An inference method with its options; `method` makes it."""
 
-    name: str  # in the registry
     inner: methods.Method
+
+    @property
+    def name(self) -> str:
+        """Return the name in the registry."""
+        return self.inner.name
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -108,23 +112,21 @@ class Method:
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
         trace = tuple(Call.from_json(call) for call in record.trace)
         shape = model.shape if trace else None  # a server's trace can be empty
-        same = (
-            "text",
-            "prediction",
-            "tokens",
-            "online_s",
-            "first_token_s",
-            "offline_s",
-            "cache_bytes",
-        )
+        evidence = None
+        if record.evidence is not None:
+            evidence = tuple(piece.text for piece in record.evidence)
         return Answer(
-            **{name: getattr(record, name) for name in same},
+            text=record.text,
+            prediction=record.prediction,
             kept=tuple(record.kept),
-            documents=tuple(example.documents[at] for at in record.kept),
+            documents=tuple(example.documents[number] for number in record.kept),
             saliency=tuple(record.saliency),
-            evidence=None
-            if record.evidence is None
-            else tuple(piece.text for piece in record.evidence),
+            evidence=evidence,
+            tokens=record.tokens,
+            online_s=record.online_s,
+            first_token_s=record.first_token_s,
+            offline_s=record.offline_s,
+            cache_bytes=record.cache_bytes,
             macs=compute_cycles(trace, shape, "total") if shape else None,
             cycles=compute_cycles(trace, shape) if shape else None,
             trace=trace,
@@ -144,7 +146,7 @@ def method(name: str, **options: Any) -> Method:
 
     Raises UserError: unknown name or option, or a value out of range.
     """
-    return Method(name, making.make(name, **options))
+    return Method(making.make(name, **options))
 
 
 def _example(question: str | Example, documents: Documents | None) -> Example:

@@ -1,6 +1,5 @@
 """Models, loaded once for any number of questions."""
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.config.checks import check_source
-from ragauge.config.dtypes import with_dtype
+from ragauge.config.dtypes import on_this_machine
 from ragauge.config.model import SERVED, ModelEntry
 from ragauge.config.reading import checked
 from ragauge.cost.hardware import AUTO, device_here
@@ -99,14 +98,12 @@ def load_model(
     if not served or (engine, device) != ("torch", AUTO):
         entry |= {"engine": engine, "device": device_here(device)}
     settings = checked(ModelEntry, entry, "load_model")
-    if settings.kernels:
-        os.environ["RAGAUGE_KERNELS"] = settings.kernels
     # of the source, to name tables and files
     last = re.split(r"[/:]", name.rstrip("/"))[-1].partition("==")[0]
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"
     model = Model(
         label,
-        with_dtype(settings, threads=threads),
+        on_this_machine(settings, threads=threads),
         Engines(threads, served=settings.served),
     )
     assert model.engine  # loaded now: a model that cannot be is refused here

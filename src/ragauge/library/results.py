@@ -85,7 +85,8 @@ class Results:
 
         if metric is not None:
             registry.module_name("metric", metric, "compare")
-        if base is not None and base not in (names := {variant.name for variant in self._runs.run}):
+        names = {variant.name for variant in self._runs.run}
+        if base is not None and base not in names:
             raise unknown("variant", base, names, "compare")
         pairs = list[tuple[Variant, Variant]]()
         for variants in (self._runs.of(*group) for group in self._runs.groups()):

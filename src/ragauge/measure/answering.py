@@ -92,9 +92,7 @@ def ask(
 
 
 def _served(engine: Engine) -> ServedResponse | None:
-    """What a server reported of the last request; None if it did not respond, or the engine has
-    none.
-    """
+    """Return a server's report of the last request; None if it did not respond, or there is none."""
     return cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
 
 

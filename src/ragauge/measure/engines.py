@@ -66,7 +66,8 @@ class Engines:
                 f"{specification.method}: does not search for evidence, so it cannot have a finder"
             )
         engine = self.pair(specification)
-        if (served := specification.engine.served) and served.own_cache:
+        served = specification.engine.served
+        if served and served.own_cache:
             cast(RemoteEngine, engine).nonce = partial(str, f"[{specification.digest[:8]}]\n")
         reason = method.refusal(engine)
         if reason:
@@ -78,7 +79,8 @@ class Engines:
         engine = self.of(specification)
         if Capability.SPANS in engine.capabilities:
             searcher = None
-            if finder := specification.finder:
+            finder = specification.finder
+            if finder:
                 facts = specification.engine.model_copy(update={"max_context": finder.max_context})
                 model = finder.model_dump(exclude={"max_context", "template"}) | {
                     "engine": facts,
@@ -110,7 +112,8 @@ class Engines:
             if self.documents and Capability.SPANS in engine.capabilities:
                 cast(RecordedEngine, engine).documents = self.documents.store(specification)
             self._loaded[key] = engine
-        if (tokenizer := self._loaded[key].tokenizer) is not None:
+        tokenizer = self._loaded[key].tokenizer
+        if tokenizer is not None:
             set_template_arguments(
                 tokenizer, specification.template_arguments, specification.template_date
             )

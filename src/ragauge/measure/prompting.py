@@ -6,7 +6,7 @@ from ragauge.assets.catalog import Tokenization
 from ragauge.datasets.base.dataset import Example
 from ragauge.engines.protocol import Limits
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods.prompts import Prompt, Source, build_prompt
+from ragauge.methods.prompts import Prompt, PromptStyle, Source, build_prompt
 
 
 def limits(specification: AnswerSpecification) -> Limits:
@@ -32,18 +32,21 @@ def prompt_of(
     longest = [context - limits(specification).max_new_tokens] if context else []
     if specification.dataset_options.get("max_length"):
         longest.append(specification.dataset_options["max_length"])
+    style = PromptStyle(
+        specification.instruction,
+        specification.template,
+        cast(Tokenization, specification.tokenization),
+        specification.dataset_options.get("blank_line", False),
+        min(longest, default=None),
+    )
     return build_prompt(
         example.question,
         [(d.title, d.text) for d in example.documents],
-        instruction=specification.instruction,
-        template=specification.template,
-        tokenizer=tokenizer,
+        style,
+        tokenizer,
         gold=example.gold,
         gold_sources=[
             Source(s.document, "", example.documents[s.document].text[s.start : s.stop], s.start)
             for s in example.gold_stretches
         ],
-        context=min(longest, default=None),
-        tokenization=cast(Tokenization, specification.tokenization),
-        blank_line=specification.dataset_options.get("blank_line", False),
     )

@@ -57,7 +57,8 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
     with RecordWriter(out, fingerprint(job), keys, overwrite, machine=machine) as writer:
         if retry_failed:
             writer.forget_failed()
-        if method.sequential() and 0 < (done := len(writer.done)) < total:
+        done = len(writer.done)
+        if method.sequential() and 0 < done < total:
             answers_depend = (
                 f"records of {specification.method} depend on the questions before them"
             )
@@ -117,11 +118,12 @@ def _meta(specification: AnswerSpecification, variant: str, threads: int | None)
     """The metadata of the records; the shape comes from the configuration, as weights may not have
     been loaded.
     """
+    shape = shape_of(specification)
     return {
         "variant": variant,
         "specification": specification.model_dump(),
         "provenance": provenance(),
         "threads": threads,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "shape": asdict(shape) if (shape := shape_of(specification)) else None,
+        "shape": asdict(shape) if shape else None,
     }

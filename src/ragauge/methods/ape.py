@@ -1,13 +1,11 @@
 """APE, adaptive parallel encoding (Yang et al., ICLR 2025, arXiv 2502.05431)."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.windows import ReadWindows, Windowed, read_windows, split_paths
 from ragauge.methods.prompts import Prompt
+from ragauge.options import PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,8 @@ class Ape(Windowed):
     does this in one softmax. Both at 1 are `parallel_windows` with `shared_prefix`.
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.9  # of the scores of documents' keys
-    scale: Annotated[float, Field(gt=0)] = 0.9  # of the logarithm of their summed weight
+    temperature: PositiveFloat = 0.9  # of the scores of documents' keys
+    scale: PositiveFloat = 0.9  # of the logarithm of their summed weight
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
         windows = read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="preamble")

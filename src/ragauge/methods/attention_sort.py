@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from ragauge.engines.protocol import Capability, Limits, Observed, SpanEngine
 from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method, generate, plain_row
 from ragauge.methods.prompts import Prompt
+from ragauge.options import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class AttentionSort(Method):
 
     requires = FULL_ATTENTION
 
-    rounds: Annotated[int, Field(ge=1)] = 3  # prompts read in all; the last one answers
+    rounds: PositiveInt = 3  # prompts read in all; the last one answers
     # query: all tokens of it, as Superposition's released code
     observed: Literal["last_token", "query"] = "last_token"
 

@@ -10,9 +10,10 @@ from pydantic import Field
 from ragauge.engines.protocol import Capability, SpanEngine
 from ragauge.methods.base.grounding import finder_of
 from ragauge.methods.base.method import plain_row
-from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest, read_apart
+from ragauge.methods.base.stored import Assembled, Reuse, Stored, read_apart
 from ragauge.methods.compressors.base import Window
 from ragauge.methods.prompts import Prompt
+from ragauge.options import PositiveInt, Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,9 +42,9 @@ class CacheClip(Reuse):
 
     finds: ClassVar[bool] = True
 
-    recompute: Annotated[float, Field(ge=0, le=1)] = 0.2  # share of the documents' tokens
+    recompute: Share = 0.2  # share of the documents' tokens
     # neighbouring tokens that are chosen together; 1: each alone
-    window: Annotated[int, Field(ge=1)] = 8
+    window: PositiveInt = 8
     # share of the auxiliary's layers that read; the last one counts
     layers: Annotated[float, Field(gt=0, le=1)] = 1.0
 
@@ -52,20 +53,17 @@ class CacheClip(Reuse):
 
     def unsupported(self, engine: SpanEngine) -> str | None:
         window = finder_of(engine).shape.shortest_window
-        return (
-            None
-            if window is None
-            else f"the auxiliary model has a sliding window of {window} tokens"
-        )
+        if window is None:
+            return None
+        return f"the auxiliary model has a sliding window of {window} tokens"
 
     def chosen(self, assembled: Assembled) -> list[int]:
         span = assembled.document_slots
-        engine = assembled.engine
         attention = _question_attention(
-            finder_of(engine), assembled.ids, assembled.question, self.layers
+            finder_of(assembled.engine), assembled.ids, assembled.question, self.layers
         )
         scores = window_scores(attention[span.start :], self.window)
-        return [span.start + i for i in largest(engine, scores, int(self.recompute * len(span)))]
+        return assembled.largest(scores, self.recompute)
 
 
 def _question_attention(

@@ -1,9 +1,6 @@
 """CFIC: chunking-free in-context retrieval (Qian et al., ACL 2024)."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
 
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.methods.base.grounding import Finding, Grounding, finder_of, written
@@ -12,6 +9,7 @@ from ragauge.methods.evidence import prefix as prefix_search
 from ragauge.methods.evidence import skip
 from ragauge.methods.evidence.prefix import LONGEST, Trie
 from ragauge.methods.prompts import Prompt
+from ragauge.options import NaturalInt, PositiveInt
 
 PreparedDocuments = tuple[Grounding, Trie]
 """The documents as they were read, and the trie of their sentences."""
@@ -35,8 +33,8 @@ class CFIC(Finding):
     not.
     """
 
-    top_k: Annotated[int, Field(ge=1)] = 3  # prefixes
-    d: Annotated[int, Field(ge=0)] = 256  # tokens after a prefix within which evidence ends
+    top_k: PositiveInt = 3  # prefixes
+    d: NaturalInt = 256  # tokens after a prefix within which evidence ends
     prefix: bool = True
     skip: bool = True
     search: prefix_search.Rule = "beam"

@@ -1,20 +1,19 @@
 """Chunk and rank: CFIC's chunking baselines."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from ragauge.engines.protocol import Capability, Engine, Limits
 from ragauge.methods.base.grounding import NO_OFFSETS, GroundingText, answer_from, sentences_of
-from ragauge.methods.base.method import Answer, Method, traced
-from ragauge.methods.base.ranked import embed
+from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.base.ranked import bm25_scores, embed, embed_question
 from ragauge.methods.evidence import chunks
 from ragauge.methods.evidence.sentences import Splitter, boundaries_of
 from ragauge.methods.evidence.skip import Range
 from ragauge.methods.prompts import Prompt
-from ragauge.methods.rankers import bm25
+from ragauge.options import PositiveInt
 
 Cut = tuple[GroundingText, list[Range], list[str], np.ndarray | None]
 """Documents; first and last sentence of each chunk; the chunks' texts; of dense rankers their
@@ -38,10 +37,10 @@ class Chunks(Method):
     # what ends a paragraph; the paper's is the first
     paragraph_end: Literal["newline", "blank_line"] = "newline"
     # of a window; longer paragraphs are cut at sentence ends
-    words: Annotated[int, Field(ge=1)] = 256
+    words: PositiveInt = 256
     ranker: Literal["dense", "bm25"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
-    volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
+    volume: PositiveInt = 256  # tokens of evidence at most
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
 
     def assets(self) -> tuple[str, ...]:
@@ -58,21 +57,15 @@ class Chunks(Method):
         else:
             ranges = chunks.sliding_windows(text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
-        vectors = (
-            embed(engine, self.encoder, texts, offline=True) if self.ranker == "dense" else None
-        )
+        vectors = embed(engine, self.encoder, texts, offline=True) if self.assets() else None
         return text, ranges, texts, vectors
 
     def answer(self, engine: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
         text, ranges, texts, vectors = state
-        if vectors is not None:
-            scores = (
-                vectors
-                @ embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
-            )
+        if vectors is None:
+            scores = bm25_scores(engine, prompt.question, texts)
         else:
-            with traced(engine, "rank"):
-                scores = bm25.rank(prompt.question, texts, idf="lucene")
+            scores = vectors @ embed_question(engine, self.encoder, prompt.question)
         # of equal ones the earlier first
         ranked = [ranges[i] for i in np.argsort(-scores, kind="stable")]
         evidence = text.evidence(chunks.within(ranked, text.sentences, self.volume))

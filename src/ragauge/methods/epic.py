@@ -1,13 +1,11 @@
 """EPIC's LegoLink (Hu et al., ICML 2025, arXiv 2410.15332)."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from pydantic import Field
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.stored import Assembled, Reuse, Stored, read_apart
 from ragauge.methods.prompts import Prompt
+from ragauge.options import NaturalInt
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Epic(Reuse):
     be moved.
     """
 
-    tokens: Annotated[int, Field(ge=0)] = 16  # first tokens of a document that are read again
+    tokens: NaturalInt = 16  # first tokens of a document that are read again
     # every document begins with a copy of the prompt's first token, which stays in the prompt
     bos: bool = False
 

@@ -3,14 +3,12 @@ baselines do.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
 
 from ragauge.engines.protocol import ANSWERING, Limits, SpanEngine
 from ragauge.methods.base.grounding import Finding, Grounding, finder_of
 from ragauge.methods.base.method import Answer, Evidence
 from ragauge.methods.prompts import Prompt
+from ragauge.options import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class FreeExtraction(Finding):
 
     requires = ANSWERING
 
-    volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
+    volume: PositiveInt = 256  # tokens of evidence at most
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Grounding:
         return self.read_documents(

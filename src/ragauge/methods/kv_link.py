@@ -4,15 +4,13 @@ apart.
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Annotated
-
-from pydantic import Field
 
 from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.methods.base.method import Answer
 from ragauge.methods.base.stored import Reuse, Stored
 from ragauge.methods.prompts import Prompt, unit_steps
+from ragauge.options import NaturalInt
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,10 @@ class KVLink(Reuse):
     moved.
     """
 
-    links: Annotated[int, Field(ge=0)] = 5  # link tokens behind each document
-    first_link: Annotated[int, Field(ge=0)] = 128011  # id of the first document's first link
-    begin: Annotated[int, Field(ge=0)] = 128254  # id of the token before the documents
-    end: Annotated[int, Field(ge=0)] = 128255  # id of the token behind them
+    links: NaturalInt = 5  # link tokens behind each document
+    first_link: NaturalInt = 128011  # id of the first document's first link
+    begin: NaturalInt = 128254  # id of the token before the documents
+    end: NaturalInt = 128255  # id of the token behind them
 
     def unsupported(self, engine: SpanEngine) -> str | None:
         largest = max(self.first_link + self.links, self.begin, self.end)

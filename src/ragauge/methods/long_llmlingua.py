@@ -17,6 +17,7 @@ from ragauge.errors import UserError
 from ragauge.methods.base.method import SPANS, Answer, Method, plain_row, read_plain
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.prompts.templates import token_ids
+from ragauge.options import Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +50,7 @@ class LongLLMLingua(Method):
     # share of the prompt's tokens that is left; 1 keeps all
     rate: Annotated[float, Field(gt=0, le=1)] = 0.55
     # what the first document's share gains, the last one's loses
-    dynamic: Annotated[float, Field(ge=0, le=1)] = 0.3
+    dynamic: Share = 0.3
     reorder: bool = True  # the document ranked first stands first; else the order given
     # the model that ranks and compresses, a name or a source; default: the one that answers
     auxiliary: str = ""

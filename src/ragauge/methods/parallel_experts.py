@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
-from ragauge.methods.base.method import SPANS, Answer, Method, traced
-from ragauge.methods.base.ranked import embed
+from ragauge.engines.protocol import Limits, Span, SpanEngine
+from ragauge.methods.base.method import SPANS, Answer, Method, unit_row
+from ragauge.methods.base.ranked import as_share, bm25_scores, cosines, embed, embed_question
 from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
-from ragauge.methods.prompts import PREAMBLE, Prompt, unit_steps
-from ragauge.methods.rankers import bm25
+from ragauge.methods.prompts import PREAMBLE, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,9 +54,9 @@ class ParallelExperts(Method):
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _State:
         windows = read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="preamble")
-        return windows, embed(
-            engine, self.encoder, prompt.document_texts, offline=True
-        ) if self.assets() else None
+        texts = prompt.document_texts
+        vectors = embed(engine, self.encoder, texts, offline=True) if self.assets() else None
+        return windows, vectors
 
     def answer(self, engine: SpanEngine, state: _State, prompt: Prompt, limits: Limits) -> Answer:
         windows, vectors = state
@@ -84,20 +83,15 @@ class ParallelExperts(Method):
             return [1.0] * len(prompt.documents)
         scores = []
         if self.scores != "dense":
-            with traced(engine, "rank"):
-                scores.append(
-                    np.arctan(bm25.rank(prompt.question, prompt.document_texts, idf="lucene"))
-                    * 2
-                    / np.pi
-                )
+            scores.append(as_share(bm25_scores(engine, prompt.question, prompt.document_texts)))
         if vectors is not None:
-            vector = embed(engine, self.encoder, [prompt.question], query=True, offline=False)[0]
-            cosines = vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
-            scores.append((cosines + 1) / 2)
-        a = scores[0]
-        b = scores[-1]
-        prior = np.clip(a if len(scores) == 1 else 2 * a * b / (a + b + 1e-8), SMALLEST_PRIOR, 1.0)
-        return [float(r) for r in prior]
+            vector = embed_question(engine, self.encoder, prompt.question)
+            scores.append((cosines(vectors, vector) + 1) / 2)
+        prior = scores[0]
+        if len(scores) == 2:
+            by_words, by_meaning = scores
+            prior = 2 * by_words * by_meaning / (by_words + by_meaning + 1e-8)
+        return list(np.clip(prior, SMALLEST_PRIOR, 1.0).astype(float).tolist())
 
 
 class _Streams:
@@ -122,13 +116,12 @@ class _Streams:
     def read(self, ids: Sequence[int], stage: str) -> Tensor:
         """Read tokens in every stream; the logits of the last one, in fp32: (stream, vocab)."""
         rows = [
-            Row(ids, unit_steps(at, len(ids)), tuple(p))
-            for p, at in zip(self.pasts, self.positions, strict=True)
+            unit_row(ids, at, past) for past, at in zip(self.pasts, self.positions, strict=True)
         ]
-        # then a mask over the whole cache costs less than a copy of each stream's part
-        one = len(ids) == 1
+        # of single tokens, a mask over the whole cache costs less than a copy of each stream's part
+        tree = len(ids) == 1
         read = self.engine.extend(
-            self.cache, rows, stage=stage, parallel=True, last_logits=True, tree=one
+            self.cache, rows, stage=stage, parallel=True, last_logits=True, tree=tree
         )
         for past, span in zip(self.pasts, read.spans, strict=True):
             past.append(span)

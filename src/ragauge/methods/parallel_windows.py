@@ -1,9 +1,6 @@
 """Parallel Context Windows (Ratner et al., ACL 2023)."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.windows import (
@@ -15,6 +12,7 @@ from ragauge.methods.base.windows import (
     split_paths,
 )
 from ragauge.methods.prompts import Prompt
+from ragauge.options import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class ParallelWindows(Windowed):
     """
 
     # adjacent documents are joined into so many; None: one each
-    windows: Annotated[int, Field(ge=1)] | None = None
+    windows: PositiveInt | None = None
     indent: Indent = "left"  # windows begin together, or end together (the released code's option)
     shared_prefix: bool = False  # windows see the whole preamble
 

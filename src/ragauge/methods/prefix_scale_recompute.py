@@ -3,14 +3,13 @@ documents together.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.methods.base.method import Answer
 from ragauge.methods.base.stored import Blending, Stored, read_apart
 from ragauge.methods.prompts import Prompt
+from ragauge.options import PositiveFloat, Share
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,11 @@ class PrefixScaleRecompute(Blending):
     """
 
     # share of the documents' tokens; 0: none, in no layer
-    recompute: Annotated[float, Field(ge=0, le=1)] = 0.15
+    recompute: Share = 0.15
     criterion: Literal["value", "key"] = "key"
     prefix: bool = True  # read each document behind the prompt's first token, then drop that token
-    temperature: Annotated[float, Field(gt=0)] = 0.9  # of the scores of documents' keys
-    scale: Annotated[float, Field(gt=0)] = 0.9  # of the logarithm of their summed weight
+    temperature: PositiveFloat = 0.9  # of the scores of documents' keys
+    scale: PositiveFloat = 0.9  # of the logarithm of their summed weight
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
         return read_apart(engine, prompt, behind=int(self.prefix))

@@ -5,16 +5,16 @@ SIGMOD 2026).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field
 
 from ragauge.engines.protocol import Span, SpanEngine
 from ragauge.methods.base.method import plain_row
 from ragauge.methods.base.ranked import embed
-from ragauge.methods.base.stored import Assembled, Reuse, Stored, largest
+from ragauge.methods.base.stored import Assembled, Reuse, Stored
 from ragauge.methods.prompts import Prompt, unit_steps
+from ragauge.options import NaturalInt, Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,10 +38,10 @@ class ProphetKV(Reuse):
     tokens rewritten in place and keys moved.
     """
 
-    recompute: Annotated[float, Field(ge=0, le=1)] = 0.2  # share of the documents' tokens
+    recompute: Share = 0.2  # share of the documents' tokens
     score: Score = "mean"
     # documents that a document is read behind; FusionRAG: about 10
-    neighbours: Annotated[int, Field(ge=0)] = 0
+    neighbours: NaturalInt = 0
     encoder: str = "minilm"  # that finds neighbours: an asset's name or source
 
     def assets(self) -> tuple[str, ...]:
@@ -64,10 +64,7 @@ class ProphetKV(Reuse):
     def chosen(self, assembled: Assembled) -> list[int]:
         span = assembled.document_slots
         scores = _question_scores(assembled, self.score)[span.start :]
-        return [
-            span.start + i
-            for i in largest(assembled.engine, scores, int(self.recompute * len(span)))
-        ]
+        return assembled.largest(scores, self.recompute)
 
 
 def _question_scores(assembled: Assembled, score: Score) -> Tensor:

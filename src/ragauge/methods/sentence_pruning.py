@@ -3,17 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
 
 from ragauge.engines.protocol import ANSWERING, Engine, Limits
 from ragauge.methods.base.method import Answer, Method, read_plain, traced
-from ragauge.methods.base.ranked import embed
+from ragauge.methods.base.ranked import as_share, bm25_scores, cosines, embed, embed_question
 from ragauge.methods.evidence.sentences import split
 from ragauge.methods.prompts import Prompt
-from ragauge.methods.rankers import bm25
+from ragauge.options import PositiveInt, Share
 
 State = tuple[list[tuple[str, list[str]]], list[str], np.ndarray | None]
 """Each document's title and sentences; documents, then sentences behind titles, to score; their
@@ -38,23 +37,23 @@ class SentencePruning(Method):
 
     requires = ANSWERING
 
-    top_k: Annotated[int, Field(ge=1)] = 5  # documents that are pruned and read
-    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5  # the least score of a sentence that stays
+    top_k: PositiveInt = 5  # documents that are pruned and read
+    threshold: Share = 0.5  # the least score of a sentence that stays
     ranker: Literal["dense", "bm25"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
     reranker: str = ""  # in place of the ranker: a cross-encoder's source, such as "hf:org/name"
 
     def assets(self) -> tuple[str, ...]:
-        return (
-            (self.reranker,) if self.reranker else (self.encoder,) if self.ranker == "dense" else ()
-        )
+        if self.reranker:
+            return (self.reranker,)
+        return (self.encoder,) if self.ranker == "dense" else ()
 
     def prepare(self, engine: Engine, prompt: Prompt) -> State:
         parts = [_parts(prompt, i) for i in range(len(prompt.documents))]
-        texts = [
-            *prompt.document_texts,
-            *(title + one.strip() for title, ones in parts for one in ones),
+        behind_titles = [
+            title + sentence.strip() for title, sentences in parts for sentence in sentences
         ]
+        texts = [*prompt.document_texts, *behind_titles]
         if self.reranker:
             _cross_encoder(self.reranker)  # loaded here, not when the first question is timed
         elif self.ranker == "dense":
@@ -73,14 +72,12 @@ class SentencePruning(Method):
         shown: dict[int, list[int] | str] = {}
         for i in order:
             title, sentences = parts[i]
-            left = [one for number, one in enumerate(sentences, first[i]) if stays[number]]
-            end = "".join(sentences[-1:])
-            if left == sentences:
+            remaining = [text for number, text in enumerate(sentences, first[i]) if stays[number]]
+            if remaining == sentences:
                 shown[i] = prompt.documents[i]
-            elif left:
-                shown[i] = (
-                    title + "".join(left).rstrip() + end[len(end.rstrip()) :] + prompt.document_end
-                )
+            elif remaining:
+                end = sentences[-1][len(sentences[-1].rstrip()) :] + prompt.document_end
+                shown[i] = title + "".join(remaining).rstrip() + end
         return Answer(
             read_plain(engine, prompt, shown.values(), limits),
             tuple(shown),
@@ -95,19 +92,18 @@ class SentencePruning(Method):
         question = prompt.question
         count = len(prompt.documents)
         if vectors is not None:
-            vector = embed(engine, self.encoder, [question], query=True, offline=False)[0]
+            vector = embed_question(engine, self.encoder, question)
             products: np.ndarray = vectors @ vector
-            lengths = np.linalg.norm(vectors[count:], axis=1) * np.linalg.norm(vector)
-            products[count:] = (products[count:] / lengths).clip(0)
+            products[count:] = cosines(vectors[count:], vector).clip(0)
             return lambda numbers: products[list(numbers)]
 
         def score(numbers: Sequence[int]) -> np.ndarray:
             some = [texts[number] for number in numbers]
-            model = _cross_encoder(self.reranker) if self.reranker else None
-            with traced(engine, "rank", macs=model.pair_macs(question, some) if model else 0):
-                if model:
-                    return np.exp(-np.logaddexp(0, -model.scores(question, some)))
-                return np.arctan(bm25.rank(question, some, idf="lucene")) * 2 / np.pi
+            if not self.reranker:
+                return as_share(bm25_scores(engine, question, some))
+            model = _cross_encoder(self.reranker)
+            with traced(engine, "rank", macs=model.pair_macs(question, some)):
+                return np.exp(-np.logaddexp(0, -model.scores(question, some)))
 
         return score
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, Self
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal, Self
 
 from ragauge.engines.protocol import Extension, Limits, Observed, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
-from ragauge.methods.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_steps
+from ragauge.methods.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_segment
+from ragauge.options import PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
     from ragauge.methods.base.method import Compress
@@ -39,7 +38,7 @@ class Superposition(Method):
 
     requires = FULL_ATTENTION
 
-    top_k: Annotated[int, Field(ge=1)] = 1  # paths selected in each round
+    top_k: PositiveInt = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
     # "none" keeps every path
     saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"
@@ -48,14 +47,14 @@ class Superposition(Method):
     path_caching: bool = True
     path_parallelization: bool = True
     path_pruning: bool = True
-    factor: Annotated[int, Field(ge=1)] | None = None  # paths; None: one a document
-    iterations: Annotated[int, Field(ge=1)] = 1
+    factor: PositiveInt | None = None  # paths; None: one a document
+    iterations: PositiveInt = 1
     # paths that a round but the last selects; one: as the released code
     hops: Literal["top_k", "one"] = "top_k"
     # the released code's: drop the first token of every segment after the preamble
     drop_first_token: bool = False
     # the released code's: bias paths by saliency
-    path_temperature: Annotated[float, Field(gt=0)] | None = None
+    path_temperature: PositiveFloat | None = None
 
     @property
     def selected(self) -> list[int]:
@@ -155,9 +154,7 @@ class Superposition(Method):
         reading = current.reading
         query = self._trim(prompt.query)
         for document, name in zip(current.documents, current.queries, strict=True):
-            reading.graph.add(
-                Segment(name, query, unit_steps(current.stop, len(query)), (document,))
-            )
+            reading.graph.add(unit_segment(name, query, current.stop, (document,)))
         parallel = self.path_parallelization
         attention: Observed | None = "all" if self.prunes and self.saliency == "attention" else None
         logp = self.prunes and not attention

@@ -44,7 +44,11 @@ def report_s(budget_s: float | None) -> float:
 
 
 def limit(
-    settings: dict[str, Any], questions: int, config: Path, deadline: Deadline
+    settings: dict[str, Any],
+    questions: int,
+    config: Path,
+    deadline: Deadline,
+    cores: int | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Time a question of each variant, and limit the configuration to what the deadline allows.
 
@@ -53,18 +57,22 @@ def limit(
         questions: their number.
         config: the path of the configuration, for messages.
         deadline: by which the run and its report end.
+        cores: of the run; None: all of this machine.
 
     Returns: the limited configuration, and a line for each limit.
     """
     rates = estimate.measure(
         loading.parse(settings, str(config)), MEASURING_SHARE * max(deadline.left_s, 0.0)
     )
-    slowest = max(rates.seconds.values(), key=lambda seconds: sum(seconds[0]), default=[])
-    for work in rates.unknown if slowest else ():
-        rates.seconds[work] = slowest
+    if rates.seconds:  # what there was no time for is taken to be as slow as the slowest
+        slowest = max(rates.seconds.values(), key=lambda seconds: sum(seconds[0]))
+        rates.seconds |= dict.fromkeys(rates.unknown, slowest)
+
+    def estimated(limited: Settings) -> estimate.Estimate:
+        return estimate.estimate(loading.parse(limited, str(config)), rates, cores)
 
     def likely_s(limited: Settings) -> float:
-        wall = estimate.estimate(loading.parse(limited, str(config)), rates).wall
+        wall = estimated(limited).wall
         return WORKFLOW_S + (wall.likely + wall.high) / 2
 
     available = deadline.left_s - report_s(deadline.budget_s)
@@ -75,8 +83,8 @@ def limit(
         raise UserError(f"--budget: {budget} are too short: {error}") from None
     print(f"{duration(available)} left: {size(limited, questions)}")
     print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
-    estimated = estimate.estimate(loading.parse(limited, str(config)), rates)
-    print("\n".join(f"{name}: {span}" for name, span in estimated.sections.items()), flush=True)
+    sections = estimated(limited).sections.items()
+    print("\n".join(f"{name}: {span}" for name, span in sections), flush=True)
     return limited, cuts
 
 

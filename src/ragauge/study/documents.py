@@ -20,7 +20,7 @@ from ragauge.text import clean
 
 RECORDS = (".jsonl", ".jsonl.gz")
 SUFFIXES = (*formats.READERS, *RECORDS)
-SHOWN = 10  # skipped files that are named on the screen; the study's file names all
+MAX_NAMED = 10  # skipped files that are named on the screen; the study's file names all
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +125,9 @@ def _read_file(path: Path, name: str, short: Mapping[str, str]) -> SourceFile:
 
 
 def _warn(what: str, folder: Path, reasons: Mapping[str, str]) -> None:
-    for name, reason in islice(reasons.items(), SHOWN):
+    for name, reason in islice(reasons.items(), MAX_NAMED):
         logger.warning("%s %s: %s", what, folder / name, reason)
-    more = len(reasons) - SHOWN
+    more = len(reasons) - MAX_NAMED
     if more > 0:
         logger.warning("%s %d more files, which retrieval.json of the study names", what, more)
 

@@ -30,7 +30,7 @@ from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import whole_words
 
 ATTEMPTS = 25  # for each requested question, at most
-ENOUGH = 10  # questions: with fewer, a report recommends nothing
+MIN_QUESTIONS = 10  # questions: with fewer, a report recommends nothing
 BATCH = 8  # spots whose questions are written side by side
 ROUNDS = 4  # spots of one passage at most, one in each round over all passages
 NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the answer
@@ -194,7 +194,7 @@ def generate(
             if not batch:
                 break
             if time.monotonic() > (
-                until if len(generated.questions) >= min(wanted, ENOUGH) else at_last
+                until if len(generated.questions) >= min(wanted, MIN_QUESTIONS) else at_last
             ):
                 generated.ended_by = "time"
                 break
@@ -348,11 +348,9 @@ def _spots(passage: Passage) -> list[Spot]:
     """
     text = passage.text
     title = set(normalise(passage.document).split())
-    least, most = SENTENCE_WORDS
+    lengths = range(SENTENCE_WORDS[0], SENTENCE_WORDS[1] + 1)
     parts = [(text[start:stop], stop) for start, stop in sentences.split(text)]
-    prose = [
-        part for part in parts if sft.is_prose(part[0]) and least <= len(part[0].split()) <= most
-    ]
+    prose = [part for part in parts if sft.is_prose(part[0]) and len(part[0].split()) in lengths]
     spots: list[Spot] = []
     for pattern in (_SPOT, _LONG_WORD):
         for sentence, stop in prose if not spots else ():
@@ -363,9 +361,9 @@ def _spots(passage: Passage) -> list[Spot]:
                 if m.start() > begins or m[0][0].isdigit()
             ]
             spots += [Spot(passage, sentence.strip(), *match.span()) for match in matches]
-    words = [(spot, normalise(spot.answer).split()) for spot in spots]
+    answers = [(spot, normalise(spot.answer).split()) for spot in spots]
     return [
-        s
-        for s, of in words
-        if len(" ".join(of)) > 1 and not {*of} <= title and len(of) <= ANSWER_WORDS
+        spot
+        for spot, words in answers
+        if len(" ".join(words)) > 1 and not title.issuperset(words) and len(words) <= ANSWER_WORDS
     ]

@@ -34,7 +34,7 @@ from ragauge.study import (
     writing,
 )
 from ragauge.study.deadline import Deadline
-from ragauge.study.documents import SHOWN, SourceDocuments
+from ragauge.study.documents import MAX_NAMED, SourceDocuments
 from ragauge.study.passages import PassageCorpus
 from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
@@ -77,7 +77,7 @@ def write(study: StudySettings, name: str, deadline: Deadline) -> None:
     settings = draft.settings
     comments = ""
     if study.budget:
-        settings, cuts = budget.limit(settings, draft.questions, path, deadline)
+        settings, cuts = budget.limit(settings, draft.questions, path, deadline, study.cores)
         comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
         draft.account["budget"] = {"seconds": study.budget, "left_out": cuts}
     config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
@@ -97,7 +97,7 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         drop=study.drop_near_duplicates,
     )
     print(corpus, flush=True)
-    for name, omission in islice(sources.omissions.items(), SHOWN):
+    for name, omission in islice(sources.omissions.items(), MAX_NAMED):
         print(f"left out of {name}: {omission}")
     folder.claim(study.out)
     files = dict[str, bytes]()

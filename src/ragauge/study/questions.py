@@ -14,12 +14,16 @@ from ragauge.errors import UserError, meant
 from ragauge.io.jsonl import field, read_jsonl, strings
 from ragauge.methods.prompts.templates import ends_sentence
 
-TABLES = (".csv", ".tsv")
-LINES = (".jsonl", ".jsonl.gz", ".json", ".ndjson")
+TABLE_SUFFIXES = (".csv", ".tsv")
+JSON_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".ndjson")
 COLUMNS = ("question", "answers", "gold")
 ANSWER_SEPARATOR = "|"  # in a cell of a CSV file
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}  # of cells
-MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+ENCODINGS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,12 @@ def read_questions(path: Path) -> list[StudyQuestion]:
     question twice, none.
     """
     name = path.name.lower()
-    if path.suffix and not name.endswith((*TABLES, *LINES)):
+    if path.suffix and not name.endswith((*TABLE_SUFFIXES, *JSON_SUFFIXES)):
         raise UserError(
-            f"{path}: questions are read from files that end with {', '.join((*TABLES, *LINES))}"
+            f"{path}: questions are read from files that end with {', '.join((*TABLE_SUFFIXES, *JSON_SUFFIXES))}"
         )
     questions: dict[str, StudyQuestion] = {}
-    for place, row in _table(path) if name.endswith(TABLES) else _lines(path):
+    for place, row in _table(path) if name.endswith(TABLE_SUFFIXES) else _lines(path):
         gold = field(row, "gold", str, place) if row.get("gold") else None
         question = StudyQuestion(field(row, "question", str, place), _answers(row, place), gold)
         if question.key in questions:
@@ -132,7 +136,7 @@ def _text(path: Path) -> str:
     try:
         content = path.read_bytes()
         text = content.decode(
-            next((MARKS[mark] for mark in MARKS if content.startswith(mark)), "utf-8")
+            next((ENCODINGS[mark] for mark in ENCODINGS if content.startswith(mark)), "utf-8")
         )
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None

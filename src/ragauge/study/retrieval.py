@@ -29,7 +29,7 @@ FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the su
 RERANKED = 50
 # passages whose embeddings are a file: what is encoded when a study is stopped stays encoded
 SHARD = 10_000
-SHOWN = 3  # questions that a warning names
+MAX_NAMED = 3  # questions that a warning names
 UNSPACED = "\u0e00"  # the first character of scripts whose words no blank parts, Thai before others
 BLOCK = 256  # passages encoded between two updates of the progress bar
 
@@ -93,7 +93,7 @@ def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[
     unmatched = [query for query, order in zip(queries, matched, strict=True) if not order]
     if unmatched:
         counts = f"{len(unmatched)} of {len(queries)} questions share no word with any passage"
-        names = "; ".join(f"{query:.80}" for query in unmatched[:SHOWN])
+        names = "; ".join(f"{query:.80}" for query in unmatched[:MAX_NAMED])
         logger.warning("BM25: %s, so passages stay in their order: %s", counts, names)
     return ranking, matched
 
@@ -244,15 +244,15 @@ def report(
             name: [rank for rank, passage in enumerate(ranking[i], start=1) if passage in answering]
             for name, ranking in rankings.items()
         }
-        known_by = "answer" if question.gold is None else "document"
-        rows.append(
-            {"id": question.key, "known_by": known_by, "gold": len(answering), "ranks": ranks}
-        )
-    depth = max((len(ranking) for ranking in next(iter(rankings.values()))), default=0)
-    how: dict[str, Any] = {
+        row: dict[str, Any] = {"id": question.key}
+        row["known_by"] = "answer" if question.gold is None else "document"
+        rows.append({**row, "gold": len(answering), "ranks": ranks})
+    how = {
         "chosen": retrieval.chosen,
         "encoder": retrieval.encoder,
         "reranker": retrieval.reranker,
+        "fusion_k": FUSION,
+        "top": count,
+        "depth": max(map(len, next(iter(rankings.values()))), default=0),
     }
-    how |= {"fusion_k": FUSION, "top": count, "depth": depth}
     return {"retrieval": how, "questions": rows}

@@ -51,6 +51,11 @@ class StudySettings:
         return self.model.startswith(SERVED)
 
     @property
+    def cores(self) -> int | None:
+        """The cores of the run: jobs side by side would wait for one server; None: all."""
+        return 1 if self.is_served else None
+
+    @property
     def entry(self) -> ModelEntry:
         """The model as an entry of the configuration."""
         if self.is_served:

@@ -17,8 +17,9 @@ ASIDE_NAMES = frozenset((  # words of a class or an id
     "ad", "ads", "advertisement", "breadcrumb", "breadcrumbs", "comments", "copyright", "foot", "footer", "menu",
     "nav", "navbar", "navigation", "newsletter", "promo", "related", "share", "sidebar", "social", "toc", "widget",
 ))  # fmt: skip
-SHORT = 400  # characters of prose, with fewer of which trafilatura returns paragraphs alone
+MIN_PROSE = 400  # characters, with fewer of which trafilatura returns paragraphs alone
 MIN_SHARE = 0.5  # part of the page's prose, below which all of that is taken
+MAX_LINES = 200  # recognised ones, the longest, by which the content's element is found
 MIN_MATCHED = 0.95  # part of what trafilatura recognised that the content's element must hold
 
 
@@ -38,7 +39,7 @@ def read(content: bytes, trafilatura: Any) -> tuple[str, str, Counter[str], int]
     left_out = html_tree.repair(tree)
     before = text_size(tree)
     _drop_asides(tree)
-    body = _content(tree, trafilatura) if _prose(tree) >= SHORT else tree
+    body = _content(tree, trafilatura) if _prose(tree) >= MIN_PROSE else tree
     left_out["navigation, footers and controls"] = before - text_size(body)
     return html_tree.markdown(body), title, +left_out, visible
 
@@ -70,7 +71,7 @@ def _is_aside(element: Element) -> bool:
 def _content(tree: Element, trafilatura: Any) -> Element:
     """Find the smallest element that holds what trafilatura recognises as content."""
     recognised = trafilatura.extract(deepcopy(tree), include_comments=False) or ""
-    lines = [line for line in map(_letters, recognised.split("\n")) if line]
+    lines = sorted(map(_letters, recognised.split("\n")), key=len)[-MAX_LINES:]
 
     def matched(element: Element) -> int:
         text = _letters(element.text_content())

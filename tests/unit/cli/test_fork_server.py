@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from preloaded import Preloaded
 from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.skipif(
@@ -147,3 +148,11 @@ def test_the_process_ends_with_the_run_and_commands_do_without_it(tmp_path: Path
     started = ForkServer(tmp_path, modules=0)
     assert started.end() == 0
     assert started.run("--version").stdout == plain("--version").stdout
+
+
+@pytest.mark.parametrize(("end", "code"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 15)", 143)])
+def test_a_command_ends_as_its_fork_does(preloaded: Preloaded, end: str, code: int) -> None:
+    """The tests' own commands are of the same server, with Python in place of ragauge."""
+    command = [preloaded.folder / "python", "-c", f"import os; {end}"]
+    done = subprocess.run(command, env=preloaded.environment(), check=False)
+    assert done.returncode == code

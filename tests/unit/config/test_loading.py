@@ -212,7 +212,7 @@ def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> No
     assert [p.dataset for p in several.protocols] == ["nq_open", "musique"]
     assert several.protocol("musique").trials == 4
     assert "latency   64 timed trials" in several.overview()  # 30 of two variants, 4 of one
-    assert loading.parse(changed("latency", None), "c.yaml").protocols == ()
+    assert loading.parse(changed("latency", None), "c.yaml").protocols == []
 
 
 PLACE = f"nq_open,{MODEL},naive,k"

@@ -15,7 +15,7 @@ from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.datasets.base.wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
-from ragauge.methods.prompts import Prompt, Source, build_prompt, cut_middle
+from ragauge.methods.prompts import Prompt, PromptStyle, Source, build_prompt, cut_middle
 from ragauge.metrics.base import normalise
 
 SAMPLES = {"narrativeqa": 14, "qasper": 5, "multifieldqa_en": 4, "hotpotqa": 8, "musique": 4}
@@ -66,14 +66,8 @@ def test_a_length_that_is_none_is_refused(value: Any) -> None:
 def prompt_of(
     instruction: str, text: str = TEXT, context: int | None = None, title: str = ""
 ) -> Prompt:
-    return build_prompt(
-        "who is it",
-        [(title, text)],
-        instruction=instruction,
-        template="chat",
-        tokenizer=tiny_models.byte_tokenizer(),
-        context=context,
-    )
+    style = PromptStyle(instruction, "chat", context=context)
+    return build_prompt("who is it", [(title, text)], style, tiny_models.byte_tokenizer())
 
 
 def shown(prompt: Prompt) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 import tiny_models
@@ -70,72 +69,46 @@ def by_hand(
     lm: LM, x: Tensor, positions: Sequence[float], own: Sequence[int], cache: KVCache, seen: Seen,
     layers: tuple[int, int] | None = None, at: Callable[[int, int], Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
-    """States (token, d_model) after the layers; the tokens' keys and values are written to the
-    slots `own` of a copy.
+    """States (token, d_model) after the layers, each head's attention computed by itself; the
+    tokens' keys and values are written to the slots `own` of a copy.
 
     `at(layer, kv_head)` are the keys' positions.
     """
+    decoder = lm.decoder
     shape = lm.shape
-    weights = lm.decoder.weights
-    places = torch.tensor(positions, dtype=torch.float64)
+    places = torch.tensor(positions, dtype=torch.float32)
+    rotations = decoder.rotations(places)
     slots = torch.tensor(own)
-    for index in range(*layers or (0, shape.layers)):
-        layer = weights.layers[index]
-        heads = shape.heads[index]
-        kv_heads = shape.kv_heads[index]
-        qkv = layer.qkv(layer.attention_norm(x))
-        if shape.qkv_clip:
-            qkv = qkv.clamp(-shape.qkv_clip, shape.qkv_clip)
-        q, k, v = qkv.view(len(x), -1, shape.head_dim).split([heads, kv_heads, kv_heads], 1)
-        if layer.q_norm:
-            q = layer.q_norm(q)
-            k = layer.k_norm(k)
-        if shape.position == "rope":
-            q, k = (
-                tiny_models.rotated(t, places / shape.rope_scale, shape.rope_theta) for t in (q, k)
-            )
+
+    def attend(index: int, normed: Tensor) -> Tensor:
+        qkv = decoder.weights.layers[index].qkv(normed)
+        q, k, v = decoder.split(index, qkv, rotations[index])
         keys = cache.k[index].clone()
         values = cache.v[index].clone()
-        keys[:, slots], values[:, slots] = k.transpose(0, 1), v.transpose(0, 1)
+        keys[:, slots] = k.transpose(0, 1)
+        values[:, slots] = v.transpose(0, 1)
         mixed = []
-        for head in range(heads):
-            shared = head // (heads // kv_heads)
+        for head in range(shape.heads[index]):
+            shared = head // (shape.heads[index] // shape.kv_heads[index])
             mask = seen(index, shared)
-            raw = q[:, head] @ keys[shared, : mask.shape[1]].T / shape.head_dim**0.5
+            length = mask.shape[1]
+            raw = q[:, head] @ keys[shared, :length].T / shape.head_dim**0.5
             if shape.position == "alibi":
-                key_places = (
-                    cache.positions[: mask.shape[1]].double().clone()
-                    if at is None
-                    else at(index, shared)
-                )
-                key_places[slots] = places
+                key_places = cache.positions[:length].clone() if at is None else at(index, shared)
+                key_places[slots] = places.to(key_places.dtype)
                 raw = raw + shape.alibi_slopes[head] * (key_places[None] - places[:, None]).float()
-            mixed.append(
-                raw.masked_fill(~mask, -torch.inf).softmax(-1) @ values[shared, : mask.shape[1]]
-            )
-        x = x + layer.out(torch.cat(mixed, -1))
-        x = x + mlp(lm, layer, layer.mlp_norm(x))
-    return x
+            mixed.append(raw.masked_fill(~mask, -torch.inf).softmax(-1) @ values[shared, :length])
+        return torch.cat(mixed, -1)
 
-
-def mlp(lm: LM, layer: Any, x: Tensor) -> Tensor:
-    inner = layer.up(x)
-    if lm.shape.gated:
-        gate, value = inner.chunk(2, -1)
-        return layer.down(F.silu(gate) * value)
-    return layer.down(
-        F.gelu(inner, approximate="tanh" if lm.shape.activation == "gelu_tanh" else "none")
-    )
+    return decoder.run_layers(x, attend, layers=layers)
 
 
 def embedded(lm: LM, tokens: Sequence[int]) -> Tensor:
-    weights = lm.decoder.weights
-    x = weights.embedding[torch.tensor(tokens)]
-    return weights.embedding_norm(x) if weights.embedding_norm else x
+    return lm.decoder.embed(torch.tensor(tokens))
 
 
 def logits(lm: LM, states: Tensor) -> Tensor:
-    return F.linear(lm.decoder.weights.norm(states), lm.decoder.weights.head.weight)
+    return lm.decoder.logits(lm.decoder.weights.norm(states))
 
 
 # ---- moving

@@ -13,7 +13,9 @@ import pytest
 from ragauge.cli._main import main
 from ragauge.cli._parser import command_parser
 from ragauge.config import loading
+from ragauge.config.experiment import Config
 from ragauge.errors import UserError
+from ragauge.measure.protocols.estimate import Rates, Work
 from ragauge.study import budget, writing
 from ragauge.study.deadline import Deadline
 from service_parts import wait_for
@@ -78,6 +80,36 @@ def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
         match="even 4 questions x 3 methods, without times, take about 12 s, and 11 s are left",
     ):
         fit(tmp_path, 11)
+
+
+@pytest.mark.parametrize(
+    ("cores", "fitting"), [(None, "100 questions x 11 methods"), (1, "50 questions x 11 methods")]
+)
+def test_a_budget_is_filled_by_timed_questions(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cores: int | None,
+    fitting: str,
+) -> None:
+    """A second a question, also of what there was no time for; no times of the protocol."""
+
+    def measured(config: Config, within_s: float) -> Rates:
+        work = [Work(job) for job in config.answers()]
+        seconds = {work[0]: [(0.25, 0.75)]}
+        return Rates(seconds, {"questions": QUESTIONS}, dict.fromkeys(work[1:], "no time"))
+
+    monkeypatch.setattr(budget.estimate, "measure", measured)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    stated = settings(tmp_path)
+    del stated["latency"]
+    deadline = Deadline(1000.0)
+    limited, cuts = budget.limit(stated, QUESTIONS, tmp_path / "config.yaml", deadline, cores)
+    assert len(cuts) == (cores == 1)
+    assert len(limited["methods"]) == 11
+    assert fitting in capsys.readouterr().out
+    with pytest.raises(UserError, match="--budget: 10 s are too short"):
+        budget.limit(stated, QUESTIONS, tmp_path / "config.yaml", Deadline(10.0), cores)
 
 
 @pytest.mark.parametrize(

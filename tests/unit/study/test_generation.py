@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.methods.evidence.chat import Chat, RecordedChat
+from ragauge.methods.evidence.chat import Chat
 from ragauge.study import generation
 from ragauge.study.generation import generate
 from ragauge.study.passages import Passage
@@ -174,30 +174,10 @@ def test_no_batch_is_begun_when_time_is_up() -> None:
     assert not writer.requests
     found = made(writer, Scripted(reads), wanted=12, until=0.0)
     assert found.ended_by in ("time", "questions")
-    assert generation.ENOUGH <= len(found.questions) < generation.ENOUGH + generation.BATCH
+    assert (
+        generation.MIN_QUESTIONS
+        <= len(found.questions)
+        < generation.MIN_QUESTIONS + generation.BATCH
+    )
     fewer = made(Scripted(asks), Scripted(reads), wanted=4, until=0.0)
     assert (len(fewer.questions), fewer.attempts) == (4, generation.BATCH)
-
-
-def test_a_stopped_run_asks_nothing_twice(tmp_path: Path) -> None:
-    path = tmp_path / "replies.jsonl"
-    whole = made(Scripted(asks), Scripted(reads), wanted=12)
-
-    def dies(request: str) -> str:
-        if len(first.requests) > 8:
-            raise KeyboardInterrupt
-        return asks(request)
-
-    first = Scripted(dies)
-    with pytest.raises(KeyboardInterrupt):
-        made(RecordedChat(first, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
-    path.write_bytes(path.read_bytes() + b'\n["torn')
-    again = Scripted(asks)
-    found = made(
-        RecordedChat(again, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12
-    )
-    assert [w.text for w in found.questions] == [w.text for w in whole.questions]
-    assert not set(again.requests) & set(first.requests[:8])
-    third = Scripted(asks)
-    made(RecordedChat(third, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
-    assert third.requests == []

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ from ragauge.methods.evidence import sft
 from ragauge.methods.evidence.chat import Endpoint, EndpointChat, EndpointError, LocalChat
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import SpanQuestion, TrainingDocument
-from ragauge.methods.prompts import build_prompt, unit_steps
+from ragauge.methods.prompts import PromptStyle, build_prompt, unit_steps
 from ragauge.methods.prompts.templates import token_ids, wrapper
 from ragauge.training import data
 from ragauge.training.data import near_duplicates
@@ -71,12 +70,8 @@ def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None
 @pytest.mark.parametrize("template", ["chat", "alpaca", "vicuna"])
 def test_training_reads_what_the_method_reads(template: str) -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
-    wording: Any = {
-        "instruction": "{context}\n{input}",
-        "template": template,
-        "tokenizer": lm.tokenizer,
-    }
-    prompt = build_prompt("Who lit the lamp?", [("Lighthouse", TEXT)], **wording)
+    style = PromptStyle("{context}\n{input}", template)
+    prompt = build_prompt("Who lit the lamp?", [("Lighthouse", TEXT)], style, lm.tokenizer)
     read: list[list[int]] = []
     extend = lm.extend
     lm.extend = lambda cache, rows, **o: (read.append([*rows[0].ids]), extend(cache, rows, **o))[1]  # type: ignore

@@ -125,7 +125,8 @@ class JudgementPlan(PlanPart):
 
     def sources(self) -> Iterator[str]:
         """The model that judges, if it is one on this machine."""
-        if (judge := self.config.judge) and judge.model != ENDPOINT:
+        judge = self.config.judge
+        if judge and judge.model != ENDPOINT:
             yield judge.model
 
     def judge(self, labels: Labels) -> list[str]:

@@ -89,7 +89,8 @@ class ItemPlan(PlanPart):
         pairs = {(job.dataset, job.model) for job in jobs}.union(*self._timed_pairs(reads).values())
         models = {model for _, model in pairs}
         models |= {config.pipeline_model(config.pipelines[label]) for label in pipelines}
-        models |= {finder for label in models if (finder := config.models[label].finder)}
+        finders = {config.models[label].finder for label in models}
+        models |= {finder for finder in finders if finder}
         trainings = {label for model in models for label in config.trainings(model)}
         labels: dict[str, Collection[str]] = {
             "models": models,
@@ -109,7 +110,7 @@ class ItemPlan(PlanPart):
         return {"seed": config.seed, **entries}
 
     def about(self, item: str) -> str:
-        """What an item shows and what it does not: its file's docstring."""
+        """The docstring of an item's file: what the item shows, and its limits."""
         return (registry.module("item", item).__doc__ or item).strip()
 
     paper = staticmethod(registry.paper)

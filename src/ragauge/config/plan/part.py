@@ -18,59 +18,63 @@ ALONE = "--exclusive"
 class RunPaths:
     """The files and folders of a run, as patterns below the folder that Snakemake works in."""
 
+    results = "results/RUN"
+    reports = "reports/RUN"
+    logs = "logs/RUN"
+    settings = "results/RUN/config.yaml"
+    machine = "results/RUN/machine.json"
+    predictions = "results/RUN/predictions.json"
+    provenance = "reports/RUN/provenance.json"
+    scores = "reports/RUN/scores.csv"
+    page = "reports/RUN/index.html"
+
+    data = "results/RUN/data/{dataset}.jsonl"
+    documents = "results/RUN/documents"  # stored keys and values
+    answers = "results/RUN/answers/{dataset}/{model}/{variant}"  # records and .meta.json
+    # `part` is counted from 0
+    part = "results/RUN/parts/{dataset}/{model}/{variant}/{part}-of-{jobs}"
+    latency = "results/RUN/latency/{dataset}/{model}.json"
+    load = "results/RUN/load/{dataset}/{model}.json"
+    stream = "results/RUN/stream/{dataset}/{model}.json"
+    judgements = "results/RUN/judgements/{dataset}/{model}/{variant}.jsonl"
+
+    training = "results/RUN/training/{training}"  # data and checkpoints
+    trained = "results/RUN/models/{training}"
+
+    database = "results/RUN/databases/{database}"
+    shard = "results/RUN/databases/{database}/shards/{shard}/manifest.json"
+    cut = "results/RUN/databases/{database}/shards/cut"  # exists once all shards do
+    evaluation_set = "results/RUN/databases/{database}/evaluation/{evaluation}/manifest.json"
+    marked = "results/RUN/databases/{database}/near_duplicates/{shard}/manifest.json"
+    embeddings = "results/RUN/databases/{database}/embeddings/{shard}/manifest.json"
+    gathered = "results/RUN/databases/{database}/database/manifest.json"
+    index = "results/RUN/databases/{database}/indexes/{index}"
+    codes = "results/RUN/databases/{database}/indexes/{index}/shards/{shard}/manifest.json"
+    merged = "results/RUN/databases/{database}/indexes/{index}/merged/manifest.json"
+    recall = "results/RUN/databases/{database}/indexes/{index}/recall.json"
+    database_logs = "logs/RUN/databases/{database}"
+    staleness = "results/RUN/staleness/{staleness}.json"
+
+    retrofit = "results/RUN/retrofit/{database}/{index}/{model}/{mode}/{minutes}"
+    adapters = (
+        "results/RUN/retrofit/{database}/{index}/{model}/{mode}/{minutes}/adapters.safetensors"
+    )
+    export = "results/RUN/onnx/{export}"
+    pipeline = "results/RUN/pipelines/{pipeline}"  # records and .meta.json
+    # Of a server that is a job of its own: records and .meta.json until it has ended, what it waits
+    # for (all that its pipelines read), the files that it is needed for, one a line, its address,
+    # and its end.
+    served = "results/RUN/served/{pipeline}"
+    server = "results/RUN/servers/{database}/{index}"
+    server_needs = "results/RUN/servers/{database}/{index}/needs"
+    server_clients = "results/RUN/servers/{database}/{index}/clients"
+    server_address = "results/RUN/servers/{database}/{index}/address"
+    server_ended = "results/RUN/servers/{database}/{index}/ended"
+
     def __init__(self, run: str) -> None:
-        self.results = results = f"results/{run}"
-        self.reports = reports = f"reports/{run}"
-        self.logs = f"logs/{run}"
-        self.settings = f"{results}/config.yaml"
-        self.machine = f"{results}/machine.json"
-        self.predictions = f"{results}/predictions.json"
-        self.provenance = f"{reports}/provenance.json"
-        self.scores = f"{reports}/scores.csv"
-        self.page = f"{reports}/index.html"
-
-        self.data = f"{results}/data/{{dataset}}.jsonl"
-        self.documents = f"{results}/documents"  # stored keys and values
-        # records and .meta.json
-        self.answers = f"{results}/answers/{{dataset}}/{{model}}/{{variant}}"
-        # counted from 0
-        self.part = f"{results}/parts/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}"
-        self.latency = f"{results}/latency/{{dataset}}/{{model}}.json"
-        self.load = f"{results}/load/{{dataset}}/{{model}}.json"
-        self.stream = f"{results}/stream/{{dataset}}/{{model}}.json"
-        self.judgements = f"{results}/judgements/{{dataset}}/{{model}}/{{variant}}.jsonl"
-
-        self.training = f"{results}/training/{{training}}"  # data and checkpoints
-        self.trained = f"{results}/models/{{training}}"
-
-        self.database = f"{results}/databases/{{database}}"
-        self.shard = f"{self.database}/shards/{{shard}}/manifest.json"
-        self.cut = f"{self.database}/shards/cut"  # stands once all shards do
-        self.evaluation_set = f"{self.database}/evaluation/{{evaluation}}/manifest.json"
-        self.marked = f"{self.database}/near_duplicates/{{shard}}/manifest.json"
-        self.embeddings = f"{self.database}/embeddings/{{shard}}/manifest.json"
-        self.gathered = f"{self.database}/database/manifest.json"
-        self.index = f"{self.database}/indexes/{{index}}"
-        self.codes = f"{self.index}/shards/{{shard}}/manifest.json"
-        self.merged = f"{self.index}/merged/manifest.json"
-        self.recall = f"{self.index}/recall.json"
-        self.database_logs = f"{self.logs}/databases/{{database}}"
-        self.staleness = f"{results}/staleness/{{staleness}}.json"
-
-        self.retrofit = f"{results}/retrofit/{{database}}/{{index}}/{{model}}/{{mode}}/{{minutes}}"
-        self.adapters = f"{self.retrofit}/adapters.safetensors"
-        self.export = f"{results}/onnx/{{export}}"
-        self.pipeline = f"{results}/pipelines/{{pipeline}}"  # records and .meta.json
-        # Where a server is a job of its own: who asks it, where, and what it and they wait for.
-        # records and .meta.json, until the server has ended
-        self.served = f"{results}/served/{{pipeline}}"
-        self.server = f"{results}/servers/{{database}}/{{index}}"
-        # stands once all is made that its pipelines read
-        self.server_needs = f"{self.server}/needs"
-        # the files that it is needed for, one a line
-        self.server_clients = f"{self.server}/clients"
-        self.server_address = f"{self.server}/address"
-        self.server_ended = f"{self.server}/ended"
+        for name, pattern in vars(RunPaths).items():
+            if isinstance(pattern, str) and not name.startswith("_"):
+                setattr(self, name, pattern.replace("RUN", run, 1))
 
 
 class PlanPart:
@@ -86,7 +90,7 @@ class PlanPart:
         return ()
 
     def value(self, path: str, labels: Labels) -> Any:
-        """What stands in the configuration under keys and labels, as in
+        """The value in the configuration under keys and labels, as in
         `databases/{database}/encoder`.
         """
         value: Any = self.config
@@ -141,13 +145,13 @@ class PlanPart:
         return self.config.models[self.model_of(labels)].resources.runtime
 
     def model_manifest(self, model: str) -> str:
-        """Of a model (a label): the asset's, or that of the training that makes it."""
+        """The manifest of a model (a label): of its asset, or of the training that makes it."""
         entry = self.config.models[model]
         made = f"{self.paths.trained}.json".format(training=entry.training)
         return made if entry.training else manifest(entry.source)
 
     def model_manifests(self, model: str) -> list[str]:
-        """Of the files that a model (a label) is read from: none of a served one but its
+        """The manifests of the files that a model (a label) is read from: of a served one its
         tokenizer's, if it has any.
         """
         served = self.config.models[model].served

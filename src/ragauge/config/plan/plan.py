@@ -50,7 +50,7 @@ class Plan(PlanPart):
         return any(model.device == "cuda" for model in self.config.models.values())
 
     def asset_entry(self, labels: Labels) -> dict[str, object]:
-        """What the catalog says of an asset: a change of it makes the manifest again."""
+        """The catalog's entry of an asset: a change of it makes the manifest again."""
         return resolver.catalogued(self.asset_source(labels))
 
     def asset_source(self, labels: Labels) -> str:

@@ -9,7 +9,7 @@ from ragauge.config.code import code_of
 from ragauge.config.experiment import Config, Protocol
 from ragauge.config.plan.answers import AnswerPlan
 from ragauge.config.plan.part import Labels, PlanPart
-from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings
+from ragauge.config.protocols import TimedSection
 from ragauge.cost.tokens import load
 
 
@@ -76,10 +76,10 @@ class TimingPlan(PlanPart):
 
         return of_job
 
-    def _section(
-        self, protocol: Protocol, labels: Labels
-    ) -> LatencySettings | LoadSettings | StreamSettings:
-        sections = {"latency": self.config.protocol(labels.dataset), "load": self.config.load}
-        section = sections.get(protocol, self.config.stream)
-        assert section is not None, labels.dataset  # without a protocol there is no such job
-        return section
+    def _section(self, protocol: Protocol, labels: Labels) -> TimedSection:
+        sections = self.config.timed_sections
+        return next(
+            section
+            for path, section in sections
+            if path.startswith(protocol) and section.dataset == labels.dataset
+        )

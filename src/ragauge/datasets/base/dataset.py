@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import field, objects, read_jsonl, strings
 from ragauge.io.redaction import redacted
 from ragauge.metrics.base import wordless
+from ragauge.options import PositiveInt
 
 if TYPE_CHECKING:
     from ragauge.assets.pins import Pin
@@ -193,8 +192,8 @@ class ArrangedDataset(Dataset):
     """A data set whose questions can have fewer documents, in another order, several joined to one."""
 
     # number of documents: the gold ones and the first others; None: all
-    documents: Annotated[int, Field(ge=1)] | None = None
-    joined: Annotated[int, Field(ge=1)] = (
+    documents: PositiveInt | None = None
+    joined: PositiveInt = (
         1  # number of adjacent documents, as they then stand, that are joined to one
     )
     blank_line: bool = False  # before the question, as in Superposition Prompting's released code

@@ -8,10 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base.dataset import Document, Example, Stretch, TraceEntry, check
-from ragauge.errors import UserError
+from pydantic import TypeAdapter, ValidationError
+
+from ragauge.datasets.base.dataset import Example, TraceEntry, check
+from ragauge.errors import UserError, first_problem
 from ragauge.io.files import write_file
-from ragauge.io.jsonl import field, number, objects, read_jsonl, strings
+from ragauge.io.jsonl import field, number, read_jsonl
+
+_EXAMPLE = TypeAdapter(Example)
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> None:
@@ -22,8 +26,10 @@ def write_examples(path: Path, examples: Iterable[Example]) -> None:
 
 
 def read_examples(path: Path) -> list[Example]:
-    """The examples of a file that `write_examples` made. Raises UserError naming the line on
-    anything else.
+    """Read the examples of a file that `write_examples` made.
+
+    Raises:
+        UserError: no examples, or a line that is none.
     """
     examples = [_example(record, f"{path}:{number}") for number, record in read_jsonl(path)]
     if not examples:
@@ -32,26 +38,10 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def _example(record: Mapping[str, Any], place: str) -> Example:
-    documents = objects(record, "documents", place)
-    gold = field(record, "gold", list, place)
-    if any(type(number) is not int for number in gold):
-        raise UserError(f"{place}: field 'gold' must be a list of integers")
-    example = Example(
-        key=field(record, "key", str, place),
-        question=field(record, "question", str, place),
-        documents=tuple(Document(_title(d, at), field(d, "text", str, at)) for d, at in documents),
-        answers=strings(record, "answers", place),
-        gold=tuple(gold),
-        gold_stretches=tuple(
-            Stretch(*(field(s, name, int, at) for name in ("document", "start", "stop")))
-            for s, at in (
-                objects(record, "gold_stretches", place) if "gold_stretches" in record else ()
-            )
-        ),
-        trace=trace_entry(field(record, "trace", dict, place), place)
-        if "trace" in record
-        else None,
-    )
+    try:
+        example = _EXAMPLE.validate_json(json.dumps(record), strict=True)
+    except ValidationError as error:
+        raise UserError(f"{place}: {first_problem(error)}") from None
     check(example, place, unlabelled=True)  # as it was written, when its data set was checked
     return example
 
@@ -71,8 +61,3 @@ def trace_entry(
     new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)
     conversation = record.get("conversation") and field(record, "conversation", str, place)
     return TraceEntry(arrival_s, new_tokens, conversation, bool(record.get("is_simulated")))
-
-
-def _title(document: Mapping[str, Any], place: str) -> str:
-    """A document's title; empty in LongBench."""
-    return "" if document.get("title") == "" else str(field(document, "title", str, place))

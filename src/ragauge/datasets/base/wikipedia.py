@@ -20,25 +20,24 @@ LONG_CHARACTERS = 4000  # of wikitext; shorter pages are stubs and redirects
 PASSAGE_WORDS = 100
 SHORTEST_WORDS = 10  # shorter sections are remnants of tables or galleries
 
-APPARATUS = (  # sections of references and links, in lower case
-    *(
-        "bibliography",
-        "citations",
-        "external links",
-        "footnotes",
-        "further reading",
-        "gallery",
-        "notes",
-    ),
-    *(
-        "notes and references",
-        "primary sources",
-        "references",
-        "references and sources",
-        "secondary sources",
-    ),
-    *("see also", "sources", "works cited"),
-)
+# headings of sections of references and links, in lower case
+APPARATUS = [
+    "bibliography",
+    "citations",
+    "external links",
+    "footnotes",
+    "further reading",
+    "gallery",
+    "notes",
+    "notes and references",
+    "primary sources",
+    "references",
+    "references and sources",
+    "secondary sources",
+    "see also",
+    "sources",
+    "works cited",
+]
 
 
 @dataclass(frozen=True)
@@ -69,14 +68,10 @@ class Article:
     sections: tuple[Section, ...]
 
     def passages(self) -> Iterator[ArticlePassage]:
-        pieces = (
-            (section.heading, text) for section in self.sections for text in cut_text(section.text)
-        )
-        yield from (
-            ArticlePassage(self.title, *piece)
-            for piece in pieces
-            if len(piece[1].split()) >= SHORTEST_WORDS
-        )
+        for section in self.sections:
+            for text in cut_text(section.text):
+                if len(text.split()) >= SHORTEST_WORDS:
+                    yield ArticlePassage(self.title, section.heading, text)
 
 
 def read_passages(path: Path) -> list[ArticlePassage]:
@@ -163,11 +158,9 @@ def _render_tag(node: Any) -> str:
     if name == "br":
         return " "
     is_hidden = "display:none" in re.sub(r"\s", "", " ".join(map(str, node.attributes))).lower()
-    return (
-        ""
-        if name in TEXTLESS_TAGS or is_hidden or node.contents is None
-        else _render(node.contents)
-    )
+    if name in TEXTLESS_TAGS or is_hidden or node.contents is None:
+        return ""
+    return _render(node.contents)
 
 
 def _render_template(node: Any) -> str:
@@ -186,7 +179,7 @@ def _convert(values: list[str]) -> str:
     return " ".join(values[: 4 if len(values) > 3 and values[1] in ranges else 2])
 
 
-TEXTLESS_TAGS = {
+TEXTLESS_TAGS = [
     "gallery",
     "imagemap",
     "math",
@@ -196,7 +189,7 @@ TEXTLESS_TAGS = {
     "syntaxhighlight",
     "table",
     "timeline",
-}
+]
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "Text": lambda node: str(node.value),
     "Wikilink": _render_link,
@@ -205,23 +198,24 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "HTMLEntity": lambda node: html.unescape(str(node)),
     "ExternalLink": lambda node: "" if node.title is None else _render(node.title),
 }
-FIRST_VALUE = (  # templates that show their first value
-    *(
-        "angbr",
-        "dts",
-        "formatnum",
-        "lang-",
-        "nihongo",
-        "nobold",
-        "nowrap",
-        "nts",
-        "quote",
-        "sic",
-        "small",
-        "smaller",
-    ),
-    *("sub", "sup", "vanchor"),
-)
+# templates that show their first value
+FIRST_VALUE = [
+    "angbr",
+    "dts",
+    "formatnum",
+    "lang-",
+    "nihongo",
+    "nobold",
+    "nowrap",
+    "nts",
+    "quote",
+    "sic",
+    "small",
+    "smaller",
+    "sub",
+    "sup",
+    "vanchor",
+]
 TEMPLATES: dict[str, Callable[[list[str]], str]] = {
     "as of": lambda values: "As of " + values[0],
     **dict.fromkeys(("c.", "circa"), lambda values: "c. " + values[0]),

@@ -23,7 +23,7 @@ from typing import Any
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Limits, Response, Traced
 from ragauge.engines.served.completions import Completion, count, read_completion, text_of
-from ragauge.engines.served.http import EndpointError, JsonServer
+from ragauge.engines.served.http import EndpointError, JsonObject, JsonServer
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
 from ragauge.io.records import ServedResponse
@@ -64,12 +64,10 @@ class PieceTokenizer:
         self._ids: dict[str, int] = {}
         self._pieces: dict[int, str] = {}
 
-    def __call__(
-        self, text: str, *, return_offsets_mapping: bool = False, **_: Any
-    ) -> dict[str, Any]:
+    def __call__(self, text: str, *, return_offsets_mapping: bool = False, **_: Any) -> JsonObject:
         """`input_ids`, and `offset_mapping` where requested."""
         pieces = self._split(text)
-        encoding: dict[str, Any] = {"input_ids": self.ids(pieces)}
+        encoding: JsonObject = {"input_ids": self.ids(pieces)}
         if return_offsets_mapping:
             ends = list(accumulate(map(len, pieces)))
             encoding["offset_mapping"] = list(zip([0, *ends], ends, strict=False))
@@ -121,7 +119,7 @@ class ServedEngine(Traced):
         tokenizer: PieceTokenizer,
         *,
         max_context: int | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: JsonObject | None = None,
         concurrency: int | None = None,
     ) -> None:
         self.model = model
@@ -169,7 +167,8 @@ class ServedEngine(Traced):
             if self._turn:
                 self._turn.acquire()
         earlier = self.exchange if self._trace is not None else None
-        self.completion, self.exchange = completion, self._exchange(completion, sent)
+        self.completion = completion
+        self.exchange = self._exchange(completion, sent)
         self._record_calls(text, completion, self.exchange, sent[-1])
         # The time of earlier attempts and of the pauses between them is not the model's; `attempts`
         # shows them.
@@ -184,7 +183,7 @@ class ServedEngine(Traced):
         ids = self.tokenizer.ids([piece.text for piece in answer])
         return Response(ids, tuple(piece.at - sent[-1] for piece in answer))
 
-    def _request(self, text: str, limits: Limits) -> tuple[str, dict[str, Any]]:
+    def _request(self, text: str, limits: Limits) -> tuple[str, JsonObject]:
         """(path, body): a chat of one turn where the prompt has the marks of one, else a bare text
         to continue.
         """
@@ -208,7 +207,7 @@ class ServedEngine(Traced):
         stated = {key: value for key, value in (body | self.body).items() if value is not None}
         return ("chat/completions" if chat else "completions"), stated
 
-    def _send(self, path: str, body: Mapping[str, Any], sent: list[float]) -> Completion:
+    def _send(self, path: str, body: JsonObject, sent: list[float]) -> Completion:
         """The reply; `sent` gets the time at which each attempt began."""
         quirks = self._quirks
         stated = self._adapted(body)
@@ -241,11 +240,11 @@ class ServedEngine(Traced):
             return self._send(path, body, sent)
         return completion
 
-    def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _adapted(self, body: JsonObject) -> JsonObject:
         names = {key: REFUSABLE[key] if key in self._quirks.refused else key for key in body}
         return {names[key]: value for key, value in body.items() if names[key]}
 
-    def _answers(self, path: str, body: Mapping[str, Any]) -> bool:
+    def _answers(self, path: str, body: JsonObject) -> bool:
         """Whether the server answers a short prompt at once, so that the prompt before caused the
         failure.
         """
@@ -301,7 +300,7 @@ def load(
     source: str,
     *,
     max_context: int | None = None,
-    served: Mapping[str, Any] | None = None,
+    served: JsonObject | None = None,
     **_: Any,
 ) -> ServedEngine:
     """The model `NAME` of a source `openai:NAME` at the server that the environment names; nothing
@@ -361,7 +360,7 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
     return split
 
 
-def _prompt(text: str, is_chat: bool) -> dict[str, Any]:
+def _prompt(text: str, is_chat: bool) -> JsonObject:
     """The keys of a request that hold its prompt."""
     return {"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}
 
@@ -373,14 +372,14 @@ def _added(earlier: ServedResponse | None, last: ServedResponse) -> ServedRespon
     if earlier is None:
         return last
     source = last.thought_tokens_source or earlier.thought_tokens_source
-    changes: dict[str, Any] = {"thought_tokens_source": source}
+    changes: JsonObject = {"thought_tokens_source": source}
     for name in COUNTS:
         pair = (getattr(earlier, name), getattr(last, name))
         changes[name] = None if None in pair else sum(pair)
     return last.model_copy(update=changes)
 
 
-def _refused_key(error: EndpointError, body: Mapping[str, Any]) -> str | None:
+def _refused_key(error: EndpointError, body: JsonObject) -> str | None:
     """The key of a request that a server refuses by its name, or by the name of the key that it
     wants in its place.
     """

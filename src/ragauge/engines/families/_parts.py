@@ -6,6 +6,9 @@ from typing import Any
 
 from ragauge.errors import UserError
 
+Config = Mapping[str, Any]
+"""A checkpoint's config.json."""
+
 
 @dataclass(frozen=True)
 class Names:
@@ -46,7 +49,7 @@ class Names:
         return [prefix + name for name in ([names] if isinstance(names, str) else names)]
 
 
-def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
+def eos_ids(config: Config) -> tuple[int, ...]:
     """`eos_token_id` as a tuple, whichever of the three ways the config writes it."""
     ids = config.get("eos_token_id")
     if ids is None:
@@ -54,9 +57,7 @@ def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(ids) if isinstance(ids, list) else (ids,)
 
 
-def windows(
-    config: Mapping[str, Any], window: int | None, slides: Callable[[int], bool]
-) -> tuple[int, ...]:
+def windows(config: Config, window: int | None, slides: Callable[[int], bool]) -> tuple[int, ...]:
     """The sliding window of each layer, 0 for none; () where no layer has one.
 
     A config without `layer_types` has one where a layer `slides`.
@@ -76,7 +77,7 @@ def windows(
     return tuple(window or 0 if slid else 0 for slid in sliding) if any(sliding) else ()
 
 
-def refuse(config: Mapping[str, Any], key: str, *accepted: Any) -> None:
+def refuse(config: Config, key: str, *accepted: Any) -> None:
     """Raise UserError if a config has a value that the decoder does not support; the caller adds
     the place.
     """

@@ -1,12 +1,10 @@
 """BLOOM and BLOOMZ: ALiBi, layer norms with biases, a norm after the embedding."""
 
-from typing import Any
-
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import alibi_slopes
-from ragauge.engines.families._parts import Names, eos_ids, refuse
+from ragauge.engines.families._parts import Config, Names, eos_ids, refuse
 
 MODEL_TYPES = ("bloom",)
 # ALiBi has no limit of its own; the released models were trained on this many tokens
@@ -27,7 +25,7 @@ NAMES = Names(
 )
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face BloomConfig describes."""
     refuse(config, "apply_residual_connection_post_layernorm", False)
     refuse(config, "tie_word_embeddings", True)
@@ -57,7 +55,7 @@ def shape(config: dict[str, Any]) -> Shape:
     )
 
 
-def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
+def convert(part: str, tensor: Tensor, shape: Shape, config: Config) -> Tensor:
     """Query rows, then key rows, then value rows, where the checkpoint has the three of each head
     together.
     """

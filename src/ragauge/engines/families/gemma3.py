@@ -3,17 +3,17 @@ most layers.
 """
 
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import llama
-from ragauge.engines.families._parts import refuse, windows
+from ragauge.engines.families._parts import Config, refuse, windows
 from ragauge.errors import UserError
 
 MODEL_TYPES = ("gemma3_text",)
-WINDOW, PATTERN = 4096, 6  # where a config does not say; every sixth layer has no window
+WINDOW = 4096  # where a config does not say
+PATTERN = 6  # every sixth layer has no window
 THETA = 1e6
 LOCAL_THETA = 1e4
 HEAD_DIM = SCORE_SCALE = 256
@@ -27,7 +27,7 @@ NAMES = replace(
 )
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face Gemma3TextConfig describes."""
     refuse(config, "hidden_activation", "gelu_pytorch_tanh")
     refuse(config, "attn_logit_softcapping", None)
@@ -44,8 +44,8 @@ def shape(config: dict[str, Any]) -> Shape:
     refuse(scaling, "rope_type", "default", "linear")  # its checkpoints have no other
     if scaling and "rope_type" not in scaling:  # transformers reads no "type" here
         raise UserError(f"rope_scaling: {scaling!r} has no rope_type")
-    config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config}
-    config |= {"hidden_act": None, "mlp_bias": False}
+    llama_keys = {"hidden_act": None, "mlp_bias": False}
+    config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config, **llama_keys}
     return replace(
         llama.llama_shape(config, default_theta=THETA, others=("rope_local_base_freq",)),
         family="gemma3",
@@ -63,7 +63,7 @@ def shape(config: dict[str, Any]) -> Shape:
     )
 
 
-def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
+def convert(part: str, tensor: Tensor, shape: Shape, config: Config) -> Tensor:
     """Norms as the factors that they are, stored as less than one; queries' with the scale of
     scores.
     """

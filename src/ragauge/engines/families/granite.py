@@ -1,19 +1,19 @@
-"""Granite 3, dense: Llama with multipliers of embeddings, attention scores, residuals and logits."""
+"""Granite 3, dense: Llama with multipliers of embeddings, scores, residuals and logits."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import llama
+from ragauge.engines.families._parts import Config
 
 MODEL_TYPES = ("granite",)
 NAMES = llama.NAMES
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face GraniteConfig describes."""
     return replace(
         llama.llama_shape(config),
@@ -22,7 +22,7 @@ def shape(config: dict[str, Any]) -> Shape:
     )
 
 
-def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
+def convert(part: str, tensor: Tensor, shape: Shape, config: Config) -> Tensor:
     """Weights and biases with the multipliers of what they compute; scores are divided by
     sqrt(head_dim) later.
     """

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.families._parts import Names, eos_ids, refuse, windows
+from ragauge.engines.families._parts import Config, Names, eos_ids, refuse, windows
 from ragauge.engines.frequencies import rope_fields, trained_context
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
@@ -24,7 +24,7 @@ NAMES = Names(
 )
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face LlamaConfig, MistralConfig or Qwen2Config describes."""
     if config["model_type"] == "qwen2":
         return qwen_shape({**config, "attention_bias": False}, attention_bias=True)
@@ -36,7 +36,7 @@ def shape(config: dict[str, Any]) -> Shape:
     return replace(llama_shape({**config, **WITHOUT_BIASES}), windows=by_layer)
 
 
-def qwen_shape(config: dict[str, Any], **changes: Any) -> Shape:
+def qwen_shape(config: Config, **changes: Any) -> Shape:
     """The shape of Qwen2 and Qwen3, which have windows from a layer on where `use_sliding_window`
     says so; `changes` are fields of the shape.
     """
@@ -46,7 +46,7 @@ def qwen_shape(config: dict[str, Any], **changes: Any) -> Shape:
     return replace(llama_shape({**config, "mlp_bias": False}), windows=by_layer, **changes)
 
 
-def llama_shape(config: dict[str, Any], **positions: Any) -> Shape:
+def llama_shape(config: Config, **positions: Any) -> Shape:
     """The shape that a config of Llama's keys describes; `positions`: see `rope_fields`."""
     refuse(config, "hidden_act", "silu")
     layers = config["num_hidden_layers"]

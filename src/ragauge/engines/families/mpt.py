@@ -1,10 +1,8 @@
 """MPT: ALiBi, layer norms, no biases anywhere."""
 
-from typing import Any
-
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import alibi_slopes
-from ragauge.engines.families._parts import Names, eos_ids, refuse
+from ragauge.engines.families._parts import Config, Names, eos_ids, refuse
 
 MODEL_TYPES = ("mpt",)
 NAMES = Names(
@@ -20,7 +18,7 @@ NAMES = Names(
 )
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face MptConfig describes."""
     attention = config.get("attn_config") or {}
     refuse(attention, "alibi", True)

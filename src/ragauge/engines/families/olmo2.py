@@ -3,10 +3,10 @@ of all key heads.
 """
 
 from dataclasses import replace
-from typing import Any
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import llama
+from ragauge.engines.families._parts import Config
 
 MODEL_TYPES = ("olmo2",)
 NAMES = replace(
@@ -20,7 +20,7 @@ NAMES = replace(
 )
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face Olmo2Config describes."""
     return replace(
         llama.llama_shape({**config, "mlp_bias": False}),

@@ -2,10 +2,8 @@
 keys.
 """
 
-from typing import Any
-
 from ragauge.cost.shape import Shape
-from ragauge.engines.families._parts import Names, eos_ids, refuse
+from ragauge.engines.families._parts import Config, Names, eos_ids, refuse
 
 MODEL_TYPES = ("openelm",)
 NORM_EPS = 1e-6  # fixed in the released model code
@@ -24,7 +22,7 @@ NAMES = Names(
 )
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that an OpenELMConfig describes."""
     refuse(config, "ffn_with_glu", True)
     refuse(config, "normalize_qk_projections", True)

@@ -3,21 +3,20 @@ rotated in part.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import llama
-from ragauge.engines.families._parts import windows
+from ragauge.engines.families._parts import Config, windows
 from ragauge.errors import UserError
 
 MODEL_TYPES = ("phi3",)
 NAMES = replace(llama.NAMES, qkv=("self_attn.qkv_proj",), up=("mlp.gate_up_proj",))
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face Phi3Config describes."""
     shape = llama.llama_shape({**config, **llama.WITHOUT_BIASES}, partial=True)
     window = config.get("sliding_window")
@@ -29,7 +28,7 @@ def shape(config: dict[str, Any]) -> Shape:
     return replace(shape, family="phi3", windows=by_layer)
 
 
-def convert(part: str, tensor: Tensor, shape: Shape, config: dict[str, Any]) -> Tensor:
+def convert(part: str, tensor: Tensor, shape: Shape, config: Config) -> Tensor:
     """Rows of queries and keys in the order in which the decoder rotates a head: halves of what is
     rotated in both halves of the head, before what is not.
     """

@@ -1,11 +1,10 @@
 """SmolLM3: Llama in which every few layers have no positions."""
 
 from dataclasses import replace
-from typing import Any
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.families import llama
-from ragauge.engines.families._parts import windows
+from ragauge.engines.families._parts import Config, windows
 from ragauge.errors import UserError
 
 MODEL_TYPES = ("smollm3",)
@@ -14,7 +13,7 @@ THETA = 2000000.0
 NAMES = llama.NAMES
 
 
-def shape(config: dict[str, Any]) -> Shape:
+def shape(config: Config) -> Shape:
     """The shape that a Hugging Face SmolLM3Config describes."""
     layers = config["num_hidden_layers"]
     interval = config.get("no_rope_layer_interval", INTERVAL)

@@ -125,6 +125,6 @@ def product_kernel(dtype: torch.dtype, rows: int) -> str:
 
 
 def runs_fused(dtype: torch.dtype, tokens: int) -> bool:
-    """Whether so many tokens pass all layers, with matrices of a type, in one compiled call on a CPU."""
+    """Whether so many tokens pass all layers, with matrices of a type, in one compiled call."""
     operation = Operation.ONE_TOKEN if tokens == 1 else Operation.FEW_TOKENS
     return tokens <= MOST_ROWS and _active.kernel(dtype, operation) == COMPILED

@@ -81,8 +81,8 @@ class Matrix(ctypes.Structure):
     def of(
         cls, weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None
     ) -> Matrix | None:
-        """The layer of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is
-        none of these.
+        """The layer of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None
+        for any other.
         """
         is_integer = weight.dtype == torch.int8
         if (
@@ -221,7 +221,9 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-    """(token, vocab) in float32 or bfloat16, (token,) -> the targets' log-probabilities in float32."""
+    """Logits (token, vocab) in float32 or bfloat16, targets (token,) -> their log-probabilities
+    (token,) in float32.
+    """
     y = torch.empty(len(logits))
     call(
         "log_probabilities",
@@ -278,7 +280,7 @@ def call(name: str, *arguments: Any) -> int:
         arguments: Tensors go by their addresses, data types by their numbers in `KINDS`.
 
     Returns:
-        What the function returns, true where memory was short; of a function without a result anything.
+        The function's status, true where memory was short; meaningless where it has none.
     """
     taken = list[Any]()
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""Products, attentions, norms, gates, rotations and log-probabilities by the kernels that `choice` names.
+"""Products, attentions, norms, gates, rotations and log-probabilities, by the chosen kernels.
 
 See docs/engine.md. On a GPU, for gradients and in exports torch's own kernels run.
 """
@@ -19,7 +19,7 @@ PRODUCT_SIZES = (Operation.ONE_ROW, Operation.FEW_ROWS, Operation.MANY_ROWS)
 
 
 def candidates(operation: str, dtype: torch.dtype) -> list[str]:
-    """The kernels that can run an operation in a data type (of matrices, also int8) on this machine."""
+    """The kernels that can run an operation in a data type on this machine; int8: of matrices."""
     is_int8 = dtype == torch.int8
     is_float32 = dtype == torch.float32
     is_product = operation in PRODUCT_SIZES and not is_int8

@@ -90,12 +90,8 @@ def export_decoder(decoder: Decoder, path: Path) -> None:
         for _ in range(2)
     ]
     names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("k", "v")]
-    arguments: list[Any] = [
-        torch.zeros(tokens, dtype=torch.long),
-        torch.zeros(tokens),
-        torch.zeros(slots),
-        past,
-    ]
+    ids = torch.zeros(tokens, dtype=torch.long)
+    arguments: list[Any] = [ids, torch.zeros(tokens), torch.zeros(slots), past]
     dynamic: list[Any] = [{0: TOKENS}, {0: TOKENS}, {0: SLOTS}, [{1: SLOTS} for _ in past]]
     inputs = ["ids", "positions", "mask", *(f"past_{name}" for name in names)]
     if decoder.slopes is not None:

@@ -37,24 +37,24 @@ def write_graph(
     import torch
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {
-        "dynamo": True,
-        "opset_version": OPSET,
-        "external_data": True,
-        "verbose": False,
-    }
-    options |= {
-        "input_names": list(inputs),
-        "output_names": list(outputs),
-        "dynamic_shapes": shapes,
-    }
     disabled = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         # as below: the exporter's messages on its progress and on optional packages
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
         try:
-            torch.onnx.export(graph.eval(), arguments, path, **options)
+            torch.onnx.export(
+                graph.eval(),
+                arguments,
+                path,
+                dynamo=True,
+                opset_version=OPSET,
+                external_data=True,
+                verbose=False,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                dynamic_shapes=shapes,
+            )
         finally:
             logging.disable(disabled)
 

@@ -1,5 +1,5 @@
-"""Common parts of ONNX models: attention with a cache as input, running by IO binding, cache slots, an
-export's origin.
+"""Common parts of ONNX models: attention with a cache as input, running by IO binding, cache
+slots, an export's origin.
 
 Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors,
 whose addresses ONNX Runtime gets. So keys and values stay on a GPU, and are not copied on a CPU.
@@ -155,12 +155,10 @@ class Graph:
 
     def _bound(self, name: str, tensor: Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         dtype, element = self.types[name]
-        assert (tensor.dtype, tensor.device.type, tensor.is_contiguous()) == (
-            dtype,
-            self.device.type,
-            True,
-        ), name
-        return self.device.type, 0, element, tuple(tensor.shape), tensor.data_ptr()
+        where = self.device.type
+        assert (tensor.dtype, tensor.device.type) == (dtype, where), name
+        assert tensor.is_contiguous(), name
+        return where, 0, element, tuple(tensor.shape), tensor.data_ptr()
 
 
 class Slots:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any, Literal, NamedTuple, Self
 
-from ragauge.engines.served.http import MAX_REPLY, json_object
+from ragauge.engines.served.http import MAX_REPLY, JsonObject, json_object
 
 Channel = Literal["answer", "thought", "refusal", "tool"]
 CountSource = Literal["server", "pieces"]
@@ -54,15 +54,15 @@ class Completion:
     """A reply as it arrived."""
 
     pieces: list[Piece] = field(default_factory=list)
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: JsonObject = field(default_factory=dict)
     finish: str | None = None  # why it ended, in the server's words
     ended: float = 0.0
     events: int = 0  # 1: the reply was not streamed
     stack: str = ""  # the server's name for itself
     model: str = ""  # that the server says it answers with
-    timings: Mapping[str, Any] = field(default_factory=dict)  # of llama.cpp, by its own clock
+    timings: JsonObject = field(default_factory=dict)  # of llama.cpp, by its own clock
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: JsonObject) -> None:
         """Add an event of a stream, or a whole reply; raises ValueError if it is an error."""
         if error := event.get("error") or (event.get("object") == "error" and event):
             words = (isinstance(error, Mapping) and error.get("message")) or error
@@ -94,7 +94,7 @@ class Completion:
             self.pieces.append(Piece(part_channel, text, self.ended))
 
     def checked(self) -> Self:
-        """The reply itself; raises ValueError if the server broke it off or it holds no completion."""
+        """The reply itself; raises ValueError if it was broken off or holds no completion."""
         if self.finish in BROKEN:
             raise ValueError(f"the server broke the response off: {self.finish}")
         if self.finish is None and not self.pieces:
@@ -206,7 +206,7 @@ def count(counts: Any, name: str) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: Any) -> JsonObject:
     """A JSON object as it is, anything else as an empty one."""
     return value if isinstance(value, dict) else {}
 

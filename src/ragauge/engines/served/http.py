@@ -4,7 +4,7 @@ bounded replies.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
@@ -24,6 +24,8 @@ MAX_PROBLEM = 230  # characters of what an endpoint says, in an error
 MAX_REPLY = 64 << 20  # bytes; an event of a token has some 300
 
 Read = TypeVar("Read")
+JsonObject = dict[str, Any]
+"""A request's body, a reply, or a part of them."""
 
 
 class EndpointError(UserError):
@@ -69,7 +71,7 @@ class JsonServer:
     def ask(
         self,
         path: str,
-        body: Mapping[str, Any],
+        body: JsonObject,
         read: Callable[[HTTPResponse], Read],
         name: str = "",
         sent: list[float] | None = None,
@@ -127,12 +129,12 @@ class JsonServer:
         with suppress(AttributeError, ValueError):  # none, or a date, as clocks disagree
             wish_s = float(error.headers.get("Retry-After", 0))  # type: ignore[attr-defined]
         place = f"endpoint {self.url}{f', model {name}' if name else ''}"
-        tries = f" (asked {attempt} times)" if attempt > 1 else ""
+        tries = f" ({attempt} attempts)" if attempt > 1 else ""
         message = f"{place}: {problem[:MAX_PROBLEM]}{tries}"
         return EndpointError(message, getattr(error, "code", None), problem, wish_s)
 
 
-def json_object(data: bytes, place: str) -> dict[str, Any]:
+def json_object(data: bytes, place: str) -> JsonObject:
     """Parse a JSON object; raises ValueError naming the place if it is none."""
     with suppress(ValueError, RecursionError):
         value = json.loads(data)

@@ -13,7 +13,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from ragauge.engines.served.completions import TORN, Completion, Reading
-from ragauge.engines.served.http import MAX_REPLY, JsonServer
+from ragauge.engines.served.http import MAX_REPLY, JsonObject, JsonServer
 
 MAX_LINE = 1 << 20  # bytes of a header, or of a chunk's length
 TICK_S = 0.02  # between two looks at how late the loop is
@@ -93,7 +93,7 @@ class StreamClient:
         self._loop.close()
 
     def complete(
-        self, server: JsonServer, path: str, body: Mapping[str, Any], name: str, sent: list[float]
+        self, server: JsonServer, path: str, body: JsonObject, name: str, sent: list[float]
     ) -> Completion:
         """POST a request for a completion, once.
 
@@ -162,14 +162,10 @@ class StreamClient:
                 "Content-Length": str(len(data)),
                 "Connection": "close",
             }
-            lines = [
-                f"{method} {target} HTTP/1.1",
-                *(f"{name}: {value}" for name, value in headers.items()),
-                "",
-                "",
-            ]
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            request = f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
             sent.append(time.perf_counter())
-            writer.write("\r\n".join(lines).encode("latin-1") + data)
+            writer.write(request + data)
             head = await reader.readuntil(b"\r\n\r\n")
             status, _, rest = head.partition(b"\r\n")
             _, code, *reason = status.decode("latin-1").split(" ", 2)
@@ -180,14 +176,8 @@ class StreamClient:
                 detail = b""
                 with suppress(OSError, EOFError, ValueError):
                     detail = b"".join([piece async for piece in response.pieces()])[:4096]
-                error = (
-                    address,
-                    response.status,
-                    response.reason,
-                    response.headers,
-                    io.BytesIO(detail),
-                )
-                raise HTTPError(*error)
+                facts = (response.status, response.reason, response.headers)
+                raise HTTPError(address, *facts, io.BytesIO(detail))
             yield response
         finally:
             writer.close()

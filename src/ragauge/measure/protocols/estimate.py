@@ -21,6 +21,7 @@ from ragauge.assets import resolver
 from ragauge.assets.catalog import entries
 from ragauge.config.dtypes import with_dtype
 from ragauge.config.experiment import AnswerJob, Config
+from ragauge.config.model import ModelEntry
 from ragauge.config.plan.part import RunPaths
 from ragauge.config.plan.plan import Plan
 from ragauge.config.run_progress import duration, line_count
@@ -142,7 +143,8 @@ def recorded(config: Config) -> Rates:
         rates.counts[label] = line_count(Path(RunPaths(config.run).data.format(dataset=label)))
     for job in config.answers():
         with suppress(UserError):
-            rates.seconds[Work(job)] = list(map(_seconds, records.read(_records_path(config, job))))
+            seconds = list(map(_seconds, records.read(_records_path(config, job))))
+            rates.seconds |= {Work(job): seconds} if seconds else {}
     return rates
 
 
@@ -198,6 +200,7 @@ class _Bench:
         models = config.models.items()
         self.engines = {label: Engines(threads=1, served=entry.served) for label, entry in models}
         self.is_warm = set[str]()
+        self._models = dict[str, ModelEntry]()
 
     def time(self, job: AnswerJob, new_tokens: int | None) -> Iterator[tuple[float, float]]:
         """Answer the first questions of a job as it does, or one as the latency protocol does.
@@ -216,7 +219,7 @@ class _Bench:
         specification = inputs.specification(
             method,
             self._questions(job.dataset),
-            with_dtype(config.models[job.model]),
+            self._model(job.model),
             new_tokens or config.max_new_tokens(job.dataset),
         )
         engine = self.engines[job.model].ready(specification, method)
@@ -235,6 +238,16 @@ class _Bench:
             spent_s += sum(_seconds(record))
             if spent_s > MAX_VARIANT_S:
                 return
+
+    def _model(self, label: str) -> ModelEntry:
+        """The model with its data type and its template, which are found out and said once."""
+        from ragauge.measure.inputs import facts
+
+        if label not in self._models:
+            model = with_dtype(self.config.models[label])
+            template = {"template": facts(model)["template"]}
+            self._models[label] = model.model_copy(update=template)
+        return self._models[label]
 
     def _questions(self, label: str) -> QuestionSource:
         from ragauge.measure.inputs import QuestionSource

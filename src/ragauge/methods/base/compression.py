@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capability, Extension, Limits, Response, Row, Span, SpanEngine
-from ragauge.methods.base.method import generate, plain_row
+from ragauge.methods.base.method import plain_row, read_and_generate, unit_row
 from ragauge.methods.base.wrapper import EngineAround
 from ragauge.methods.compressors.base import Budget, Compressor, Context
 from ragauge.methods.prompts import unit_steps
@@ -166,6 +166,5 @@ class BeforeQuestion(EngineAround):
             Context(engine, cache, Span(0, split), ids[:split], offline=False), compressor
         )
         cache = engine.join(smaller, _all(smaller.length), self.question + limits.max_new_tokens)
-        row = Row(ids[split:], unit_steps(split, self.question), _all(smaller.length))
-        read = engine.extend(cache, [row], stage="prompt", last_logits=True)
-        return Response(generate(engine, cache, read.last_logits, float(len(ids)), limits))
+        row = unit_row(ids[split:], split, _all(smaller.length))
+        return Response(read_and_generate(engine, cache, row, limits))

@@ -173,7 +173,12 @@ def plain_row(ids: Sequence[int], after: int = 0) -> Row:
     """Make a row that attends to the first `after` slots of a cache and stands at the integer
     positions behind them.
     """
-    return Row(ids, unit_steps(after, len(ids)), (Span(0, after),) if after else ())
+    return unit_row(ids, after, (Span(0, after),) if after else ())
+
+
+def unit_row(ids: Sequence[int], start: float, past: Sequence[Span] = ()) -> Row:
+    """Make a row at positions one apart from `start` on, which attends to these slots of a cache."""
+    return Row(ids, unit_steps(start, len(ids)), tuple(past))
 
 
 def generate(
@@ -184,6 +189,14 @@ def generate(
     """
     assert last_logits is not None
     return engine.generate(cache, last_logits[0], position, limits)
+
+
+def read_and_generate(
+    engine: SpanEngine, cache: KVCache, row: Row, limits: Limits, stage: str = "prompt"
+) -> list[int]:
+    """Read the last row of a prompt, and generate after it and everything in the cache."""
+    read = engine.extend(cache, [row], stage=stage, last_logits=True)
+    return generate(engine, cache, read.last_logits, row.positions[-1] + 1, limits)
 
 
 @contextmanager

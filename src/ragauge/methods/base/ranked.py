@@ -6,17 +6,18 @@ import importlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field
 
 from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
 from ragauge.methods.base.method import SPANS, Answer, Method, read_plain, traced
 from ragauge.methods.base.reading import Reading, read_preamble
-from ragauge.methods.prompts import PREAMBLE, Prompt, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, Prompt, unit_segment
 from ragauge.methods.prompts.templates import query_text
+from ragauge.methods.rankers import bm25
+from ragauge.options import PositiveInt
 
 # capacity of the cache of documents that were ranked first; it grows
 INITIAL_DOCUMENT_TOKENS = 1024
@@ -33,7 +34,7 @@ class Ranked(Method):
     needed is read when it is first used, and its call is marked as offline.
     """
 
-    top_k: Annotated[int, Field(ge=1)] = 1
+    top_k: PositiveInt = 1
     path_caching: bool = True
     # what is ranked by; prompt: "Question: ...", as released
     query: Literal["question", "prompt"] = "question"
@@ -111,6 +112,27 @@ def embed(
         return model.encode(texts, query=query)
 
 
+def embed_question(engine: Engine, encoder: str, question: str) -> np.ndarray:
+    """Embed a question by an encoder, as a traced online call: (dim,)."""
+    return embed(engine, encoder, [question], query=True, offline=False)[0]
+
+
+def bm25_scores(engine: Engine, question: str, texts: Sequence[str]) -> np.ndarray:
+    """Score texts for a question by BM25, traced: (text,), from 0."""
+    with traced(engine, "rank"):
+        return bm25.rank(question, texts, idf="lucene")
+
+
+def as_share(scores: np.ndarray) -> np.ndarray:
+    """Map BM25's scores to [0, 1): 2/pi atan."""
+    return np.arctan(scores) * 2 / np.pi
+
+
+def cosines(vectors: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Return the cosines of vectors (text, dim) with another one (dim,): (text,)."""
+    return vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
+
+
 def _answer_after(
     cached: Reading, order: Sequence[int], prompt: Prompt, limits: Limits
 ) -> list[int]:
@@ -118,9 +140,7 @@ def _answer_after(
     cached.rewind()
     if first not in cached.spans:
         ids = prompt.documents[order[0]]
-        cached.graph.add(
-            Segment(first, ids, unit_steps(len(prompt.preamble), len(ids)), (PREAMBLE,))
-        )
+        cached.graph.add(unit_segment(first, ids, len(prompt.preamble), (PREAMBLE,)))
         cached.read([first], stage="documents", offline=True)
     ids = [*(token for i in order[1:] for token in prompt.documents[i]), *prompt.ending]
     reading = cached.select([PREAMBLE, first], len(ids) + limits.max_new_tokens).again()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from ragauge.engines.protocol import ExtendOptions, Extension, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base.method import generate
-from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.methods.base.method import read_and_generate
+from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, unit_segment
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -78,10 +78,8 @@ class Reading:
         """Read the last segment, its tokens from position `start` on, below its parents, and
         generate after it.
         """
-        positions = unit_steps(start, len(ids))
-        self.graph.add(Segment(TASK, ids, positions, tuple(parents)))
-        read = self.read([TASK], stage="task", last_logits=True)
-        return generate(self.engine, self.cache, read.last_logits, positions[-1] + 1, limits)
+        self.graph.add(unit_segment(TASK, ids, start, parents))
+        return read_and_generate(self.engine, self.cache, self._row(TASK), limits, "task")
 
     def past_of(self, name: Name) -> tuple[Name, ...]:
         """List the cached segments that this one attends to: its ancestors without pruned ones."""
@@ -110,12 +108,11 @@ def read_preamble(
     of text where there is one, is a segment of its own.
     """
     ids = prompt.preamble
-    positions = unit_steps(0, len(prompt.preamble))
     first = 1 if first_apart else len(ids)
     reading = Reading(engine, PromptGraph(), engine.new_cache(len(ids) + room))
-    reading.graph.add(Segment(PREAMBLE, ids[:first], positions[:first]))
+    reading.graph.add(unit_segment(PREAMBLE, ids[:first], 0))
     if ids[first:]:
-        reading.graph.add(Segment(PREAMBLE_REST, ids[first:], positions[first:], (PREAMBLE,)))
+        reading.graph.add(unit_segment(PREAMBLE_REST, ids[first:], first, (PREAMBLE,)))
     for name in list(reading.graph.segments):
         reading.read([name], stage="preamble", offline=offline)
     return reading

@@ -7,13 +7,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal
 
 from ragauge.engines.protocol import Capability, Extension, Limits, Row, Span, SpanEngine
-from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method, generate, plain_row, traced
-from ragauge.methods.prompts import Prompt, unit_steps
+from ragauge.methods.base.method import (
+    FULL_ATTENTION,
+    Answer,
+    Method,
+    generate,
+    plain_row,
+    traced,
+    unit_row,
+)
+from ragauge.methods.prompts import Prompt
+from ragauge.options import Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,11 +72,10 @@ class Stored:
                     (len(ids) + gap for ids in prompt.documents), initial=len(prompt.preamble)
                 )
             )
-            moves = zip(places, self.origins, self.documents, strict=False)
-            cache.shift(
-                Span(start, stop),
-                [place - origin for place, origin, span in moves for _ in range(len(span))],
-            )
+            shifts: list[float] = []
+            for place, origin, span in zip(places, self.origins, self.documents, strict=False):
+                shifts += [place - origin] * len(span)
+            cache.shift(Span(start, stop), shifts)
         ids = [token for segment in (prompt.preamble, *prompt.documents) for token in segment]
         return Assembled(
             self.engine, cache, ids, prompt.ending, self.documents, stop, float(places[-1])
@@ -96,6 +102,11 @@ class Assembled:
         """The slots of all documents."""
         return Span(self.documents[0].start, self.length)
 
+    def largest(self, scores: Tensor, share: float) -> list[int]:
+        """Find the document slots with the largest scores (slot of documents,), a share of all."""
+        span = self.document_slots
+        return [span.start + i for i in largest(self.engine, scores, int(share * len(span)))]
+
     def row(self, chosen: Sequence[int], states: Tensor | None = None) -> Row:
         """Make a row that reads the tokens of these slots (ascending) again in place, and the
         question.
@@ -108,9 +119,7 @@ class Assembled:
 
     def question_row(self) -> Row:
         """Make a row of the question alone, behind everything."""
-        return Row(
-            self.question, unit_steps(self.stop, len(self.question)), (Span(0, self.length),)
-        )
+        return unit_row(self.question, self.stop, (Span(0, self.length),))
 
     def answer(self, chosen: Sequence[int], limits: Limits) -> Answer:
         """Read these slots again and the question, through all layers, and generate the answer."""
@@ -171,7 +180,7 @@ class Blending(Reuse):
     there the most.
     """
 
-    recompute: Annotated[float, Field(ge=0, le=1)] = 0.16  # share of the documents' tokens
+    recompute: Share = 0.16  # share of the documents' tokens
     # what is compared: values (CacheBlend), rotated keys (LMCache)
     criterion: Literal["value", "key"] = "value"
 
@@ -190,9 +199,10 @@ class Blending(Reuse):
         stored = self._compared(assembled).clone()
         read = engine.extend(assembled.cache, [everything], stage="check", layers=checked)
         changed = (self._compared(assembled).float() - stored.float()).pow(2).sum((0, 2))
-        chosen = largest(engine, changed, int(self.recompute * len(span)))
+        chosen = assembled.largest(changed, self.recompute)
+        places = [slot - span.start for slot in chosen]
         question = range(len(span), len(span) + len(assembled.question))
-        row = assembled.row([span.start + i for i in chosen], read.states[0][[*chosen, *question]])
+        row = assembled.row(chosen, read.states[0][[*places, *question]])
         return engine.extend(
             assembled.cache, [row], stage=stage, layers=(checked[1], last), last_logits=logits
         )

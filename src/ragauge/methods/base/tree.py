@@ -6,15 +6,21 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ragauge.cost.flop import call_macs
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capabilities, Capability, Limits, Span, SpanEngine
-from ragauge.methods.base.method import SPANS, Answer, Method, generate, plain_row, read_plain
+from ragauge.methods.base.method import (
+    SPANS,
+    Answer,
+    Method,
+    plain_row,
+    read_and_generate,
+    read_plain,
+)
 from ragauge.methods.prompts import Prompt
+from ragauge.options import PositiveFloat
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -32,7 +38,7 @@ class TreeMethod(Method):
     """
 
     policy: Policy = "pgdsf"
-    store_gb: Annotated[float, Field(gt=0)] = 1.0  # keys and values of all nodes
+    store_gb: PositiveFloat = 1.0  # keys and values of all nodes
     stored: bool = True  # false: a plain prompt, for engines with a prefix cache of their own
 
     def required(self) -> Capabilities:
@@ -88,10 +94,8 @@ class TreeMethod(Method):
             tree.remember(root, documents)
             return Answer(read_plain(engine, prompt, documents, limits), tuple(order))
         cache = tree.read(engine, root, documents, len(question) + limits.max_new_tokens)
-        past = cache.length
-        read = engine.extend(cache, [plain_row(question, past)], stage="prompt", last_logits=True)
-        ids = generate(engine, cache, read.last_logits, float(past + len(question)), limits)
-        return Answer(ids, tuple(order))
+        row = plain_row(question, cache.length)
+        return Answer(read_and_generate(engine, cache, row, limits), tuple(order))
 
 
 @dataclass(frozen=True)

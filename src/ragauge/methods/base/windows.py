@@ -9,7 +9,7 @@ from typing import Literal
 from ragauge.engines.protocol import Limits, Span, SpanEngine
 from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method
 from ragauge.methods.base.reading import Reading, read_preamble
-from ragauge.methods.prompts import PREAMBLE, Name, Prompt, Segment, unit_steps
+from ragauge.methods.prompts import PREAMBLE, Name, Prompt, unit_segment
 
 Paths = list[tuple[int, ...]]
 """The documents of each parallel path."""
@@ -80,11 +80,10 @@ def read_windows(
     longest = max(map(len, windows))
     room = sum(map(len, windows)) + ANSWER_TOKENS
     reading = read_preamble(engine, prompt, room, first_apart=sees == "first_token")
+    parents = () if sees == "nothing" else (PREAMBLE,)
     names = tuple(("document", path[0]) for path in paths)
     for name, ids in zip(names, windows, strict=True):
         at = start + (longest - len(ids) if indent == "right" else 0)
-        reading.graph.add(
-            Segment(name, ids, unit_steps(at, len(ids)), () if sees == "nothing" else (PREAMBLE,))
-        )
+        reading.graph.add(unit_segment(name, ids, at, parents))
     reading.read(names, stage="documents", offline=True, parallel=parallel)
     return ReadWindows(reading, names, float(start + longest))

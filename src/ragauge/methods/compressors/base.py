@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ragauge.engines.protocol import Row, Span, SpanEngine
-from ragauge.methods.prompts import unit_steps
+from ragauge.engines.protocol import Span, SpanEngine
+from ragauge.methods.base.method import unit_row
 from ragauge.methods.prompts.templates import token_ids, wrapper
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def read_again(context: Context, note: Callable[..., None]) -> None:
     start = float(context.cache.positions[length - 1]) + 1
     for piece, ids in requests:
         scratch.watch = partial(note, piece)
-        row = Row(ids, unit_steps(start, len(ids)), (Span(0, length),))
+        row = unit_row(ids, start, (Span(0, length),))
         context.engine.extend(scratch, [row], stage="compress", offline=context.offline)
         scratch.truncate(length)
 

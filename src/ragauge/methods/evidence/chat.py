@@ -13,13 +13,13 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 from ragauge.assets.control_tokens import TemplateText
-from ragauge.engines.protocol import Row, SpanEngine
+from ragauge.engines.protocol import SpanEngine
 from ragauge.engines.served.completions import read_completion, text_of
 from ragauge.engines.served.http import EndpointError, JsonServer
 from ragauge.errors import UserError
 from ragauge.io.files import text_sha256
+from ragauge.methods.base.method import unit_row
 from ragauge.methods.evidence.writing import write
-from ragauge.methods.prompts import unit_steps
 from ragauge.methods.prompts.templates import token_ids, wrapper
 
 Replies = list[str | None]
@@ -69,7 +69,7 @@ class LocalChat(Chat):
         prompts = [
             token_ids(tokenizer, (opening, text, ending), self.template) for text in requests
         ]
-        rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
+        rows = [unit_row(ids, 0) for ids in prompts]
         most = [max_tokens] * len(prompts)
         ended = frozenset(self.engine.shape.eos).__contains__
         with torch.inference_mode():

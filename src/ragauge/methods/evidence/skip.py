@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from ragauge.engines.protocol import Row, SpanEngine
+from ragauge.methods.base.method import unit_row
 from ragauge.methods.evidence.prefix import EvidenceContext, Prefix
 from ragauge.methods.evidence.sentences import Sentence
 from ragauge.methods.evidence.writing import write
-from ragauge.methods.prompts import unit_steps
 
 Range = tuple[int, int]
 """The first and the last sentence of a stretch, both in it."""
@@ -99,9 +99,5 @@ def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]
 
 def _row(context: EvidenceContext, prefix: Prefix, ids: Sequence[int]) -> Row:
     """The tokens from a prefix's first on, less those that the search has read."""
-    done = len(prefix.read)
-    return Row(
-        ids[done:],
-        unit_steps(context.position + done, len(ids) - done),
-        (context.span, *prefix.read),
-    )
+    count = len(prefix.read)
+    return unit_row(ids[count:], context.position + count, (context.span, *prefix.read))

@@ -7,9 +7,10 @@ from ragauge.methods.prompts.graph import (
     Name,
     PromptGraph,
     Segment,
+    unit_segment,
     unit_steps,
 )
-from ragauge.methods.prompts.prompt import Prompt, Source, build_prompt, cut_middle
+from ragauge.methods.prompts.prompt import Prompt, PromptStyle, Source, build_prompt, cut_middle
 
 __all__ = [
     "LAYOUTS",
@@ -18,8 +19,11 @@ __all__ = [
     "Name",
     "Prompt",
     "PromptGraph",
+    "PromptStyle",
     "Segment",
     "Source",
     "build_prompt",
+    "cut_middle",
+    "unit_segment",
+    "unit_steps",
 ]
-__all__ += ["cut_middle", "unit_steps"]

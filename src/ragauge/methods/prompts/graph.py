@@ -41,18 +41,7 @@ class PromptGraph:
             self.add(segment)
 
     def add(self, segment: Segment) -> None:
-        """Add a segment below its parents; raises ValueError on an unknown parent, a second name,
-        uneven lengths.
-        """
-        if segment.name in self.segments:
-            raise ValueError(f"the graph has a segment {segment.name} already")
-        if len(segment.ids) != len(segment.positions):
-            raise ValueError(
-                f"{segment.name}: {len(segment.ids)} tokens at {len(segment.positions)} positions"
-            )
-        missing = [p for p in segment.parents if p not in self.segments]
-        if missing:
-            raise ValueError(f"{segment.name}: its parent {missing[0]} is not in the graph")
+        """Add a segment below its parents, which are in the graph."""
         seen = {a for p in segment.parents for a in (*self.ancestors[p], p)}
         self.ancestors[segment.name] = tuple(name for name in self.segments if name in seen)
         self.segments[segment.name] = segment
@@ -70,6 +59,13 @@ class PromptGraph:
         return PromptGraph(
             replace(s, parents=tuple(p for p in s.parents if p in chosen)) for s in segments
         )
+
+
+def unit_segment(
+    name: Name, ids: Sequence[int], start: float, parents: Iterable[Name] = ()
+) -> Segment:
+    """Make a segment at positions one apart from `start` on."""
+    return Segment(name, ids, unit_steps(start, len(ids)), tuple(parents))
 
 
 def unit_steps(start: float, count: int) -> list[float]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ragauge.assets.catalog import Tokenization
 from ragauge.assets.control_tokens import TemplateText, count_quoted, plain_reader
@@ -45,6 +45,33 @@ class Source:
 
 
 @dataclass(frozen=True)
+class PromptStyle:
+    """The writing of prompts: a data set's instruction in a model's template.
+
+    Args:
+        instruction: the text before the documents; or a whole prompt in LongBench's form, with
+            `{context}` in place of the documents and `{input}` in place of the question.
+        tokenization: `whole` cuts segments out of the tokens of the whole text, as far as they are
+            the same in every prompt; `segments` tokenises each by itself, without the blank that
+            SentencePiece puts before a text.
+        blank_line: before the question, in a prompt that is not in LongBench's form.
+        context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out
+            beyond it.
+    """
+
+    instruction: str
+    template: str
+    tokenization: Tokenization = "segments"
+    blank_line: bool = False
+    context: int | None = None
+
+    @property
+    def is_official(self) -> bool:
+        """Return whether the instruction is a whole prompt in LongBench's form."""
+        return CONTEXT in self.instruction
+
+
+@dataclass(frozen=True)
 class PromptText:
     """The words of a prompt, for methods that read it as one text."""
 
@@ -57,8 +84,8 @@ class PromptText:
     task: TemplateText
 
     def ids(self, tokenizer: Any, before: TemplateText, documents: Iterable[str]) -> list[int]:
-        """Token ids of `before`, these documents, query and task as one text."""
-        turn = [TemplateText(before.removeprefix(self.opening)), *documents, self.query]
+        """Return the token ids of `before`, these documents, query and task as one text."""
+        turn = self._turn(before, documents)
         return token_ids(
             tokenizer, [self.opening, *turn, *after_turn(self.task, turn)], self.template
         )
@@ -68,10 +95,10 @@ class PromptText:
         """The task of the prompt with all of its documents, which repeats them where the template
         does.
         """
-        return after_turn(
-            self.task,
-            [TemplateText(self.preamble.removeprefix(self.opening)), *self.documents, self.query],
-        )
+        return after_turn(self.task, self._turn(self.preamble, self.documents))
+
+    def _turn(self, before: TemplateText, documents: Iterable[str]) -> list[str]:
+        return [TemplateText(before.removeprefix(self.opening)), *documents, self.query]
 
 
 @dataclass(frozen=True)
@@ -102,15 +129,15 @@ class Prompt:
 
     @property
     def ending(self) -> list[int]:
-        """Token ids of everything after the documents: the query and the task."""
+        """Return the token ids of everything after the documents: the query and the task."""
         return [*self.query, *self.task]
 
     def plain(self, documents: Iterable[Sequence[int]]) -> list[int]:
-        """Token ids of the whole prompt with these documents in place of its own."""
+        """Return the token ids of the whole prompt with these documents in place of its own."""
         return [*self.preamble, *(token for ids in documents for token in ids), *self.ending]
 
     def as_one(self, tokenizer: Any, documents: Iterable[Sequence[int] | str] = ()) -> list[int]:
-        """Token ids of the prompt with these documents, its own or texts, as one text; without any,
+        """Return the token ids of the prompt with these documents, its own or texts, as one text; without any,
         no instruction. Segments' ids are joined where the tokenization is `segments` or the text of
         a document is not known.
         """
@@ -118,12 +145,11 @@ class Prompt:
         words = self.text
         if words and tokenizer is not None and words.tokenization == "whole":
             own = dict(zip(map(tuple, self.documents), words.documents, strict=True))
-            texts = [one if isinstance(one, str) else own.get(tuple(one)) for one in chosen]
+            texts = [d if isinstance(d, str) else own.get(tuple(d)) for d in chosen]
             if None not in texts:
-                return words.ids(
-                    tokenizer, words.preamble if texts else words.opening, filter(None, texts)
-                )
-        ids = [token_ids(tokenizer, one) if isinstance(one, str) else one for one in chosen]
+                before = words.preamble if texts else words.opening
+                return words.ids(tokenizer, before, filter(None, texts))
+        ids = [token_ids(tokenizer, d) if isinstance(d, str) else d for d in chosen]
         return self.plain(ids) if ids else [*self.opening, *self.ending]
 
     def read_by(self, tokenizer: Any) -> Self:
@@ -137,10 +163,7 @@ class Prompt:
         has_opening = template != "chat" or tokenizer.chat_template
         opening = wrapper(template, tokenizer, repeats=True)[0] if has_opening else TemplateText()
         text = replace(self.text, opening=opening, preamble=TemplateText(opening + instruction))
-        preamble, documents, query, task = _segments(text, tokenizer)
-        return replace(
-            self, preamble=preamble, documents=documents, query=query, task=task, text=text
-        )
+        return replace(self, text=text, **_segments(text, tokenizer)._asdict())
 
     @property
     def sha256(self) -> str:
@@ -157,79 +180,61 @@ class Prompt:
 
     @property
     def total_tokens(self) -> int:
-        return len(self.preamble) + sum(map(len, self.documents)) + len(self.query) + len(self.task)
+        return len(self.plain(self.documents))
 
 
 def build_prompt(
     question: str,
     documents: Sequence[tuple[str, str]],
-    *,
-    instruction: str,
-    template: str,
+    style: PromptStyle,
     tokenizer: Any,
+    *,
     gold: Sequence[int] = (),
     gold_sources: Sequence[Source] = (),
-    context: int | None = None,
-    tokenization: Tokenization = "segments",
-    blank_line: bool = False,
 ) -> Prompt:
-    """The prompt of a question over (title, text) documents, under a data set's instruction and a
-    model's template.
+    """Build the prompt of a question over (title, text) documents.
 
     Args:
-        instruction: what stands before the documents; or a whole prompt in LongBench's form, with
-            `{context}` where they go and `{input}` where the question goes.
-        context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out
-            beyond it.
-        tokenization: `whole` cuts segments out of the tokens of the whole text, as far as they are
-            the same in every prompt; `segments` tokenises each by itself, without the blank that
-            SentencePiece puts before a text.
-        blank_line: before the question, in a prompt that is not in LongBench's form.
+        gold: the indices of the documents that hold the answer.
+        gold_sources: the stretches of them that hold it, where the data set says so.
 
-    Raises UserError for a segment without tokens, an unknown template, no room for any document in
-    `context`.
+    Raises:
+        UserError: a segment without tokens, an unknown template, no room for any document in
+            the style's context.
     """
-    opening, task = wrapper(template, tokenizer, repeats=True)
     sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
-    is_official = CONTEXT in instruction
-    before, _, after = instruction.partition(CONTEXT)
-    after = after.replace(INPUT, question)
-    if not is_official:
-        before = f"{before}\n\n"
-        after = "\n" * blank_line + query_text(question)
-    elif after.endswith(
-        task.strip()
-    ):  # the prompt asks for the answer in the template's words itself
-        stem = after.removesuffix(task.strip()).rstrip()
-        after, task = stem, TemplateText(after[len(stem) :])  # with the white space between them
-    ids = partial(token_ids, tokenizer)
-    start = TemplateText(f"{opening}{before}")
-    preamble = ids(start, template)
-    query = ids(after)
-    task_ids = ids(task)
+    opening, start, query, task = _frame(question, style, tokenizer)
     shown = sources
     truncated = 0
-    if is_official and context is not None:
-        room = _halves(context, len(preamble), len(query) + len(task_ids))
-        shown, truncated = cut_middle(sources, tokenizer, *room)
-    texts = tuple(s.shown if is_official else document_text(s.title, s.text) for s in sources)
-    end = "" if is_official else LINE_END
-    parts = (
-        [[s.shown for s in shown if s.document == i] for i in range(len(sources))]
-        if truncated
-        else ()
+    if style.is_official:
+        texts = [source.shown for source in sources]
+        end = ""
+        if style.context is not None:
+            before = len(token_ids(tokenizer, start, style.template))
+            after = len(token_ids(tokenizer, query)) + len(token_ids(tokenizer, task))
+            shown, truncated = cut_middle(
+                sources, tokenizer, *_halves(style.context, before, after)
+            )
+    else:
+        texts = [document_text(source.title, source.text) for source in sources]
+        end = LINE_END
+    parts = [[text + end] for text in texts]
+    if truncated:
+        parts = [[s.shown for s in shown if s.document == i] for i in range(len(sources))]
+    words = PromptText(
+        style.template,
+        style.tokenization,
+        opening,
+        start,
+        tuple(map("".join, parts)),
+        query,
+        task,
     )
-    whole = tuple(map("".join, parts)) or tuple(text + end for text in texts)
-    words = PromptText(template, tokenization, opening, start, whole, after, task)
-    preamble, document_ids, query, task_ids = _segments(words, tokenizer, parts)
     prompt = Prompt(
-        opening=ids(opening, template),
-        preamble=preamble,
-        documents=document_ids,
-        query=query,
-        task=task_ids,
+        opening=token_ids(tokenizer, opening, style.template),
+        **_segments(words, tokenizer, parts)._asdict(),
         question=question,
-        document_texts=texts,
+        document_texts=tuple(texts),
         gold=tuple(gold),
         sources=sources,
         gold_sources=tuple(gold_sources),
@@ -237,35 +242,57 @@ def build_prompt(
         document_end=end,
         truncated=truncated,
         text=words,
-        exact_tokens=[*preamble, *(t for d in document_ids for t in d), *query, *task_ids]
-        == words.ids(tokenizer, words.preamble, whole),
-        control_tokens=count_quoted(tokenizer, [*whole, after]),
+        control_tokens=count_quoted(tokenizer, [*words.documents, query]),
     )
     if not (prompt.preamble and prompt.query and prompt.task and all(prompt.documents)):
         raise UserError(f"question {question!r}: a segment of its prompt has no tokens")
-    return prompt
+    whole = words.ids(tokenizer, words.preamble, words.documents)
+    return replace(prompt, exact_tokens=prompt.plain(prompt.documents) == whole)
 
 
-def _segments(
-    words: PromptText, tokenizer: Any, parts: Sequence[Sequence[str]] = ()
-) -> tuple[list[int], list[list[int]], list[int], list[int]]:
-    """Token ids of preamble, documents, query and task; `parts`: what is left of documents that
-    lost their middle.
-    """
+def _frame(
+    question: str, style: PromptStyle, tokenizer: Any
+) -> tuple[TemplateText, TemplateText, str, TemplateText]:
+    """Write everything around the documents: (opening, opening with instruction, query, task)."""
+    opening, task = wrapper(style.template, tokenizer, repeats=True)
+    before, _, after = style.instruction.partition(CONTEXT)
+    if not style.is_official:
+        query = "\n" * style.blank_line + query_text(question)
+        return opening, TemplateText(f"{opening}{before}\n\n"), query, task
+    query = after.replace(INPUT, question)
+    words = task.strip()
+    if query.endswith(words):  # the prompt asks for the answer in the template's words itself
+        stem = query.removesuffix(words).rstrip()
+        task = TemplateText(query[len(stem) :])  # with the white space between them
+        query = stem
+    return opening, TemplateText(opening + before), query, task
+
+
+class _Segments(NamedTuple):
+    """Return the token ids of a prompt's segments."""
+
+    preamble: list[int]
+    documents: list[list[int]]
+    query: list[int]
+    task: list[int]
+
+
+def _segments(words: PromptText, tokenizer: Any, parts: Sequence[Sequence[str]] = ()) -> _Segments:
+    """Tokenise the segments; `parts`: the remaining stretches of each document."""
     if words.tokenization == "whole" and tokenizer.is_fast:
         return _cut(words, tokenizer)
     ids = partial(token_ids, tokenizer)
     documents = [
-        [t for part in pieces for t in ids(part)]
+        [token for piece in pieces for token in ids(piece)]
         for pieces in parts or [[text] for text in words.documents]
     ]
-    return ids(words.preamble, words.template), documents, ids(words.query), ids(words.task_pieces)
+    return _Segments(
+        ids(words.preamble, words.template), documents, ids(words.query), ids(words.task_pieces)
+    )
 
 
-def _cut(
-    words: PromptText, tokenizer: Any
-) -> tuple[list[int], list[list[int]], list[int], list[int]]:
-    """The segments as they stand in a text of any such documents, a token over the task's edge with
+def _cut(words: PromptText, tokenizer: Any) -> _Segments:
+    """Cut the segments out of a text of any such documents; a token over the task's edge goes with
     the query.
     """
     ahead = words.documents[0][:LOOK_AHEAD]
@@ -274,7 +301,7 @@ def _cut(
     (_, over), (query, _), *task = cut_ids(tokenizer, (LINE_END, words.query, *words.task_pieces))
     if over:
         (query, _), *task = cut_ids(tokenizer, (words.query, *words.task_pieces))
-    return preamble, documents, query, [token for ids, _ in task for token in ids]
+    return _Segments(preamble, documents, query, [token for ids, _ in task for token in ids])
 
 
 def _halves(context: int, before: int, after: int) -> tuple[int, int]:

@@ -42,8 +42,8 @@ SHARD_FILES = (
     "lengths.bin",
     "documents.bin",
     "documents.jsonl",
-    "document_signatures.bin",
     "evaluation.jsonl",
+    "document_signatures.bin",
     "evaluation_signatures.bin",
 )
 

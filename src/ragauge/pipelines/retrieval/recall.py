@@ -11,11 +11,11 @@ from ragauge.errors import UserError
 from ragauge.io import resumed
 from ragauge.io.files import text_sha256, write_file
 from ragauge.pipelines.database.database import Database, encode
-from ragauge.pipelines.database.embed import EncoderChoice
 from ragauge.pipelines.database.vectors import BLOCK_VECTORS, Vectors
 from ragauge.pipelines.indexes.base.faiss_files import metric
 from ragauge.pipelines.indexes.base.recipe import SearchResult, nearest
 from ragauge.pipelines.retrieval.index import Index, index_folder
+from ragauge.pipelines.retrieval.retriever import Retriever
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
 QUERIES = 200  # held-out chunks that are searched for
@@ -131,22 +131,20 @@ def write_report(
     Raises:
         UserError: there is no held-out text, or an index of another encoder.
     """
-    import faiss
-
-    if threads:
-        faiss.omp_set_num_threads(threads)
-    database = Database(folder)
-    index = Index(database, label)
+    retriever = Retriever.open(
+        folder,
+        label,
+        encoder=settings.encoder,
+        engine=settings.engine,
+        threads=threads,
+        # that device embeds chunks, not queries
+        dtype="float32" if settings.device == "cuda" else settings.dtype,
+    )
+    database = retriever.database
+    index = retriever.index
     vectors = Vectors.open(folder, index.recipe)
     texts = _held_out_chunks(database)
-    # that device embeds chunks, not queries
-    dtype = "float32" if settings.device == "cuda" else settings.dtype
-    choice = EncoderChoice(settings.encoder, settings.engine, threads, dtype)
-    if choice.sha256 != index.encoder_sha256:
-        raise UserError(
-            f"{index.folder}: its vectors were not made with the encoder {settings.encoder!r}"
-        )
-    queries = choice.load().encode(texts[:: max(1, len(texts) // QUERIES)][:QUERIES])
+    queries = retriever.encoder.encode(texts[:: max(1, len(texts) // QUERIES)][:QUERIES])
     saved = out.with_name(f".{out.name}.npz")
     exact, shards = exact_search_within(vectors, queries, minutes, saved)
     count = len(vectors.embeddings)

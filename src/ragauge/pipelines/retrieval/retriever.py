@@ -129,10 +129,19 @@ class Retriever:
         encoder: str = "minilm",
         engine: Literal["onnx", "torch"] = "onnx",
         threads: int | None = None,
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         part: tuple[int, int] | None = None,
     ) -> Retriever:
-        """Open the index of a database's folder, or the part (number, of) of one of several
-        servers. `threads`: of encoder and search; default: the libraries' choice.
+        """Open an index of a database.
+
+        Args:
+            folder: of the database.
+            label: of the index.
+            encoder: of queries: a name, a source or a folder.
+            engine: what runs it.
+            threads: of encoder and search; default: the libraries' choice.
+            dtype: of the encoder's matrix products.
+            part: (number, of) of the index's parts, for one of several servers; default: all.
 
         Raises:
             UserError: a file is missing, truncated, changed, or of another database, tokenizer or
@@ -142,7 +151,7 @@ class Retriever:
 
         database = Database(folder)
         index = Index(database, label, part)
-        choice = EncoderChoice(encoder, engine, threads)
+        choice = EncoderChoice(encoder, engine, threads, dtype)
         if choice.sha256 != index.encoder_sha256:
             raise UserError(
                 f"{index.folder}: its vectors were not made with the encoder {encoder!r}"

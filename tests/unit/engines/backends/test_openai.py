@@ -25,7 +25,7 @@ from ragauge.io import records
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure.engines import Engines
 from ragauge.methods.base import making
-from ragauge.methods.prompts import build_prompt
+from ragauge.methods.prompts import PromptStyle, build_prompt
 from ragauge.testing import write_checkpoint
 
 KEY = "sk-very-secret"
@@ -62,13 +62,8 @@ def at(url: str, **served: Any) -> ServedEngine:
 
 def prompt_ids(engine: ServedEngine, template: str = "chat") -> list[int]:
     """A prompt's ids."""
-    prompt = build_prompt(
-        "who",
-        [("Ada", "She was.")],
-        instruction="Say.",
-        template=template,
-        tokenizer=engine.tokenizer,
-    )
+    style = PromptStyle("Say.", template)
+    prompt = build_prompt("who", [("Ada", "She was.")], style, engine.tokenizer)
     return [*prompt.preamble, *prompt.documents[0], *prompt.query, *prompt.task]
 
 
@@ -159,8 +154,8 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(
     ("reply", "message", "requests"),
     [
         (Reply(f"bad key {KEY}".encode(), 401), r"HTTP 401 Unauthorized: bad key \*\*\*$", 1),
-        (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(asked 2 times\)$", 2),
-        (streams("A", done=False), r"the stream broke off before its end \(asked 2 times\)$", 3),
+        (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(2 attempts\)$", 2),
+        (streams("A", done=False), r"the stream broke off before its end \(2 attempts\)$", 3),
     ],
     ids=["wrong key", "busy", "torn"],
 )
@@ -322,13 +317,8 @@ def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
             (tree, sources[::-1]),
         )
         for method, given in orders:
-            prompt = build_prompt(
-                "Do bees fly",
-                given,
-                instruction="Say.",
-                template="chat",
-                tokenizer=engine.tokenizer,
-            )
+            style = PromptStyle("Say.", "chat")
+            prompt = build_prompt("Do bees fly", given, style, engine.tokenizer)
             assert method.refusal(engine) is None
             method.answer(engine, method.prepare(engine, prompt), prompt, Limits(5))
     first, second, pruned, *by_tree = (

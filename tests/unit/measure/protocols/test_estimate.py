@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragauge.cli._main import main
-from ragauge.config.experiment import Answers, Config
+from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.loading import load, parse
 from ragauge.measure.protocols import estimate as estimates
 from ragauge.measure.protocols.estimate import Rates, Span, Work, estimate
@@ -29,7 +29,7 @@ def experiment(**changes: Any) -> Config:
 
 
 def work(variant: str, new_tokens: int | None = None) -> Work:
-    return Work(Answers("nq_open", "mpt-7b-instruct", variant), new_tokens)
+    return Work(AnswerJob("nq_open", "mpt-7b-instruct", variant), new_tokens)
 
 
 def rates(**trials: tuple[float, float]) -> Rates:

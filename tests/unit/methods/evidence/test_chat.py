@@ -107,7 +107,7 @@ def test_trouble_that_passes_is_waited_out_with_growing_pauses(
 def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> None:
     with served([BUSY]) as server:
         with pytest.raises(
-            EndpointError, match=r"model m: HTTP 429 .*slow down \(asked 5 times\)$"
+            EndpointError, match=r"model m: HTTP 429 .*slow down \(5 attempts\)$"
         ) as caught:
             Endpoint(server.url, "secret", model="m").complete(CHAT, 7)
         assert len(server.requests) == 5
@@ -138,7 +138,7 @@ def test_an_endpoint_that_is_down_is_an_error(pauses: list[float]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # nobody listens
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        with pytest.raises(EndpointError, match=r"refused.*\(asked 3 times\)"):
+        with pytest.raises(EndpointError, match=r"refused.*\(3 attempts\)"):
             Endpoint(url, model="m", attempts=3).complete(CHAT, 7)
     assert pauses == [1.0, 2.0]
 
@@ -146,7 +146,7 @@ def test_an_endpoint_that_is_down_is_an_error(pauses: list[float]) -> None:
 def test_an_endpoint_that_says_nothing_is_given_up_on(pauses: list[float]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        with pytest.raises(EndpointError, match=r"timed out \(asked 2 times\)"):
+        with pytest.raises(EndpointError, match=r"timed out \(2 attempts\)"):
             Endpoint(url, model="m", attempts=2, timeout_s=0.05).complete(CHAT, 7)
 
 

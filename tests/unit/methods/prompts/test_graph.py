@@ -59,19 +59,6 @@ def test_a_part_keeps_the_edges_among_its_segments() -> None:
     assert part.ancestors["query", 1] == (PREAMBLE, ("document", 1))
 
 
-@pytest.mark.parametrize(
-    ("segment", "message"),
-    [
-        (Segment(PREAMBLE, [1], [0]), "already"),
-        (Segment(("document", 9), [1], [0, 1]), "1 tokens at 2 positions"),
-        (Segment(("document", 9), [1], [0], (("document", 8),)), "is not in the graph"),
-    ],
-)
-def test_what_is_no_graph_is_refused(segment: Segment, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fork_join(1).add(segment)
-
-
 # ---- positions of parallel paths, by hand and by the formula of section 3.2
 
 

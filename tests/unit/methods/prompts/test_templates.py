@@ -10,7 +10,7 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.measure.inputs import template_of
 from ragauge.methods.evidence.request import REQUESTS
-from ragauge.methods.prompts import Prompt, build_prompt
+from ragauge.methods.prompts import Prompt, PromptStyle, build_prompt
 from ragauge.methods.prompts.templates import (
     document_text,
     query_text,
@@ -30,18 +30,11 @@ def tokenizer() -> Any:
 
 
 def built(tokenizer: Any, template: str = "chat", **changes: Any) -> Prompt:
-    given: dict[str, Any] = {
-        "question": "what is tea",
-        "documents": DOCUMENTS,
-        "instruction": INSTRUCTION,
-    } | changes
-    return build_prompt(
-        given.pop("question"),
-        given.pop("documents"),
-        template=template,
-        tokenizer=tokenizer,
-        **given,
-    )
+    question = changes.pop("question", "what is tea")
+    documents = changes.pop("documents", DOCUMENTS)
+    gold = {key: changes.pop(key) for key in ("gold", "gold_sources") if key in changes}
+    style = PromptStyle(**{"instruction": INSTRUCTION, "template": template, **changes})
+    return build_prompt(question, documents, style, tokenizer, **gold)
 
 
 def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenizer: Any) -> None:

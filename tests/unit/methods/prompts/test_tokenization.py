@@ -10,7 +10,7 @@ from ragauge.engines.protocol import Limits, Response
 from ragauge.methods.base.making import make
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sentences import tokenize
-from ragauge.methods.prompts import Prompt, Source, build_prompt
+from ragauge.methods.prompts import Prompt, PromptStyle, Source, build_prompt
 from ragauge.methods.prompts.templates import token_ids, wrapper
 from tiny_models import LLAMA, tiny_lm
 from tokenizer_kinds import KINDS, tokenizer_of
@@ -23,12 +23,10 @@ DOCUMENTS = [
 
 
 def built(tokenizer: Any, template: str, tokenization: Any = "whole", **others: Any) -> Prompt:
-    others = {
-        "instruction": "Answer the question.",
-        "template": template,
-        "tokenizer": tokenizer,
-    } | others
-    return build_prompt("Who lit it", DOCUMENTS, tokenization=tokenization, **others)
+    gold = {"gold": others.pop("gold", ())}
+    others = {"instruction": "Answer the question.", **others}
+    style = PromptStyle(template=template, tokenization=tokenization, **others)
+    return build_prompt("Who lit it", DOCUMENTS, style, tokenizer, **gold)
 
 
 def text_of(template: str, tokenizer: Any, documents: Any = DOCUMENTS) -> str:
