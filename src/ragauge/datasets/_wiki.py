@@ -88,8 +88,8 @@ class WikiCorpus:
         return found
 
     def gold(self, question: WikiQuestion) -> list[int]:
-        """The gold passages, one a place, in the order of the hops; UserError where a place does
-        not name one.
+        """Return the gold passages, one a place, in the order of the hops; UserError where a place
+        does not name one.
         """
         gold = []
         for hop, place in enumerate(question.gold, start=1):

@@ -82,7 +82,7 @@ class Trace(Dataset):
             yield example
 
     def _blocks(self, record: Mapping[str, Any], place: str) -> Iterator[Document]:
-        """A document for each block of the prompt, of its length in tokens."""
+        """Yield a document for each block of the prompt, of its length in tokens."""
         length = number(record, "input_length", place, int, 1)
         size = self.block_tokens
         hashes = field(record, "hash_ids", list, place)

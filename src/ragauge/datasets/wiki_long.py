@@ -55,14 +55,19 @@ class WikiLong(LongBench):
 
 
 def article_text(article: Article) -> str:
-    """The sections below one another, each below its heading, blank lines between all of them."""
+    """Return the sections below one another, each below its heading, blank lines between all of
+    them.
+    """
     return SEPARATOR.join(part for s in article.sections for part in (s.heading, s.text) if part)
 
 
 def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
     """Find the gold section in the article's text, without its heading: (start, stop), in
-    characters. Raises UserError if not one section bears the question's heading and holds an answer
-    and the words near it.
+    characters.
+
+    Raises:
+        UserError: not one section bears the question's heading and holds an answer and the words
+            near it.
     """
     place = question.gold[0]
     at = 0

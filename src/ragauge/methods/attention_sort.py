@@ -57,8 +57,8 @@ class AttentionSort(Method):
     def _parts(
         self, prompt: Prompt, documents: Sequence[list[int]]
     ) -> list[tuple[list[int], Observed | None]]:
-        """The prompt's tokens in the parts that are read one after another, and which tokens are
-        observed in each.
+        """Return the prompt's tokens in the parts that are read one after another, and which tokens
+        are observed in each.
         """
         if self.observed == "last_token":
             return [(prompt.plain(documents), "last")]

@@ -69,8 +69,8 @@ class CacheClip(Reuse):
 def _question_attention(
     auxiliary: SpanEngine, ids: list[int], question: list[int], share: float
 ) -> Tensor:
-    """The attention (token,) of a question to each token before it in the last of the first layers,
-    a share of all.
+    """Return the attention (token,) of a question to each token before it in the last of the first
+    layers, a share of all.
     """
     import torch
 

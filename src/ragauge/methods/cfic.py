@@ -54,7 +54,7 @@ class CFIC(Finding):
     def find(
         self, engine: SpanEngine, state: PreparedDocuments, prompt: Prompt
     ) -> tuple[Evidence, ...]:
-        """The evidence for the prompt's question, in document order."""
+        """Return the evidence for the prompt's question, in document order."""
         finder = finder_of(engine)
         (reading, trie) = state
         if not self.prefix and not self.skip:

@@ -72,7 +72,7 @@ class Compressed(Wrapper):
         return super().required() | ({Capability.TEXT, Capability.WEIGHTS} if reads_text else set())
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> tuple[Any, Any]:
-        """The engine that the wrapped method calls, and its state."""
+        """Return the engine that the wrapped method calls, and its state."""
         around: Any = AfterPrompt(engine) if self.question_aware and self.ratio else engine
         state = self.wrapped.prepare(around, prompt)
         if not self.question_aware and self.ratio and isinstance(state, Compressible):

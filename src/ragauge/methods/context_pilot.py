@@ -111,7 +111,7 @@ class _Context:
 
 
 def annotated(tokenizer: Any, prompt: Prompt, order: Sequence[int]) -> Prompt:
-    """The prompt with a ranking of its documents, by their places in this order, before the
+    """Return the prompt with a ranking of its documents, by their places in this order, before the
     question.
     """
     by_rank = sorted(range(len(order)), key=order.__getitem__)

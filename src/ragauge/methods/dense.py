@@ -25,7 +25,7 @@ class Dense(Ranked):
     encoder: str = "minilm"  # an asset's name or source: "minilm", "contriever", "path:/folder"
 
     def without_encoder(self) -> Ranked:
-        """The same with the paper's cost of encoding, and no weights."""
+        """Return the same with the paper's cost of encoding, and no weights."""
         return ProjectedContriever(self.top_k, self.path_caching)
 
     def assets(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class FreeExtraction(Finding):
         )
 
     def find(self, engine: SpanEngine, state: Grounding, prompt: Prompt) -> tuple[Evidence, ...]:
-        """The evidence as it was written."""
+        """Return the evidence as it was written."""
         return state.written(finder_of(engine), prompt, self.volume)
 
     def answer(

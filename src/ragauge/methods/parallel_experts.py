@@ -78,7 +78,7 @@ class ParallelExperts(Method):
         return Answer(ids, tuple(range(len(prior))), tuple(prior))
 
     def _prior(self, engine: SpanEngine, vectors: np.ndarray | None, prompt: Prompt) -> list[float]:
-        """The retrieval score r of each document."""
+        """Return the retrieval score r of each document."""
         if self.scores == "equal":
             return [1.0] * len(prompt.documents)
         scores = []

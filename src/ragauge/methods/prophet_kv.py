@@ -97,8 +97,8 @@ def _question_scores(assembled: Assembled, score: Score) -> Tensor:
 
 
 def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> Stored:
-    """The same documents, each read again behind the nearest ones (the last the nearest), side by
-    side from 0.
+    """Return the same documents, each read again behind the nearest ones (the last the nearest),
+    side by side from 0.
     """
     engine = stored.engine
     source = stored.cache

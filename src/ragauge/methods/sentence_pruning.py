@@ -87,7 +87,7 @@ class SentencePruning(Method):
     def _scorer(
         self, engine: Engine, state: State, prompt: Prompt
     ) -> Callable[[Sequence[int]], np.ndarray]:
-        """A function that scores some of the texts, by number, sentences from 0 to 1."""
+        """Return a function that scores some of the texts, by number, sentences from 0 to 1."""
         _, texts, vectors = state
         question = prompt.question
         count = len(prompt.documents)

@@ -114,8 +114,9 @@ class Superposition(Method):
     def _next_round(
         self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt
     ) -> _Round:
-        """The selected documents, without their queries, become part of the prefix; positions go on
-        after the prefix's largest one (Algorithm 1).
+        """Read the remaining documents behind the selected ones, without their queries.
+
+        Positions go on after the prefix's largest one (Algorithm 1).
         """
         prefix = [*last.prefix, *(last.documents[path] for path in chosen)]
         room = (
@@ -183,7 +184,7 @@ class Superposition(Method):
         prompt: Prompt,
         limits: Limits,
     ) -> list[int]:
-        """The task and the response see the preamble and all selected documents and queries."""
+        """Generate a response that sees the preamble and all selected documents and queries."""
         names = [
             *current.prefix,
             *(current.documents[p] for p in chosen),
@@ -224,7 +225,7 @@ class _Round:
         return [("query", number) for _, number in self.documents]
 
     def compressed(self, compress: Compress) -> _Round:
-        """The same paths, their documents compressed; questions see their remaining tokens."""
+        """Return the same paths, their documents compressed; questions see their remaining tokens."""
         old = self.reading
         before = [self.reading.spans[name] for name in self.prefix]
         room = (
@@ -240,7 +241,7 @@ class _Round:
 
 
 def mean_logp(read: Extension) -> list[float]:
-    """Mean log-probability of each row's tokens (equation 2b's two terms); a row of one token has
-    none and scores 0.
+    """Return mean log-probability of each row's tokens (equation 2b's two terms); a row of one
+    token has none and scores 0.
     """
     return [float(values.mean()) if len(values) else 0.0 for values in read.logp]

@@ -58,8 +58,8 @@ def with_failed_empty(
 
 
 def wordless(answers: Iterable[str]) -> list[str]:
-    """The answers that normalisation empties, such as "A" or "!!!": official formulas see them in
-    every prediction.
+    """Return the answers that normalisation empties, such as "A" or "!!!": official formulas see
+    them in every prediction.
     """
     return [answer for answer in answers if not normalise(answer)]
 

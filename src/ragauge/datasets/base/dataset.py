@@ -129,8 +129,10 @@ class Dataset(ABC):
 
     def official(self, pin: Pin | None = None) -> Path:
         """`default_path`, as a pin (a revision of the repository on the hub, the hash of the file)
-        and the lock in use have it. Raises UserError if it cannot be fetched, is another file, or
-        the lock lacks it.
+        and the lock in use have it.
+
+        Raises:
+            UserError: it cannot be fetched, is another file, or the lock lacks it.
         """
         from ragauge.assets import pins
         from ragauge.assets.store import check_sha256
@@ -146,8 +148,11 @@ class Dataset(ABC):
 
     def fetched(self, pin: Pin, lock: bool) -> Pin:
         """Fetch the official file, and say what it is: its hash, and the commit of its repository
-        on the hub; with `lock` the commit that the repository, or the pin's revision of it, is now.
-        Raises UserError as `official`.
+        on the hub; with `lock` the commit that the repository, or the pin's revision of it, is
+        now.
+
+        Raises:
+            UserError: as `official`.
         """
         from ragauge.assets import hub, pins
         from ragauge.io.files import file_sha256
@@ -165,7 +170,9 @@ class Dataset(ABC):
 
     @classmethod
     def repository(cls) -> str | None:
-        """The repository of the hub that it is loaded from; None where it has another source."""
+        """Return the repository of the hub that it is loaded from; None where it has another
+        source.
+        """
         path = cls.hub.get("path", "")
         return path if "/" in path else None
 
@@ -177,7 +184,7 @@ class Dataset(ABC):
         return bool(cls.hub) or cls.archive is not None
 
     def read(self, path: Path) -> Iterator[Example]:
-        """The examples of a file in the official format, in its order, each checked."""
+        """Yield the examples of a file in the official format, in its order, each checked."""
         lines: dict[str, int] = {}
         for number, record in read_jsonl(path):
             place = f"{path}:{number}"
@@ -217,7 +224,7 @@ class ArrangedDataset(Dataset):
         return joined(reordered(example, self.order(example, place)), self.joined)
 
     def order(self, example: Example, place: str) -> list[int]:
-        """The former place of each document, in the new order."""
+        """Return the former place of each document, in the new order."""
         return list(range(len(example.documents)))
 
 
@@ -256,7 +263,7 @@ def example_of(
 
 
 def out_of_reach(name: str, source: str, reason: object) -> UserError:
-    """The error for a data set whose source is unreachable, with a remedy."""
+    """Return the error for a data set whose source is unreachable, with a remedy."""
     return UserError(
         f"data set {name!r} could not be loaded from {source} ({reason}); "
         "give a copy of its official file with --data FILE"
@@ -286,15 +293,15 @@ def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
 
 
 def shuffled_order(count: int, seed: int, key: str) -> list[int]:
-    """A permutation of range(count) from a hash of seed and key: the same on any Python and for any
-    limit.
+    """Return a permutation of range(count) from a hash of seed and key: the same on any Python and
+    for any limit.
     """
     return sorted(range(count), key=lambda i: hashlib.sha256(f"{seed}/{key}/{i}".encode()).digest())
 
 
 def reordered(example: Example, order: Sequence[int]) -> Example:
-    """The example with these documents, all gold ones among them: document i is the former document
-    `order[i]`.
+    """Return the example with these documents, all gold ones among them: document i is the former
+    document `order[i]`.
     """
     place_of = {former: place for place, former in enumerate(order)}
     documents = tuple(example.documents[former] for former in order)
@@ -304,8 +311,8 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
 
 
 def joined(example: Example, size: int) -> Example:
-    """The example with `size` adjacent documents at a time as one, under the first one's title;
-    gold if one was.
+    """Return the example with `size` adjacent documents at a time as one, under the first one's
+    title; gold if one was.
     """
     if size == 1:
         return example
@@ -320,7 +327,9 @@ def joined(example: Example, size: int) -> Example:
 
 
 def _from_hub(name: str, arguments: Mapping[str, Any]) -> Path:
-    """The records of `datasets.load_dataset(**arguments)`, cached as JSONL in ragauge's home."""
+    """Return the records of `datasets.load_dataset(**arguments)`, cached as JSONL in ragauge's
+    home.
+    """
     from ragauge.assets import store
 
     digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]

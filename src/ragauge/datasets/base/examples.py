@@ -53,9 +53,11 @@ def trace_entry(
     length: str = "new_tokens",
     unit_s: float = 1.0,
 ) -> TraceEntry:
-    """The entry of a record whose keys `arrival`, in units of `unit_s`, and `length` say when it
-    arrives and how long its response is. Raises UserError: a value is of another type or out of
-    range.
+    """Return the entry of a record whose keys `arrival`, in units of `unit_s`, and `length` say
+    when it arrives and how long its response is.
+
+    Raises:
+        UserError: a value is of another type or out of range.
     """
     arrival_s = unit_s * number(record, arrival, place)
     new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)

@@ -97,7 +97,7 @@ class Grounding:
         return answer_from(engine, prompt, evidence, self.text.truncated, limits, request)
 
     def request(self, engine: Engine, prompt: Prompt) -> list[int]:
-        """Token ids of the request for evidence, which follows the text."""
+        """Return token ids of the request for evidence, which follows the text."""
         return self.wording.after_document(
             engine.tokenizer, prompt.question, template_of(engine, prompt)
         )
@@ -142,7 +142,8 @@ class Finding(Method):
         by side), stay free for what follows the request; `lower` names the option that makes both
         less.
 
-        Raises UserError: the text has no sentence, or the context no room for it.
+        Raises:
+            UserError: the text has no sentence, or the context no room for it.
         """
         engine = finder_of(engine)
         wording = REQUESTS[self.request]
@@ -175,7 +176,7 @@ def finder_of(engine: SpanEngine) -> SpanEngine:
 
 
 def template_of(engine: Engine, prompt: Prompt) -> str:
-    """The template of a request to this decoder: its own where it answers nothing, else the
+    """Return the template of a request to this decoder: its own where it answers nothing, else the
     prompt's.
     """
     return getattr(engine, "template", None) or (prompt.text.template if prompt.text else "plain")
@@ -217,9 +218,9 @@ def answer_from(
     limits: Limits,
     request: str = "",
 ) -> Answer:
-    """The answer generated from these pieces of evidence in place of the documents, in the data
-    set's own prompt. Without a piece it is generated from none, and the record's evidence is empty;
-    `request` to the finder is recorded.
+    """Return the answer generated from these pieces of evidence in place of the documents, in the
+    data set's own prompt. Without a piece it is generated from none, and the record's evidence is
+    empty; `request` to the finder is recorded.
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
     ids = read_plain(engine, prompt, [text], limits)

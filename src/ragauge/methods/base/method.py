@@ -96,14 +96,18 @@ class Method(ABC):
 
     @abstractmethod
     def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        """Answer the prompt's question. Raises UserError: the prompt is longer than the model's
-        context.
+        """Answer the prompt's question.
+
+        Raises:
+            UserError: the prompt is longer than the model's context.
         """
 
     def checked(self, where: str = "") -> Self:
         """Check options against each other and fill in those that depend on others; called by
-        `make` once. Raises UserError: options that exclude each other; `where` is the place in a
-        configuration.
+        `make` once.
+
+        Raises:
+            UserError: options that exclude each other; `where` is the place in a configuration.
         """
         return self
 

@@ -208,8 +208,8 @@ class Blending(Reuse):
         )
 
     def _compared(self, assembled: Assembled) -> Tensor:
-        """The documents' keys or values at the layer where they are compared: (kv_head, token,
-        dim).
+        """Return the documents' keys or values at the layer where they are compared: (kv_head,
+        token, dim).
         """
         cache = assembled.cache
         span = assembled.document_slots

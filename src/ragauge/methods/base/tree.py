@@ -151,15 +151,15 @@ class DocumentTree:
         return tree
 
     def nodes(self, node: _Node | None = None) -> Iterator[_Node]:
-        """All documents below a node, or in the tree."""
+        """Yield all documents below a node, or in the tree."""
         for child in (node.children if node else self.roots).values():
             if child.parent:
                 yield child
             yield from self.nodes(child)
 
     def longest(self, node: _Node, documents: Mapping[int, Sequence[int]]) -> tuple[int, list[int]]:
-        """The tokens and the documents, by number, of the stored path below a node that holds the
-        most tokens.
+        """Return the tokens and the documents, by number, of the stored path below a node that
+        holds the most tokens.
         """
         best: tuple[int, list[int]] = (0, [])
         for i, ids in documents.items():
@@ -179,8 +179,8 @@ class DocumentTree:
     def read(
         self, engine: SpanEngine, root: _Node, documents: Sequence[Sequence[int]], room: int
     ) -> KVCache:
-        """A cache of the root and the documents in this order, with `room` for more: stored ones
-        and new ones.
+        """Return a cache of the root and the documents in this order, with `room` for more: stored
+        ones and new ones.
         """
         path = list[_Node]()
         node = root

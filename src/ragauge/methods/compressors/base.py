@@ -173,7 +173,7 @@ def read_again(context: Context, note: Callable[..., None]) -> None:
 
 
 def _pieces(context: Context) -> list[tuple[Span, list[int]]]:
-    """Each piece's slots, and the token ids of the request to repeat it with the repetition."""
+    """Return each piece's slots, and the token ids of the request to repeat it with the repetition."""
     tokenizer = context.engine.tokenizer
     ids = list(context.ids)
     turn = wrapper("chat", tokenizer)[1] if getattr(tokenizer, "chat_template", None) else "\n"

@@ -56,7 +56,7 @@ class ExpectedAttention(Compressor):
         return F.pad(scores, (sinks, 0), value=float("inf"))
 
     def _queries(self, context: Context, layer: int, sinks: int) -> tuple[Tensor, Tensor]:
-        """Mean (head, dim) and covariance (head, dim, dim) of the queries expected after the
+        """Return mean (head, dim) and covariance (head, dim, dim) of the queries expected after the
         context.
         """
         import torch

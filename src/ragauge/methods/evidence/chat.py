@@ -40,9 +40,13 @@ class Chat(ABC):
     def replies(
         self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = ""
     ) -> Replies:
-        """Reply to each request with at most `max_tokens`; None where there was no reply. `cue` is
-        the beginning of the reply where a model lets it be given, `instruction` is added to the
-        request where it does not. Raises UserError if no request got a reply.
+        """Reply to each request with at most `max_tokens`; None where there was no reply.
+
+        `cue` is the beginning of the reply where a model lets it be given, `instruction` is added
+        to the request where it does not.
+
+        Raises:
+            UserError: no request got a reply.
         """
 
 
@@ -100,8 +104,10 @@ class Endpoint(JsonServer):
     @classmethod
     def from_environment(cls, prefix: str, purpose: str) -> Endpoint:
         """Make the endpoint ("the endpoint that <purpose>") that <prefix>_URL, <prefix>_MODEL and
-        (optionally) <prefix>_KEY describe. Raises UserError if URL or model is not set, or the URL
-        is malformed.
+        (optionally) <prefix>_KEY describe.
+
+        Raises:
+            UserError: URL or model is not set, or the URL is malformed.
         """
         url, model, key = (os.environ.get(f"{prefix}_{name}") for name in ("URL", "MODEL", "KEY"))
         if not url:
@@ -116,8 +122,10 @@ class Endpoint(JsonServer):
         self, messages: Sequence[Mapping[str, str]], max_tokens: int, temperature: float = 0
     ) -> str:
         """Return the model's reply to a chat of messages with `role` and `content`, without white
-        space at its ends. Raises EndpointError if every attempt failed, or one with an error that a
-        retry cannot fix.
+        space at its ends.
+
+        Raises:
+            EndpointError: every attempt failed, or one with an error that a retry cannot fix.
         """
         body = {
             "model": self.model,
@@ -129,8 +137,8 @@ class Endpoint(JsonServer):
 
 
 def _text(response: HTTPResponse) -> str:
-    """The answer of a chat completion; raises ValueError if the reply is no such thing or has no
-    answer.
+    """Return the answer of a chat completion; raises ValueError if the reply is no such thing or
+    has no answer.
     """
     completion = read_completion(response)
     if problem := completion.problem():

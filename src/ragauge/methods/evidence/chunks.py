@@ -37,9 +37,9 @@ def sliding_windows(
 def paragraphs(
     sources: Sequence[Source], sentences: Sequence[Sentence], words: int, mark: str = "newline"
 ) -> list[Range]:
-    """The documents' own paragraphs, between breaks of `BREAKS[mark]`, or newlines if it has none;
-    one of more than `words` words is cut at sentence ends into pieces of that size. A sentence
-    belongs to the paragraph it begins in.
+    """Return the documents' own paragraphs, between breaks of `BREAKS[mark]`, or newlines if it has
+    none; one of more than `words` words is cut at sentence ends into pieces of that size. A
+    sentence belongs to the paragraph it begins in.
     """
     counts = word_counts(sources, sentences)
     breaks = list[list[int]]()  # where each source's paragraphs end
@@ -66,9 +66,9 @@ def paragraphs(
 
 
 def within(ranked: Iterable[Range], sentences: Sequence[Sentence], volume: int) -> list[Range]:
-    """The sentences of the ranked chunks, best first, until `volume` tokens are reached; one that
-    several hold counts once. Of the first chunk that does not fit the first sentences are taken;
-    the very first sentence however long it is.
+    """Return the sentences of the ranked chunks, best first, until `volume` tokens are reached; one
+    that several hold counts once. Of the first chunk that does not fit the first sentences are
+    taken; the very first sentence however long it is.
     """
     taken: list[int] = []
     for index in dict.fromkeys(i for first, last in ranked for i in range(first, last + 1)):
@@ -80,12 +80,12 @@ def within(ranked: Iterable[Range], sentences: Sequence[Sentence], volume: int) 
 
 
 def word_counts(sources: Sequence[Source], sentences: Sequence[Sentence]) -> list[int]:
-    """Words of each sentence: what white space separates."""
+    """Return words of each sentence: what white space separates."""
     return [len(sources[s.source].text[s.start : s.stop].split()) for s in sentences]
 
 
 def text_of(chunk: Range, sources: Sequence[Source], sentences: Sequence[Sentence]) -> str:
-    """A chunk's text, without white space at its ends."""
+    """Return a chunk's text, without white space at its ends."""
     first = sentences[chunk[0]]
     last = sentences[chunk[1]]
     return sources[first.source].text[first.start : last.stop].strip()

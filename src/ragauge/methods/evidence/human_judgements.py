@@ -25,8 +25,10 @@ class HumanJudgement(BaseModel, extra="forbid", frozen=True):
 
 
 def read_human_judgements(path: Path) -> Mapping[str, HumanJudgement]:
-    """Read the judgements by the places where they stand. Raises UserError: no CSV, or a line is
-    none or double.
+    """Read the judgements by the places where they stand.
+
+    Raises:
+        UserError: no CSV, or a line is none or double.
     """
     judgements = dict[str, HumanJudgement]()
     seen = set[tuple[str, ...]]()

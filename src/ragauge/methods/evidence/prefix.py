@@ -46,8 +46,10 @@ class Trie:
         self.root = Node(tuple(range(len(self._ids))), 0)
 
     def branches(self, node: Node) -> list[tuple[int, Node]]:
-        """The next tokens and the nodes that they lead to, in document order. A token after which
-        one sentence ends and another goes on leads to two nodes: only the former settles there.
+        """Return the next tokens and the nodes that they lead to, in document order.
+
+        A token after which one sentence ends and another goes on leads to two nodes: only the
+        former settles there.
         """
         by_token: dict[int, list[int]] = {}
         for sentence in node.sentences:
@@ -62,7 +64,7 @@ class Trie:
         return branches
 
     def settled(self, node: Node) -> bool:
-        """Whether the prefix is of one sentence, or of identical ones, alone."""
+        """Return whether the prefix is of one sentence, or of identical ones, alone."""
         return not node.shared and len({self._ids[sentence] for sentence in node.sentences}) == 1
 
 
@@ -99,7 +101,7 @@ class _Beam:
 def search(
     engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rule: Rule = "beam"
 ) -> list[Prefix]:
-    """The `k` sentences whose prefixes have the highest mean log-probability, best first.
+    """Return the `k` sentences whose prefixes have the highest mean log-probability, best first.
 
     A candidate that identifies a single sentence grows no further and competes by its score.
     Identical sentences cannot be told apart by their tokens: each is a separate result with the
@@ -122,9 +124,10 @@ def search(
 def search_free(
     engine: SpanEngine, context: EvidenceContext, sentences: Sequence[Sequence[int]], k: int
 ) -> list[Prefix]:
-    """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to the
-    sentence (token ids), not taken yet, that has the longest run of its tokens; to the earlier on a
-    tie.
+    """Search without constraint: `k` sequences of 8 tokens (the paper's ablation).
+
+    Each is matched back to the sentence (token ids), not taken yet, that has the longest run of its
+    tokens; to the earlier one on a tie.
     """
 
     def likeliest(node: Node, logp: Tensor) -> list[tuple[int, Node]]:
@@ -143,7 +146,7 @@ def search_free(
 
 
 def longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
-    """Tokens of the longest run that both have."""
+    """Return tokens of the longest run that both have."""
     if not set(wanted) & set(sentence):
         return 0
     return SequenceMatcher(None, wanted, sentence, autojunk=False).find_longest_match().size

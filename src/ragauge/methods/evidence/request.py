@@ -18,22 +18,22 @@ class EvidenceRequest:
     cue: str = ""  # opens the response
 
     def before_document(self, tokenizer: Any, template: str) -> list[int]:
-        """Token ids of all that precedes the document, the template's words before the user's turn
-        among them.
+        """Return token ids of all that precedes the document, the template's words before the
+        user's turn among them.
         """
         opening, _ = wrapper(template, tokenizer)
         return token_ids(tokenizer, TemplateText(opening + self.before), template)
 
     def after_document(self, tokenizer: Any, question: str, template: str) -> list[int]:
-        """Token ids from the document's end to where the evidence begins, as one text."""
+        """Return token ids from the document's end to where the evidence begins, as one text."""
         _, task = wrapper(template, tokenizer)
         return token_ids(
             tokenizer, (self.after.format(question=question), TemplateText(task + self.cue))
         )
 
     def text(self, question: str) -> str:
-        """The request as one text, `{article}` in the place of the document, without a template's
-        words.
+        """Return the request as one text, `{article}` in the place of the document, without a
+        template's words.
         """
         return f"{self.before}{{article}}{self.after.format(question=question)}"
 

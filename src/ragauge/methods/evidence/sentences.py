@@ -52,8 +52,8 @@ def split(text: str, splitter: Splitter = "sentencex") -> list[tuple[int, int]]:
 
 @cache
 def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int]]]:
-    """A function that finds the spans of sentences; raises MissingExtraError where its package is
-    not installed.
+    """Return a function that finds the spans of sentences; raises MissingExtraError where its
+    package is not installed.
     """
     if splitter == "sentencex":
         return _boundaries
@@ -63,10 +63,11 @@ def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int
 
 
 def _boundaries(text: str) -> Iterator[tuple[int, int]]:
-    """Spans of the sentences as the splitter finds them. It does not split inside quotation marks
-    or brackets. Where one of a pair is missing, or is not a quotation mark at all (as in "ra‘ad"),
-    half a document can become one sentence. So a long sentence is split once more with these marks
-    ignored.
+    """Yield spans of the sentences as the splitter finds them.
+
+    It does not split inside quotation marks or brackets. Where one of a pair is missing, or is not
+    a quotation mark at all (as in "ra‘ad"), half a document can become one sentence. So a long
+    sentence is split once more with these marks ignored.
     """
     for start, stop in _library_boundaries(text):
         if stop - start <= LONGEST:
@@ -92,9 +93,10 @@ def _library_boundaries(text: str) -> Iterator[tuple[int, int]]:
 def tokenize(
     sources: Sequence[Source], tokenizer: Any, splitter: Splitter = "sentencex"
 ) -> tuple[list[int], list[Sentence]]:
-    """The token ids of the sources, one after another, and all their sentences. Titles and what
-    stands between sources are tokens of no sentence or, where a token also ends a sentence, of that
-    one; sentences never reach over two sources.
+    """Return the token ids of the sources, one after another, and all their sentences.
+
+    Titles and what stands between sources are tokens of no sentence or, where a token also ends a
+    sentence, of that one; sentences never reach over two sources.
     """
     headers = [source.shown.removesuffix(source.text) for source in sources]
     text = ""
@@ -119,8 +121,8 @@ def _located(
     text: str,
     offsets: Sequence[tuple[int, int]],
 ) -> Iterator[Sentence]:
-    """The sentences of a source that begins at character `start` of a text whose tokens have these
-    offsets.
+    """Yield the sentences of a source that begins at character `start` of a text whose tokens have
+    these offsets.
 
     A token belongs to the sentence in which its last character stands. A token that straddles a
     boundary, such as the space before a sentence with the sentence's first word, thus opens the
@@ -129,7 +131,7 @@ def _located(
     """
 
     def token_at(character: int) -> int:
-        """The first token whose last character stands at this character or after it."""
+        """Return the first token whose last character stands at this character or after it."""
         return bisect_left(offsets, character, key=lambda offset: max(offset[0], offset[1] - 1))
 
     if not spans:

@@ -53,7 +53,7 @@ class TrainingDocument:
         return self.key.partition("/")[0]
 
     def span_text(self, span: SpanQuestion) -> str:
-        """A span's text, without white space at its ends."""
+        """Return a span's text, without white space at its ends."""
         return self.text[span.start : span.stop].strip()
 
 
@@ -69,8 +69,8 @@ class Encoded:
 def cut(
     article: TrainingDocument, tokenizer: Any, longest: int, splitter: Splitter
 ) -> Iterator[TrainingDocument]:
-    """The article's stretches of whole sentences of up to `longest` tokens; a last one below half
-    of it is left out.
+    """Yield the article's stretches of whole sentences of up to `longest` tokens; a last one below
+    half of it is left out.
     """
     text = article.text
     _, sentences = tokenize([Source(0, "", text)], tokenizer, splitter)
@@ -95,10 +95,10 @@ def draw_spans(
     seed: int,
     splitter: Splitter,
 ) -> TrainingDocument:
-    """The document with up to `count` random spans of one to `most_sentences` sentences, one in
-    each part of it. A span begins and ends with a whole sentence of prose, headings and list items
-    are passed over, and has `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the seed
-    and the document's key.
+    """Return the document with up to `count` random spans of one to `most_sentences` sentences, one
+    in each part of it. A span begins and ends with a whole sentence of prose, headings and list
+    items are passed over, and has `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the
+    seed and the document's key.
     """
     drawn = random.Random(f"{seed}/{document.key}")
     _, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
@@ -117,7 +117,7 @@ def draw_spans(
 
 
 def is_prose(sentence: str) -> bool:
-    """Whether a sentence ends as one of prose does; headings and list items do not."""
+    """Return whether a sentence ends as one of prose does; headings and list items do not."""
     return sentence.rstrip(" \n\"')”").endswith((".", "!", "?"))
 
 
@@ -128,7 +128,7 @@ def write_questions(chat: Chat, spans: Sequence[tuple[str, str]]) -> list[str | 
 
 
 def first_question(reply: str) -> str:
-    """The question in a writer's reply: its first line, up to the first question mark."""
+    """Return the question in a writer's reply: its first line, up to the first question mark."""
     line = reply.strip().removeprefix(CUE).strip().split("\n")[0].strip(" \"'*")
     return line[: line.index("?") + 1] if "?" in line else line
 
@@ -166,9 +166,9 @@ def encode(
     longest: int,
     splitter: Splitter,
 ) -> Encoded:
-    """The document as the method reads it, with each span's tokens and `eos` as the response to its
-    question. A request that makes document, request and response longer than `longest` tokens is
-    left out.
+    """Return the document as the method reads it, with each span's tokens and `eos` as the response
+    to its question. A request that makes document, request and response longer than `longest`
+    tokens is left out.
     """
     read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer, splitter)
     ids = [*wording.before_document(tokenizer, template), *read]

@@ -14,8 +14,8 @@ Range = tuple[int, int]
 
 
 def within(prefix: Prefix, sentences: Sequence[Sentence], d: int) -> list[int]:
-    """The sentences with which evidence that begins with this prefix may end: those of the same
-    source that end within `d` tokens after the prefix, and always the prefix's own.
+    """Return the sentences with which evidence that begins with this prefix may end: those of the
+    same source that end within `d` tokens after the prefix, and always the prefix's own.
     """
     own = sentences[prefix.sentence]
     limit = own.first + prefix.tokens + d
@@ -34,8 +34,8 @@ def decode(
     prefixes: Sequence[Prefix],
     d: int,
 ) -> list[Range]:
-    """The stretch of each prefix, up to the sentence after which the model is most likely to stop
-    (eq. 7).
+    """Return the stretch of each prefix, up to the sentence after which the model is most likely to
+    stop (eq. 7).
 
     The document's tokens after every prefix are read in one pass over the one cache, nothing of
     which is copied; a prefix with a single possible end needs none. Ties go to the shorter stretch.
@@ -71,8 +71,11 @@ def write_on(
     begins: Sequence[Sequence[int]],
     d: int,
 ) -> list[list[int]]:
-    """The ablation without skip decoding: each prefix (token ids) and what the model writes after
-    it, greedily, side by side, `d` tokens together at most.
+    """Write on greedily after each prefix, side by side (the ablation without skip decoding).
+
+    Args:
+        begins: the prefixes' token ids.
+        d: tokens of a prefix and what is written after it, at most.
     """
     rows = [_row(context, prefix, ids) for prefix, ids in zip(prefixes, begins, strict=True)]
     most = [max(0, d - len(ids)) for ids in begins]
@@ -98,6 +101,6 @@ def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]
 
 
 def _row(context: EvidenceContext, prefix: Prefix, ids: Sequence[int]) -> Row:
-    """The tokens from a prefix's first on, less those that the search has read."""
+    """Return the tokens from a prefix's first on, less those that the search has read."""
     count = len(prefix.read)
     return unit_row(ids[count:], context.position + count, (context.span, *prefix.read))

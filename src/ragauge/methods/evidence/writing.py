@@ -21,8 +21,9 @@ def write(
     stage: str,
     last: Callable[[int], bool] = lambda token: False,
 ) -> list[list[int]]:
-    """The at most `most` new tokens after each row, read first; one with which a text has `ended`
-    is left out, its `last` one is not.
+    """Write at most `most` new tokens after each row, which is read first.
+
+    A token with which a text has `ended` is left out, its `last` one is not.
     """
     written: list[list[int]] = [[] for _ in rows]
     pasts = [row.past for row in rows]

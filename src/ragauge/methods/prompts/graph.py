@@ -53,7 +53,7 @@ class PromptGraph:
         return iter(self.segments.values())
 
     def part(self, names: Iterable[Name]) -> PromptGraph:
-        """A graph of these segments alone, with those of their parents that are among them."""
+        """Return a graph of these segments alone, with those of their parents that are among them."""
         chosen = set(names)
         segments = (s for s in self if s.name in chosen)
         return PromptGraph(

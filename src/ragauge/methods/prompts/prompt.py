@@ -321,9 +321,9 @@ def _halves(context: int, before: int, after: int) -> tuple[int, int]:
 def cut_middle(
     sources: Sequence[Source], tokenizer: Any, head: int, tail: int
 ) -> tuple[tuple[Source, ...], int]:
-    """The first `head` and the last `tail` tokens of the sources, and how many tokens between them
-    are left out. LongBench's middle truncation. Both cuts are at characters, so a stretch is found
-    again in its document; read by itself it may come to a token or two more.
+    """Return the first `head` and the last `tail` tokens of the sources, and how many tokens
+    between them are left out. LongBench's middle truncation. Both cuts are at characters, so a
+    stretch is found again in its document; read by itself it may come to a token or two more.
     """
     options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
     reads = plain_reader(tokenizer, [source.shown for source in sources])

@@ -58,8 +58,11 @@ def wrapper(
     that the Superposition paper uses for BLOOMZ, MPT and OpenELM; "llama2" and "vicuna" are the
     conversation forms that Llama 2 (without a system prompt) and Vicuna 1.5 were trained on;
     "plain" has a bare "Answer:". Where the template `repeats` the user's words in the task,
-    `after_turn` puts them there. Raises UserError for an unknown template, and for "chat" with a
-    tokenizer that has no chat template or one that cannot be used.
+    `after_turn` puts them there.
+
+    Raises:
+        UserError: an unknown template, and for "chat" with a tokenizer that has no chat template or
+            one that cannot be used.
     """
     if template not in TEMPLATES:
         raise unknown("template", template, TEMPLATES)
@@ -79,8 +82,8 @@ def wrapper(
 
 
 def _rendered(tokenizer: Any) -> str:
-    """The tokenizer's chat template around the user's turn, its content a text or, where it takes
-    no text, parts.
+    """Return the tokenizer's chat template around the user's turn, its content a text or, where it
+    takes no text, parts.
     """
     options = dict(getattr(tokenizer, "template_arguments", {}))
     if "strftime_now" in str(tokenizer.chat_template):  # transformers gives the time of the call
@@ -118,9 +121,10 @@ def after_turn(task: str, turn: Sequence[str]) -> list[str]:
 
 
 def token_ids(tokenizer: Any, text: str | Sequence[str], template: str | None = None) -> list[int]:
-    """A piece of a prompt as token ids; control tokens are words except in `TemplateText`. One that
-    begins a prompt has its template: the tokenizer adds what it puts before any text, but no end
-    after it, unless that is "chat", which writes its own begin-of-text. Any other piece is
+    """Return a piece of a prompt as token ids; control tokens are words except in `TemplateText`.
+
+    One that begins a prompt has its template: the tokenizer adds what it puts before any text, but
+    no end after it, unless that is "chat", which writes its own begin-of-text. Any other piece is
     tokenised as inside a text.
     """
     if template is None:
@@ -156,8 +160,8 @@ def tokens_inside(tokenizer: Any, text: str | Sequence[str], **options: Any) -> 
 def ids_within(
     tokenizer: Any, left: str, text: str, right: str, template: str | None = None
 ) -> list[int]:
-    """Token ids that a text has between two others; those of the text alone where a token reaches
-    over its edges.
+    """Return token ids that a text has between two others; those of the text alone where a token
+    reaches over its edges.
     """
     (_, over_left), (ids, over_right), _ = cut_ids(tokenizer, (left, text, right), template)
     return token_ids(tokenizer, text, template) if over_left or over_right else ids
@@ -186,22 +190,22 @@ def cut_ids(
 
 
 def document_text(title: str, text: str) -> str:
-    """A document as the prompt shows it (Lost in the Middle's form without its number, as the paper
-    has it).
+    """Return a document as the prompt shows it (Lost in the Middle's form without its number, as
+    the paper has it).
     """
     return f"[Document](Title: {title}) {text}"
 
 
 def query_text(question: str) -> str:
-    """The question as the prompt shows it, a question mark added where its sentence has no mark at
-    its end.
+    """Return the question as the prompt shows it, a question mark added where its sentence has no
+    mark at its end.
     """
     question = question.strip()
     return f"Question: {question if ends_sentence(question) else question + '?'}"
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a text ends with a mark of any script that ends a sentence, perhaps inside quotes or
-    brackets.
+    """Return whether a text ends with a mark of any script that ends a sentence, perhaps inside
+    quotes or brackets.
     """
     return _SENTENCE_END.search(text) is not None

@@ -85,7 +85,7 @@ def terms(text: str) -> list[str]:
 
 
 def _terms_of(word: re.Match[str]) -> Iterator[str]:
-    """A word, or the bigrams of a run of characters without blanks."""
+    """Return a word, or the bigrams of a run of characters without blanks."""
     run = word[1] or ""
     return map("".join, pairwise(run)) if len(run) > 2 else iter([word[0]])
 
@@ -109,8 +109,8 @@ class CorpusBM25:
 
 
 def _without_stop_words(text: str) -> list[str]:
-    """Words of a text; among thousands of passages stop words, and single letters, only say that it
-    is English.
+    """Return words of a text; among thousands of passages stop words, and single letters, only say
+    that it is English.
     """
     from bm25s.stopwords import STOPWORDS_EN
 

@@ -65,7 +65,7 @@ class CrossEncoder:
         )
 
     def _read(self, query: str, documents: Sequence[str]) -> Any:
-        """Token ids of the pairs."""
+        """Return token ids of the pairs."""
         reads = plain_reader(self.tokenizer, [query, *documents])
         pairs = ([query] * len(documents), list(documents))
         return reads(*pairs, truncation="longest_first", max_length=self.max_tokens)
@@ -73,8 +73,8 @@ class CrossEncoder:
 
 @lru_cache(maxsize=1)
 def load_cross_encoder(name: str) -> CrossEncoder:
-    """The cross-encoder of a source, such as `hf:cross-encoder/ms-marco-MiniLM-L6-v2`, loaded once
-    a process.
+    """Return the cross-encoder of a source, such as `hf:cross-encoder/ms-marco-MiniLM-L6-v2`,
+    loaded once a process.
     """
     from ragauge.assets import resolver
 
@@ -82,5 +82,5 @@ def load_cross_encoder(name: str) -> CrossEncoder:
 
 
 def rank(query: str, documents: Sequence[str], *, model: str) -> np.ndarray:
-    """The cross-encoder's scores of the documents: (document,) float32."""
+    """Return the cross-encoder's scores of the documents: (document,) float32."""
     return load_cross_encoder(model).scores(query, documents)

@@ -51,7 +51,10 @@ class Encoder:
         device: str = "cpu",
     ) -> None:
         """Load the checkpoint in fp32; `dtype` is that of matrix products and attention, not of
-        sums and norms. Raises UserError: the folder holds no encoder, or one pooled in another way.
+        sums and norms.
+
+        Raises:
+            UserError: the folder holds no encoder, or one pooled in another way.
         """
         from transformers import AutoModel
 
@@ -82,7 +85,11 @@ class Encoder:
     def encode(
         self, texts: Sequence[str], batch_size: int | None = None, query: bool = False
     ) -> np.ndarray:
-        """Embeddings (text, dim) float32, in the order given. Raises UserError: one is not finite."""
+        """Return embeddings (text, dim) float32, in the order given.
+
+        Raises:
+            UserError: one is not finite.
+        """
         embeddings = self._encode(texts, batch_size, query)
         check_finite(embeddings, texts, f"encoder {self.path}")
         return embeddings
@@ -119,8 +126,8 @@ class Encoder:
         )
 
     def pool(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """Embeddings (text, dim) of hidden states (text, token, dim); `attended` (text, token) is
-        False for padding.
+        """Return embeddings (text, dim) of hidden states (text, token, dim); `attended` (text,
+        token) is False for padding.
         """
         if self.pooling == "cls":
             pooled = hidden[:, 0]
@@ -142,8 +149,8 @@ class Encoder:
 
 @lru_cache(maxsize=2)
 def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> Encoder:
-    """The encoder of an asset's name or source ("minilm", "contriever", "path:/folder"), loaded
-    once a process.
+    """Return the encoder of an asset's name or source ("minilm", "contriever", "path:/folder"),
+    loaded once a process.
     """
     from ragauge.assets import resolver
 
@@ -203,7 +210,7 @@ def _pooling(config: dict[str, Any]) -> str:
 
 
 def _json(path: Path, kind: type[Json]) -> Json:
-    """The list or object of a settings file; empty if there is no such file."""
+    """Return the list or object of a settings file; empty if there is no such file."""
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else kind()
     except (OSError, ValueError, RecursionError) as error:
