@@ -84,11 +84,11 @@ class _Context:
         parent = self
         node = self
         known = set(documents)
-        while near := [child for child in node.children if known & set(child.documents)]:
+        near = node.sharing(known)
+        while near:
             parent = node
             node = min(near, key=lambda child: child.distance(documents))
-            if node.documents[0] not in known:
-                break
+            near = node.sharing(known) if node.documents[0] in known else []
         shared = [document for document in node.documents if document in known]
         new = _Context(shared + [document for document in documents if document not in shared])
         common = len(list(takewhile(known.__contains__, node.documents)))
@@ -101,6 +101,10 @@ class _Context:
         else:
             parent.children.append(new)
         return new.documents
+
+    def sharing(self, documents: set[tuple[int, ...]]) -> list[_Context]:
+        """Return the children that have one of these documents."""
+        return [child for child in self.children if documents & set(child.documents)]
 
     def distance(self, documents: Sequence[tuple[int, ...]]) -> float:
         """Distance of this node's documents from others, of which it has at least one."""

@@ -2,7 +2,7 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ragauge import options as declared
 from ragauge.datasets.base.dataset import (
@@ -27,7 +27,8 @@ def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
         UserError: unknown name or option, or a value out of range.
     """
     named = {"seed": seed, **options}
-    return cast(Dataset, declared.make("dataset", name, Dataset, f"dataset {name}", named))
+    dataset: Dataset = declared.make("dataset", name, Dataset, f"dataset {name}", named)
+    return dataset
 
 
 def load(

@@ -49,7 +49,8 @@ class Press:
         compressor = self.compressor()
         start = sum(map(len, before))
         apart = self.engine.join(cache, [*before, span], 0)
-        if (watch := compressor.watch()) is not None:
+        watch = compressor.watch()
+        if watch is not None:
             scratch = (
                 self.engine.join(cache, before, len(ids))
                 if before

@@ -231,9 +231,9 @@ def answer_from(
 def placed(text: str, sources: Sequence[Source]) -> Evidence:
     """Find generated text in the documents, first place first; no place where none has it."""
     for source in sources:
-        if (start := source.text.find(text)) >= 0:
-            at = source.offset + start
-            return Evidence(source.document, at, at + len(text), text)
+        if text in source.text:
+            start = source.offset + source.text.find(text)
+            return Evidence(source.document, start, start + len(text), text)
     return Evidence(None, None, None, text)
 
 

@@ -1,7 +1,7 @@
 """Methods made from their names and options; a variant is a method with other options."""
 
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from ragauge import options as declared
 from ragauge import registry
@@ -14,7 +14,7 @@ def make(name: str, where: str = "", **options: Any) -> Method:
     Raises:
         UserError: unknown name or option, a value out of range, options that exclude each other.
     """
-    method = cast(Method, declared.make("method", name, Method, where, options))
+    method: Method = declared.make("method", name, Method, where, options)
     return method.checked(where or name)
 
 

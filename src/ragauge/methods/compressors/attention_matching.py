@@ -88,8 +88,8 @@ class AttentionMatching(Compressor):
         from torch.nn.utils.rnn import pad_sequence
 
         for layer, heads in enumerate(slots):
-            # others have nothing to fit
-            if not (fitting := [head for head, tokens in enumerate(heads) if tokens]):
+            fitting = [head for head, tokens in enumerate(heads) if tokens]
+            if not fitting:
                 continue
             chosen = [
                 torch.tensor([s - context.span.start for s in head], dtype=torch.long)

@@ -70,7 +70,8 @@ class Encoder:
         self.model.to(self._device)
         self.dim = int(self.model.config.hidden_size)
         file = path / "sentence_bert_config.json"
-        if (declared := _json(file, dict).get("max_seq_length")) is None:
+        declared = _json(file, dict).get("max_seq_length")
+        if declared is None:
             declared = int(self.tokenizer.model_max_length)
         if type(declared) is not int or declared < 1:
             raise UserError(
