@@ -62,16 +62,16 @@ def to_prune(
     """Choose what to remove, the least recently used first: all that was not used for so many days
     before `now`, and of the rest as much as exceeds `keep_bytes`; None: nothing.
     """
-    by_use = sorted(cached, key=lambda one: one.used)
+    by_use = sorted(cached, key=lambda entry: entry.used)
     longest = float("inf") if older_than_days is None else older_than_days * DAY_S
-    chosen = [one for one in by_use if now - one.used > longest]
+    chosen = [entry for entry in by_use if now - entry.used > longest]
     rest = by_use[len(chosen) :]
-    excess = 0 if keep_bytes is None else sum(one.bytes for one in rest) - keep_bytes
-    for one in rest:
+    excess = 0 if keep_bytes is None else sum(entry.bytes for entry in rest) - keep_bytes
+    for entry in rest:
         if excess <= 0:
             break
-        chosen.append(one)
-        excess -= one.bytes
+        chosen.append(entry)
+        excess -= entry.bytes
     return chosen
 
 

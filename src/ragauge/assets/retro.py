@@ -108,7 +108,7 @@ def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return the tensors under their new names, in float32. Raises UserError for a name outside the
     released layout.
     """
-    made: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.startswith(OWN_METRICS):
             continue
@@ -119,5 +119,5 @@ def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
         if not names:
             raise UserError(f"{path}: {name!r}: not a tensor of the released RETRO")
         for new, part in zip(names, tensor.float().chunk(len(names)), strict=False):
-            made[new] = part.clone().contiguous()
-    return made
+            tensors[new] = part.clone().contiguous()
+    return tensors

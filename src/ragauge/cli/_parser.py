@@ -38,14 +38,14 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         arguments = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
-        for place, argument in enumerate(arguments):
+        for index, argument in enumerate(arguments):
             if argument == "--" or (self._subparsers and not argument.startswith("-")):
                 break  # a step's parser knows the rest
             option = argument.partition("=")[0]
             if argument.startswith("--") and " " not in option and option not in known:
                 near = meant(option, [one for one in known if one.startswith("--")])
                 if "--set" in known and option.replace("_", "-") not in known:
-                    near = _setting(arguments[place:]) or near
+                    near = _setting(arguments[index:]) or near
                 self.error(
                     f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else "")
                 )

@@ -67,14 +67,14 @@ def read(
     config = options.configuration(args)
     configured = section(config) if config else None
     stated = {key: v for key, v in options.given(args, kind).items() if v is not None}
-    made = {**(configured.model_dump() if configured else {}), **changes(stated)}
-    if not made.get("methods"):
+    values = {**(configured.model_dump() if configured else {}), **changes(stated)}
+    if not values.get("methods"):
         raise UserError(
             "--methods: name the methods to measure, as in --methods naive,superposition"
         )
-    settings = checked_options(kind, made)
+    settings = checked_options(kind, values)
     has_weights = not getattr(args, "random_weights", False)
-    variants = {name: options.method(args, name, config) for name in made["methods"]}
+    variants = {name: options.method(args, name, config) for name in values["methods"]}
     model = options.model(args, config, known=has_weights)
     finds = any(variant.finds for variant in variants.values())
     finder = config.models[model.finder] if config and model.finder and finds else None

@@ -68,19 +68,19 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
 
         entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
         # RETRO has the sizes of its paper; other decoders read the neighbours themselves.
-        made = {
+        report = {
             "model": args.model,
             **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model)),
         }
         if not args.search_machine:
-            return made
+            return report
         from ragauge.pipelines.indexes.ivf_pq import IvfPq
 
         if not entry.queries_index:
             raise UserError(f"--search-machine: schedule {entry.schedule!r} asks no index")
         # and the width of its vectors (Appendix B)
         index = IvfPq(nlist=16384, pq_bytes=64), 3 * 10**9, 384
-        return made | {"search": cost.search_floor(entry, *index, SERVERS[args.search_machine])}
+        return report | {"search": cost.search_floor(entry, *index, SERVERS[args.search_machine])}
     if args.search_machine:
         raise UserError("--search-machine: must be given with --schedule")
     registry.module_name("method", args.method, "--method")  # before anything heavy is imported

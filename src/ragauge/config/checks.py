@@ -176,9 +176,9 @@ def check_database(database: DatabaseSettings, where: str) -> None:
         f"{where}.evaluation_sets.{label}": chosen
         for label, chosen in database.evaluation_sets.items()
     }
-    for place, texts in {where: database, **sets}.items():
+    for section, texts in {where: database, **sets}.items():
         for source in texts.sources:
-            corpus.check_source(source, f"{place}.corpus")
+            corpus.check_source(source, f"{section}.corpus")
 
 
 def _check_models(config: Config) -> None:
@@ -235,7 +235,9 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
 def _check_scoring(config: Config) -> None:
     """All text of a run is scored alike: its perplexities stand in one table."""
     scored = [
-        (label, one.scoring) for label, one in config.pipelines.items() if one.task == "perplexity"
+        (label, pipeline.scoring)
+        for label, pipeline in config.pipelines.items()
+        if pipeline.task == "perplexity"
     ]
     for label, scoring in scored:
         first, its_scoring = scored[0]
@@ -267,9 +269,12 @@ def _check_human_judgements(config: Config) -> None:
     """People judge what the configuration asks."""
     path = config.human_judgements
     jobs = set(config.answers())
-    for place, one in read_human_judgements(Path(path)).items() if path else ():
-        if (one.dataset, one.model, one.variant) not in jobs:
-            reason = f"model {one.model!r} does not answer data set {one.dataset!r} with variant {one.variant!r}"
+    for place, judgement in read_human_judgements(Path(path)).items() if path else ():
+        if (judgement.dataset, judgement.model, judgement.variant) not in jobs:
+            reason = (
+                f"model {judgement.model!r} does not answer data set {judgement.dataset!r}"
+                f" with variant {judgement.variant!r}"
+            )
             raise UserError(f"{place}: {reason}")
 
 

@@ -55,8 +55,8 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
 
     if not isinstance(entry, dict) or entry.get("training") is None:
         return entry
-    made = f"path:results/{data.get('run', '')}/models/{entry['training']}"
-    if entry.get("source", made) != made:
+    folder = f"path:results/{data.get('run', '')}/models/{entry['training']}"
+    if entry.get("source", folder) != folder:
         raise UserError(
             f"models.{label}: has a training, whose result is its source; leave out one of the two"
         )
@@ -66,7 +66,7 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
     if isinstance(training, dict):
         catalogued = entries().get(str(training.get("model")))
         template = training.get("template") or (catalogued.template if catalogued else None)
-    return {"template": template, **entry, "source": made}
+    return {"template": template, **entry, "source": folder}
 
 
 def expanded(section: Any, where: str) -> Any:
@@ -76,13 +76,13 @@ def expanded(section: Any, where: str) -> Any:
     """
     if not isinstance(section, dict):
         return section
-    made: dict[Any, Any] = {}
+    entries_by_name: dict[Any, Any] = {}
     for label, entry in section.items():
-        for name, one in _entries(label, entry, f"{where}.{label}"):
-            if name in made:
+        for name, values in _entries(label, entry, f"{where}.{label}"):
+            if name in entries_by_name:
                 raise UserError(f"{where}.{label}: there is an entry {name!r} already")
-            made[name] = one
-    return made
+            entries_by_name[name] = values
+    return entries_by_name
 
 
 def _entries(label: Any, entry: Any, where: str) -> Iterator[tuple[Any, Any]]:

@@ -63,13 +63,13 @@ class AnswersRead:
 
     def select(self, group: Iterable[VariantJob]) -> list[VariantJob]:
         """Select from the variants of one data set and model."""
-        matching = [one for one in group if self._matches(one)]
+        matching = [variant for variant in group if self._matches(variant)]
         for name, rule in (self.options or {}).items():
             if rule in (SMALLEST, COMPARED):
-                values = [one.options[name] for one in matching]
+                values = [variant.options[name] for variant in matching]
                 shared = {value for value, count in Counter(values).items() if count > 1}
                 chosen = shared if rule is COMPARED and shared else {min(values, default=None)}
-                matching = [one for one in matching if one.options[name] in chosen]
+                matching = [variant for variant in matching if variant.options[name] in chosen]
         return matching
 
     def _matches(self, variant: VariantJob) -> bool:
@@ -129,21 +129,21 @@ class Reads:
     def select(self, variants: Iterable[VariantJob]) -> list[VariantJob]:
         """The variants whose answers are read, in their order."""
         groups: dict[tuple[str, str], list[VariantJob]] = {}
-        for one in variants:
-            if is_of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
-                groups.setdefault((one.dataset, one.model), []).append(one)
+        for variant in variants:
+            if is_of_kind(variant.kind, self.datasets) and (self.trained or not variant.trained):
+                groups.setdefault((variant.dataset, variant.model), []).append(variant)
         read = [
-            one
+            variant
             for group in groups.values()
             for answers in self.answers
-            for one in answers.select(group)
+            for variant in answers.select(group)
         ]
-        places = {(one.dataset, one.model, one.variant) for one in read}
+        places = {(variant.dataset, variant.model, variant.variant) for variant in read}
         return [
-            one
+            variant
             for group in groups.values()
-            for one in group
-            if (one.dataset, one.model, one.variant) in places
+            for variant in group
+            if (variant.dataset, variant.model, variant.variant) in places
         ]
 
 

@@ -116,17 +116,17 @@ def with_instances(variants: Any) -> Any:
     if not isinstance(variants, dict):
         return variants
     own = VariantEntry.model_fields.keys() - {"instance"}
-    made = {}
+    checked = {}
     for label, entry in variants.items():
-        made[label] = entry
+        checked[label] = entry
         is_variant = re.fullmatch(LABEL, str(label)) and isinstance(entry, dict)
         name = entry.get("method") if is_variant else None
         if isinstance(name, str):
             registry.module_name("method", name, f"methods.{label}.method")
             parameters = {key: value for key, value in entry.items() if key not in own}
-            made[label] = {key: entry[key] for key in own & entry.keys()}
-            made[label]["instance"] = making.make(name, f"methods.{label}", **parameters)
-    return made
+            checked[label] = {key: entry[key] for key in own & entry.keys()}
+            checked[label]["instance"] = making.make(name, f"methods.{label}", **parameters)
+    return checked
 
 
 class Generation(Section):

@@ -125,8 +125,8 @@ def _endpoints(plan: Plan, made: Collection[str]) -> Iterator[tuple[str, str]]:
     config = plan.config
     data = f"{plan.paths.training}/data/train.jsonl"
     if any(
-        one.writer == ENDPOINT and data.format(training=label) in made
-        for label, one in config.training.items()
+        training.writer == ENDPOINT and data.format(training=label) in made
+        for label, training in config.training.items()
     ):
         yield "RAGAUGE_WRITER", "writes the questions"
     judged = {plan.paths.judgements.format(**job._asdict()) for job in config.judged()}

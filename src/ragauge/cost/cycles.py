@@ -95,7 +95,7 @@ def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
     (Table 6) the queries count once.
     """
     calls = list(trace)
-    for place, call in enumerate(calls):
+    for index, call in enumerate(calls):
         if call.stage == "query":
             sizes = list(zip(call.lengths, call.past, strict=True))
             row = sizes.index(max(sizes))
@@ -103,7 +103,7 @@ def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
             repeated: dict[str, Any] = {
                 name: (values[row],) * paths if values else () for name, values in rows.items()
             }
-            calls[place] = replace(call, **repeated, parallel=False)
+            calls[index] = replace(call, **repeated, parallel=False)
     return calls
 
 

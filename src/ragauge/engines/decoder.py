@@ -199,7 +199,10 @@ class Decoder:
                 return attentions[0](index, *qkv)
             by_part = zip(*(values.split(tokens) for values in qkv), strict=True)
             return torch.cat(
-                [one(index, q, k, v) for one, (q, k, v) in zip(attentions, by_part, strict=True)]
+                [
+                    attention(index, q, k, v)
+                    for attention, (q, k, v) in zip(attentions, by_part, strict=True)
+                ]
             )
 
         return attend

@@ -75,12 +75,16 @@ def file_system(folder: Path) -> str:
     """Return the type of the file system that a folder is on, such as ext4."""
     import psutil
 
-    place = folder.resolve()
+    resolved = folder.resolve()
     mounts = [
-        one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)
+        mount
+        for mount in psutil.disk_partitions(all=True)
+        if resolved.is_relative_to(mount.mountpoint)
     ]
     return (
-        max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "unknown file system"
+        max(mounts, key=lambda mount: len(mount.mountpoint)).fstype
+        if mounts
+        else "unknown file system"
     )
 
 

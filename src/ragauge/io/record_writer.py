@@ -157,8 +157,8 @@ class RecordWriter:
                 facts = {
                     "provenance": records.provenance_of(machines, meta.get("provenance") or {})
                 }
-                made = {**meta, "machines": machines, **facts} if machines else meta
-                records.write_finished(self.out, lines, self._fingerprint, made)
+                complete_meta = {**meta, "machines": machines, **facts} if machines else meta
+                records.write_finished(self.out, lines, self._fingerprint, complete_meta)
             self.partial.unlink(missing_ok=True)
 
     def _open_partial(self) -> FileIO:
@@ -224,10 +224,12 @@ class RecordWriter:
         self._add_machines(header, answered, self.partial)
         return answered
 
-    def _add_machines(self, made: Mapping[str, Any], lines: Mapping[str, str], place: Path) -> None:
+    def _add_machines(
+        self, header: Mapping[str, Any], lines: Mapping[str, str], place: Path
+    ) -> None:
         """Add the machines of the records of an earlier run, if there are any."""
-        if lines and made.get("machines"):
-            self._machines.update(dict.fromkeys(strings(made, "machines", str(place))))
+        if lines and header.get("machines"):
+            self._machines.update(dict.fromkeys(strings(header, "machines", str(place))))
 
     def _move_aside(self, path: Path, reason: str) -> None:
         """Move records, finished or not, and their metadata to the folder `former`, under a name

@@ -32,12 +32,12 @@ def results(
             path.write_bytes(written)
         *lines, torn = written.split(b"\n")
         os.truncate(path, len(written) - len(torn))  # a line that a kill cut off
-        made = [json.loads(line) for line in lines[1:]]
+        outcomes = [json.loads(line) for line in lines[1:]]
         with path.open("ab", buffering=0) as file:
-            for item in items[len(made) :]:
-                if made and time.monotonic() > end:
+            for item in items[len(outcomes) :]:
+                if outcomes and time.monotonic() > end:
                     break
                 line = json.dumps(work(item))
                 file.write(line.encode() + b"\n")
-                made.append(json.loads(line))
-        return made
+                outcomes.append(json.loads(line))
+        return outcomes

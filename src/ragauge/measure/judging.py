@@ -27,18 +27,18 @@ def judge_records(
         examples: the questions with their passages, for faithfulness and answers.
     """
     questions = read_examples(examples) if examples else ()
-    passages = {one.key: [d.text for d in one.documents] for one in questions}
+    passages = {question.key: [d.text for d in question.documents] for question in questions}
     judgements: Judgements = {}
     with os_errors_as_user_errors(out), locked(out):
         known = _read(out)
         for record in bar("judging", "question", iterable=records):
             for inquiry in _inquiries(record, subject, passages):
-                place = inquiry.key, inquiry.aspect
+                identity = inquiry.key, inquiry.aspect
                 judgement = judging.judge(
-                    chat, inquiry, known.get(place), failed=record.status == "failed"
+                    chat, inquiry, known.get(identity), failed=record.status == "failed"
                 )
-                judgements[place] = judgement
-                if judgement is not known.get(place):
+                judgements[identity] = judgement
+                if judgement is not known.get(identity):
                     replace_atomically(out, _lines(known | judgements))
         replace_atomically(out, _lines(judgements))
     return list(judgements.values())

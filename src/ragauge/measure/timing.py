@@ -98,8 +98,8 @@ def prompts_of(
     common = specification(make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
     return [
-        prompt_of(one, common, engine.tokenizer, engine.max_context)
-        for one in questions.examples(count)
+        prompt_of(example, common, engine.tokenizer, engine.max_context)
+        for example in questions.examples(count)
     ]
 
 

@@ -73,5 +73,7 @@ class CFIC(Finding):
         beginnings = [text.sentence_ids[prefix.sentence][: prefix.tokens] for prefix in ordered]
         passages = skip.write_on(finder, context, ordered, beginnings, self.d)
         texts = map(finder.tokenizer.decode, passages)
-        pieces = [piece for one in texts for piece in written(one, prompt.sources, self.sentences)]
+        pieces = [
+            piece for passage in texts for piece in written(passage, prompt.sources, self.sentences)
+        ]
         return tuple(dict.fromkeys(pieces))

@@ -27,10 +27,12 @@ def storing_documents(lm: LM, folder: Path, max_bytes: int) -> Iterator[Path]:
     until the block ends; both are on the disk that is measured.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".documents-", dir=folder, ignore_cleanup_errors=True) as made:
+    with TemporaryDirectory(
+        prefix=".documents-", dir=folder, ignore_cleanup_errors=True
+    ) as stored_in:
         try:
-            lm.documents = DocumentStore(Path(made), "timed", max_bytes)
-            yield Path(made)
+            lm.documents = DocumentStore(Path(stored_in), "timed", max_bytes)
+            yield Path(stored_in)
         finally:
             lm.documents = None
 

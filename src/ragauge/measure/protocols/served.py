@@ -382,9 +382,9 @@ def _trial(name: str, timed: TimedRequest) -> Trial:
     return Trial(variant=name, trial=timed.request.number, disturbed=False, **times.to_json())
 
 
-def _served(sender: Sender, number: int, place: int) -> TimedRequest:
+def _served(sender: Sender, number: int, prompt: int) -> TimedRequest:
     """The next of requests that follow one another, and the pause that a failure asks for."""
-    done = sender.serve(ScheduledRequest(number, place, time.perf_counter()))
+    done = sender.serve(ScheduledRequest(number, prompt, time.perf_counter()))
     time.sleep(done.pause_s)
     return done
 
@@ -448,8 +448,8 @@ def measure_load(
             for level in levels:
                 progress.set_postfix_str(f"{name}, {level.name}")
                 with Sender(bench, method, prompts, *lengths) as sender:
-                    for place in warmup:  # and learn what the server refuses
-                        _served(sender, place, place)
+                    for index in warmup:  # and learn what the server refuses
+                        _served(sender, index, index)
                     if bench.trace and is_cold:
                         bench.engine.nonce = partial(str, new_nonce())
                         sender.method = stream.fresh(method, settings.store_gb)
@@ -499,16 +499,16 @@ def _stream(
     name: str, bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int
 ) -> Stream:
     pairs: list[tuple[TimedRequest, TimedRequest]] = []
-    for place in range(stream.PROBES):
+    for index in range(stream.PROBES):
         bench.engine.nonce = partial(str, new_nonce())
-        prompt = place % len(sender.prompts)
+        prompt = index % len(sender.prompts)
         pairs.append((_served(sender, 0, prompt), _served(sender, 0, prompt)))
     is_cold = settings.server_cache == "cold"
     bench.engine.nonce = partial(str, new_nonce() if is_cold else "")
 
     def send_all() -> list[RequestTimes]:
         for _ in range(2 if settings.server_cache == "warm" else 1):
-            done = [_served(sender, place, place) for place in range(len(sender.prompts))]
+            done = [_served(sender, index, index) for index in range(len(sender.prompts))]
         rows = arrivals.rows(done, warmup=0)
         return [row.model_copy(update={"found": cached_share([row])}) for row in rows]
 

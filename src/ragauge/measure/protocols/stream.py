@@ -175,9 +175,9 @@ class _Stream:
         hit_rate = statistics.fmean(shares) if len(shares) == len(rows) else None
         return stream_times(self.name, pairs, rows, seen, hit_rate, seed)
 
-    def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
+    def _answer(self, method: Method, index: int) -> tuple[TimedRequest, float | None]:
         """Answer a request; its times, and the share of its documents' tokens that was found."""
-        prompt = self.prompts[place]
+        prompt = self.prompts[index]
         limits = timing.fixed_length(self.settings.new_tokens)
         self.lm.synchronize()
         start = perf_counter()
@@ -189,7 +189,7 @@ class _Stream:
         assert self.lm.first_token_at is not None
         self.after_request()
         request = TimedRequest(
-            ScheduledRequest(place, place, start),
+            ScheduledRequest(index, index, start),
             start,
             self.lm.first_token_at,
             end,
@@ -205,8 +205,8 @@ class _Stream:
                 self.lm.documents = MemoryStore("stream", size)
                 yield
                 return
-            with storing_documents(self.lm, self.folder, size) as place:
-                self.after_request = lambda: drop_page_cache(place)
+            with storing_documents(self.lm, self.folder, size) as stored_in:
+                self.after_request = lambda: drop_page_cache(stored_in)
                 yield
         finally:
             self.lm.documents = None

@@ -67,18 +67,20 @@ class Stored:
         room = len(prompt.documents) * gap + len(prompt.ending) + limits.max_new_tokens
         with traced(self.engine, "move"):
             cache = self.engine.join(self.cache, [Span(0, stop)], room)
-            places = list(
+            positions = list(
                 accumulate(
                     (len(ids) + gap for ids in prompt.documents), initial=len(prompt.preamble)
                 )
             )
             shifts: list[float] = []
-            for place, origin, span in zip(places, self.origins, self.documents, strict=False):
-                shifts += [place - origin] * len(span)
+            for position, origin, span in zip(
+                positions, self.origins, self.documents, strict=False
+            ):
+                shifts += [position - origin] * len(span)
             cache.shift(Span(start, stop), shifts)
         ids = [token for segment in (prompt.preamble, *prompt.documents) for token in segment]
         return Assembled(
-            self.engine, cache, ids, prompt.ending, self.documents, stop, float(places[-1])
+            self.engine, cache, ids, prompt.ending, self.documents, stop, float(positions[-1])
         )
 
 

@@ -55,8 +55,8 @@ class Dots:
     def _panels(self, block: Block) -> list[_Panel]:
         if not self.by_dataset:
             return [
-                ("" if place else block.title, block.table, *entry)
-                for place, entry in enumerate(self.axes.items())
+                ("" if index else block.title, block.table, *entry)
+                for index, entry in enumerate(self.axes.items())
             ]
         parts = block.table.groupby("dataset", sort=False)
         names = [f"\n{str(name).removeprefix(LONGBENCH)}" for name, _ in parts]
@@ -82,7 +82,7 @@ def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
     if printed.empty:
         return drawn
     if by_dataset:
-        order = {name: place for place, name in enumerate(dict.fromkeys(measured["dataset"]))}
+        order = {name: index for index, name in enumerate(dict.fromkeys(measured["dataset"]))}
         printed = printed.sort_values(
             "dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable"
         )
@@ -106,10 +106,10 @@ def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset
             len(shown), columns, sharex=share, squeeze=False, height_ratios=heights
         )
         for block, line, row in zip(shown, axes, panels, strict=True):
-            for place, ax in enumerate(line):
-                ax.set_visible(place < len(row))
-                if place < len(row):
-                    _draw_panel(ax, block, row[place], named=place == 0)
+            for column, ax in enumerate(line):
+                ax.set_visible(column < len(row))
+                if column < len(row):
+                    _draw_panel(ax, block, row[column], named=column == 0)
         longest = next(row for row in panels if len(row) == columns)
         for ax, (*_, axis) in zip(axes[-1], longest, strict=True):
             ax.set_xlabel(axis.label)
@@ -165,12 +165,12 @@ def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None
 def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:
     """A marker for each of the paper's models, with a dot where its number was predicted."""
     _, colour, _ = style.method_style(str(line["style"]))
-    place = models.index(line["model"])
-    at = y + 0.11 * (place - (len(models) - 1) / 2)
+    index = models.index(line["model"])
+    at = y + 0.11 * (index - (len(models) - 1) / 2)
     ax.plot(
         line["published"],
         at,
-        style.series_style(place)[1],
+        style.series_style(index)[1],
         mfc="white",
         mec=colour,
         mew=0.9,
@@ -189,9 +189,9 @@ def _handles(shown: Sequence[Block]) -> list[Any]:
     if any(is_number(v) for block in measured for v in block.table["published"]):
         handles.append(style.handle("published, same model", style.INK, "d", hollow=True))
     for block in (block for block in shown if block.published):
-        for place, model in enumerate(dict.fromkeys(block.table["model"])):
+        for index, model in enumerate(dict.fromkeys(block.table["model"])):
             handles.append(
-                style.handle(str(model), style.INK, style.series_style(place)[1], hollow=True)
+                style.handle(str(model), style.INK, style.series_style(index)[1], hollow=True)
             )
         if any(is_number(v) for v in block.table["measured"]):
             handles.append(style.handle("predicted", style.INK, "."))

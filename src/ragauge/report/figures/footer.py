@@ -144,16 +144,18 @@ def _describe_comparisons(runs: Runs, measured: Table) -> list[str]:
     """Describe comparisons of stale queries: encoders, queries, texts, intervals, machine."""
     if measured.empty or "stale_tokens" not in measured.columns:
         return []
-    reports = [(one, one.report) for one in comparisons(runs) if one.report]
+    reports = [
+        (comparison, comparison.report) for comparison in comparisons(runs) if comparison.report
+    ]
     texts = _listed(
         f"{len(report.queries)} queries in {counted(report.texts, 'text')} of {report.tokens} tokens"
-        f" {_source(one.text, one.database)}"
-        for one, report in reports
+        f" {_source(comparison.text, comparison.database)}"
+        for comparison, report in reports
     )
     return [
-        f"Measured: chunks compared by {_listed(one.encoder for one, _ in reports)}",
+        f"Measured: chunks compared by {_listed(comparison.encoder for comparison, _ in reports)}",
         texts,
-        _listed(_filled(one.index) for one, _ in reports),
+        _listed(_filled(comparison.index) for comparison, _ in reports),
         "intervals: bootstrap 95% over queries",
         "machine: "
         + (_listed(machine(report.provenance or {}) for _, report in reports) or "not recorded"),

@@ -172,8 +172,8 @@ def draw(
     with style.theme():
         figure = style.figure(width, height_in * lines + 0.3 + KEY_LINE_IN * -(-len(looks) // keys))
         grid = figure.subplots(lines, columns, squeeze=False, sharex=share, sharey=share).flatten()
-        for place, (ax, panel) in enumerate(zip(grid, panels, strict=False)):
-            left = panels[place - 1].y.label if place % columns else ""
+        for index, (ax, panel) in enumerate(zip(grid, panels, strict=False)):
+            left = panels[index - 1].y.label if index % columns else ""
             ax.set_ylabel(panel.y.label if panel.y.label != left else "")
             _draw_panel(ax, panel, looks, everything if share else panel.points)
         for ax in grid[len(panels) :]:
@@ -324,11 +324,11 @@ def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
         first = dict(sorted(first.items(), key=lambda entry: style.method_order(entry[1])))
     methods = list(first.values())
     looks = {}
-    for place, (name, method) in enumerate(first.items()):
+    for index, (name, method) in enumerate(first.items()):
         if not style.is_method(method):
-            looks[name] = style.series_style(place)
+            looks[name] = style.series_style(index)
             continue
-        before = methods[:place].count(method)
+        before = methods[:index].count(method)
         shades = methods.count(method)
         _, colour, marker = style.method_style(method)
         marker = marker if shades == 1 else style.series_style(before)[1]

@@ -46,9 +46,9 @@ def draw(table: Table) -> Figure:
     for (model, dataset), part in groups:
         others = [guest for of, guest in guests if of == dataset]
         title = f"{model} · {dataset}"
-        measured = [q for q in COSTS if any(_is_measured(one, q) for one in (part, *others))]
+        measured = [q for q in COSTS if any(_is_measured(rows, q) for rows in (part, *others))]
         panels = [
-            _panel("" if place else title, part, q, others) for place, q in enumerate(measured)
+            _panel("" if index else title, part, q, others) for index, q in enumerate(measured)
         ]
         (pairs if len(panels) > 1 else singles).extend(panels)
     nothing = "No records of this run yet: the frontier needs at least one answered variant."
@@ -66,14 +66,14 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         quantity: on_frontier(runs, variants, measures) for quantity, measures in prices.items()
     }
     cells = []
-    for place, variant in enumerate(variants):
+    for index, variant in enumerate(variants):
         note = f"quality is {metric}", (variant.stack and variant.engine) or ""
         measures = {"quality": noted(quality(runs, variant), *note)} | (
             served(runs, variant) if variant.stack else {}
         )
         for quantity, price in prices.items():
             chance = chances[quantity].get(variant.name)
-            measures |= {quantity: price[place]} | ({_chance(quantity): chance} if chance else {})
+            measures |= {quantity: price[index]} | ({_chance(quantity): chance} if chance else {})
         cells += row_cells(variant.keys | {"metric": metric}, measures)
     return cells
 

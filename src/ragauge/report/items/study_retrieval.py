@@ -107,8 +107,8 @@ def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
     for name in questions[0]["ranks"] if questions else ():
         if name != how["chosen"]:
             a, b = (
-                [ndcg(q["ranks"][one], q["gold"], FIRST) for q in questions]
-                for one in (name, how["chosen"])
+                [ndcg(q["ranks"][retriever], q["gold"], FIRST) for q in questions]
+                for retriever in (name, how["chosen"])
             )
             measure = paired(a, b, runs.seed, f"less {how['chosen']}")
             yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)

@@ -57,7 +57,10 @@ def pack_titles(runs: Runs, dataset: str) -> str:
     """The titles of each question's documents, by its key."""
     documents = materials.documents(runs, dataset)
     return packed(
-        {key: [_cut(one.title or one.text) for one in of_one] for key, of_one in documents.items()}
+        {
+            key: [_cut(document.title or document.text) for document in of_one]
+            for key, of_one in documents.items()
+        }
     )
 
 

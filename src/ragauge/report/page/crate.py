@@ -120,11 +120,14 @@ def _add_action(
     where.
     """
     provenance = provenance_of(variant)
-    made = variant.specification
+    specification = variant.specification
     model = _add_asset(
-        crate, "model", variant.model, *((made.model, made.model_sha256) if made else (None, None))
+        crate,
+        "model",
+        variant.model,
+        *((specification.model, specification.model_sha256) if specification else (None, None)),
     )
-    data = (made.dataset, made.data_sha256) if made else (None, None)
+    data = (specification.dataset, specification.data_sha256) if specification else (None, None)
     dataset = _add_asset(crate, "dataset", variant.dataset, *data)
     where = machine(provenance, variant.device)
     description = f"{len(variant.records)} questions, {len(variant.failed)} failed" + (

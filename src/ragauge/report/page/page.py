@@ -142,11 +142,11 @@ def _summary(runs: Runs) -> dict[str, Any]:
 def _machine(variant: Variant) -> str:
     facts = provenance.provenance_of(variant)
     memory = facts.get("memory_bytes")
-    place = machine(facts, variant.device)
+    description = machine(facts, variant.device)
     return (
-        f"{place}, {memory / 1e9:.0f} GB memory"
-        if place and memory and not variant.stack
-        else place
+        f"{description}, {memory / 1e9:.0f} GB memory"
+        if description and memory and not variant.stack
+        else description
     )
 
 

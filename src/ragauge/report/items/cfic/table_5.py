@@ -60,9 +60,9 @@ def draw(table: Table) -> Figure:
     lines = [(line, colour) for text, colour in texts for line in (*textwrap.wrap(text, LINE), "")]
     with style.theme():
         figure = style.figure(style.TEXT_IN, LINE_IN * (len(lines) + 1))
-        for place, (line, colour) in enumerate(lines):
+        for number, (line, colour) in enumerate(lines):
             figure.text(
-                0.01, 1 - (place + 1) / (len(lines) + 1), line, color=colour, parse_math=False
+                0.01, 1 - (number + 1) / (len(lines) + 1), line, color=colour, parse_math=False
             )
         return figure
 

@@ -130,8 +130,12 @@ def _by_people(runs: Runs, variant: Variant) -> Measures:
     """
     if not (judged := list(materials.human_judgements(runs, variant).values())):
         return {}
-    people = {one.person for several in judged for one in several}
-    agreed = [len({one.label for one in several}) == 1 for several in judged if len(several) > 1]
+    people = {judgement.person for several in judged for judgement in several}
+    agreed = [
+        len({judgement.label for judgement in several}) == 1
+        for several in judged
+        if len(several) > 1
+    ]
     note = f"judged by {len(people)} people"
     note += (
         f", with one label for {sum(agreed)} of {len(agreed)} questions that several judged"
@@ -139,11 +143,14 @@ def _by_people(runs: Runs, variant: Variant) -> Measures:
         else ""
     )
     sets = [
-        [(one.label, FAITHFULNESS if one.faithful == "yes" else "") for one in several]
+        [
+            (judgement.label, FAITHFULNESS if judgement.faithful == "yes" else "")
+            for judgement in several
+        ]
         for several in judged
     ]
     values = {
-        q: [sum(q in one for one in several) / len(several) for several in sets]
+        q: [sum(q in marks for marks in several) / len(several) for several in sets]
         for q in (FAITHFULNESS, *LABELS)
     }
     return {f"{HUMAN}{quantity}": mean(of, runs.seed, note) for quantity, of in values.items()}

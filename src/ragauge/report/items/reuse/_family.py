@@ -112,7 +112,7 @@ class VariantSeconds:
         places = (
             []
             if self.timed
-            else [machine(provenance_of(one), one.device) for one in (base, variant)]
+            else [machine(provenance_of(run), run.device) for run in (base, variant)]
         )
         apart = f"on two machines: {' and '.join(places)}" if len({*places}) > 1 else ""
         note = join(self.note, apart)

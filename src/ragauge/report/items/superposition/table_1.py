@@ -82,12 +82,12 @@ def _rows(runs: Runs, dataset: str, model: str) -> list[str]:
     paper = [
         row for row in METHODS if row != "contriever" or "contriever" in present or not encoders
     ]
-    place = paper.index("attention_sort")
+    index = paper.index("attention_sort")
     others = sorted(present - set(METHODS) - set(encoders) - set(REFERENCES))
     return [
-        *paper[:place],
+        *paper[:index],
         *encoders,
-        *paper[place:],
+        *paper[index:],
         *others,
         *(r for r in REFERENCES if r in present),
     ]

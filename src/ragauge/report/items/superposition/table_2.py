@@ -60,9 +60,9 @@ draw = Dots(
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
     def order(variant: Variant) -> tuple[int, str, int, int]:
-        place = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
+        index = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
         return (
-            place,
+            index,
             variant.row,
             int(variant.param("iterations") or 0),
             int(variant.param("top_k") or 0),
