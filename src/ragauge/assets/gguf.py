@@ -261,7 +261,7 @@ def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
         return {**stated, **scaled}
     if kind == "yarn":
         raise ValueError(
-            f"{prefix}.scaling: type 'yarn' beside the tensor {ROPE_DIVISORS!r} is not read"
+            f"{prefix}.scaling: type 'yarn' together with the tensor {ROPE_DIVISORS!r} is not supported"
         )
 
     import torch

@@ -41,7 +41,7 @@ def fetch(
 
 
 def _get(store: Store, place: str, path: Path, revision: str | None) -> None:
-    """Put the file of a place at `path`: a link to it where it is kept on this machine anyway."""
+    """Put the file of a source at `path`, as a link where this machine stores it already."""
     kind, _, rest = place.partition(":")
     if kind == "pypi":
         _join(store, rest, path)

@@ -1,9 +1,9 @@
-"""What is set in a process before torch is loaded: how OpenMP's threads wait for each other, and
-what becomes of freed memory.
+"""Process settings that must precede the import of torch: how OpenMP's threads wait for each
+other, and whether freed memory is retained.
 
-A waiting thread spins, by default for milliseconds: fast on an idle machine, but beside a busy
-process it occupies the core that the thread it waits for needs. On two cores six questions took 7.5
-s alone and 24.6 s beside a busy process; with `GOMP_SPINCOUNT=3000` 7.6 and 19.2 s, with
+A waiting thread spins, by default for milliseconds: fast on an idle machine, but next to a
+busy process it occupies the core that the thread it waits for needs. On two cores six questions took 7.5
+s alone and 24.6 s next to a busy process; with `GOMP_SPINCOUNT=3000` 7.6 and 19.2 s, with
 `OMP_WAIT_POLICY=PASSIVE` 9.7 and 13.9 s.
 
 glibc returns the memory of freed large tensors to the system, which must zero new pages for the

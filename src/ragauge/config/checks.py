@@ -115,8 +115,8 @@ def _database_references(
     where: str,
     indexed: bool,
 ) -> Iterator[Reference]:
-    """A database (a label), the text that is predicted with it, held out or an evaluation set, and
-    its index.
+    """Yield the references to a database (a label), to the text that is predicted with it (its
+    held-out text or an evaluation set) and to its index.
     """
     yield "database", label, config.databases, f"{where}.database"
     database = config.databases[label]

@@ -1,4 +1,4 @@
-"""What is timed: the sections `latency`, `load` and `stream` of a configuration."""
+"""Settings of the timing protocols: the sections `latency`, `load` and `stream`."""
 
 from typing import Annotated, Literal, Self
 
@@ -27,7 +27,7 @@ class TimedSettings(Section):
 
     allow_load: bool = Field(
         True,
-        description="show times of a machine that other processes kept busy, with their share of it beside them; "
+        description="show times of a machine that other processes kept busy, with their CPU share next to them; "
         "false, for times that are published: refuse them",
     )
     server_cache: Literal["cold", "warm", "found"] = Field(
@@ -43,7 +43,7 @@ class LatencySettings(TimedSettings):
     models: Annotated[list[str] | None, Recorded.NEVER] = Field(
         None,
         min_length=1,
-        description="labels of the models that are timed; default: those that are asked this data set, without models "
+        description="labels of the models that are timed; default: those that answer this data set, without models "
         "trained here, which take as long as those they come from, or whose finder a method needs",
     )
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
@@ -94,7 +94,7 @@ class LoadSettings(TimedSettings):
     """
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
-    dataset: str = Field(description="label of the data set whose questions are asked")
+    dataset: str = Field(description="label of the data set that supplies the questions")
     models: MeasuredModels = None
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
     clients: list[PositiveCount] = Field(
@@ -109,7 +109,7 @@ class LoadSettings(TimedSettings):
     warmup: int = Field(5, ge=0, description="warm-up requests before them, which are not counted")
     new_tokens: int = Field(20, ge=1, description="tokens of each response, unless a trace says")
     prompts: int = Field(
-        3, ge=1, description="different questions, asked in turn; a trace has its own"
+        3, ge=1, description="different questions, sent in turn; a trace has its own"
     )
     documents: Literal["ready", "computed"] = Field(
         "ready",

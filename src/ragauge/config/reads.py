@@ -1,5 +1,5 @@
-"""What an item reads, as data: the workflow makes that before it renders the item, and nothing
-else.
+"""Declare the inputs of an item, as data: before it renders the item, the workflow makes these
+and nothing else.
 
 Every item states it in its own file:
 
@@ -35,8 +35,8 @@ COMPARED = Values.COMPARED
 
 @dataclass(frozen=True)
 class VariantJob:
-    """A variant that is asked the questions of a data set with a model: what `Reads.select` chooses
-    from.
+    """A variant that answers the questions of a data set with a model; `Reads.select` chooses among
+    these.
     """
 
     dataset: str  # labels
@@ -63,13 +63,13 @@ class AnswersRead:
 
     def select(self, group: Iterable[VariantJob]) -> list[VariantJob]:
         """Select from the variants of one data set and model."""
-        matching = [variant for variant in group if self._matches(variant)]
+        matching = [job for job in group if self._matches(job)]
         for name, rule in (self.options or {}).items():
             if rule in (SMALLEST, COMPARED):
-                values = [variant.options[name] for variant in matching]
+                values = [job.options[name] for job in matching]
                 shared = {value for value, count in Counter(values).items() if count > 1}
                 chosen = shared if rule is COMPARED and shared else {min(values, default=None)}
-                matching = [variant for variant in matching if variant.options[name] in chosen]
+                matching = [job for job in matching if job.options[name] in chosen]
         return matching
 
     def _matches(self, variant: VariantJob) -> bool:
@@ -123,27 +123,27 @@ class Reads:
     judgements: bool = False  # of the evidence behind the answers
     training_data: bool = False  # what the models of the experiment are fine-tuned on
     pipelines: Collection[str] = ()  # schedules whose records are read
-    staleness: bool = False  # what stale queries find beside fresh ones
+    staleness: bool = False  # the neighbours that stale and fresh queries find
     retrieval: bool = False  # what studies found for their questions
 
     def select(self, variants: Iterable[VariantJob]) -> list[VariantJob]:
         """The variants whose answers are read, in their order."""
         groups: dict[tuple[str, str], list[VariantJob]] = {}
-        for variant in variants:
-            if is_of_kind(variant.kind, self.datasets) and (self.trained or not variant.trained):
-                groups.setdefault((variant.dataset, variant.model), []).append(variant)
+        for job in variants:
+            if is_of_kind(job.kind, self.datasets) and (self.trained or not job.trained):
+                groups.setdefault((job.dataset, job.model), []).append(job)
         read = [
-            variant
+            job
             for group in groups.values()
             for answers in self.answers
-            for variant in answers.select(group)
+            for job in answers.select(group)
         ]
-        places = {(variant.dataset, variant.model, variant.variant) for variant in read}
+        places = {(job.dataset, job.model, job.variant) for job in read}
         return [
-            variant
+            job
             for group in groups.values()
-            for variant in group
-            if (variant.dataset, variant.model, variant.variant) in places
+            for job in group
+            if (job.dataset, job.model, job.variant) in places
         ]
 
 

@@ -24,7 +24,7 @@ from ragauge.pipelines.database import hub
 from ragauge.pipelines.database.corpus import streamed
 from ragauge.training.settings import ENDPOINT
 
-WORD = "Reply with the word: ready"  # what an endpoint is asked before a run
+WORD = "Reply with the word: ready"  # the prompt that tests an endpoint before a run
 NOT_PINNED = "not pinned by a hash or a commit: {}; to pin them: ragauge fetch --config FILE --lock"
 REPLY_TOKENS = 64  # of an endpoint's first reply, in which some models think before they answer
 
@@ -92,8 +92,8 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
 
     Args:
         made: the files that the run makes.
-        asks: whether endpoints are asked for a word; jobs on other machines may reach what this one
-            does not.
+        asks: whether each endpoint is tested with a prompt; jobs on other machines may reach
+            endpoints that this one does not.
 
     Raises UserError: a line for each endpoint that is not named or does not answer, and each
     refused model or archive.

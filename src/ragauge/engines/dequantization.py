@@ -27,7 +27,7 @@ SCALES = {
 FORMATS = ("naive-quantized", "float-quantized", "int-quantized", "pack-quantized")
 READ = f"{', '.join(SCALES)} (bitsandbytes in 8 bits; compressed-tensors as {', '.join(FORMATS)})"
 ADVICE = "take the model without quantization, as a GGUF file, or from a server (openai:NAME)"
-# beside the scales
+# stored next to the scales
 PARTS = ("weight", "weight_packed", "weight_shape", "weight_zero_point", "weight_format")
 # Scales of activations and of keys and values, which are not quantised here.
 RUNTIME = (
@@ -121,7 +121,7 @@ def dequantized(
         tensor = get()
         if not tensor.is_floating_point() or (kind and tensor.element_size() == 1):
             reason = (
-                f"no {SCALES[kind.method]!r} beside it"
+                f"no {SCALES[kind.method]!r} next to it"
                 if kind
                 else "config.json states no quantization"
             )
@@ -155,7 +155,7 @@ def _dequantize(kind: Quantization, place: str, parts: Mapping[str, Reader]) -> 
         )
     stored = "weight_packed" if kind.packed else "weight"
     if stored not in parts:
-        raise UserError(f"{place}: no {stored!r} beside its scales")
+        raise UserError(f"{place}: no {stored!r} next to its scales")
     numbers = parts[stored]()
     if kind.packed:
         rows, columns = (int(size) for size in parts["weight_shape"]())

@@ -80,7 +80,7 @@ def rope_fields(
 def trained_context(config: Config) -> int:
     """Tokens within which the frequencies of `rope_fields` hold, whatever the prompt's length. A
     `longrope` model has other frequencies beyond its original length, and keys that were cached
-    with the one set are wrong beside the other. The first is used, unless the config's
+    with the one set must not be mixed with the other's. The first is used, unless the config's
     `max_context`, which `read_shape` adds, is beyond it.
     """
     trained: int = config["max_position_embeddings"]

@@ -67,7 +67,7 @@ class RecordedEngine(Traced, ABC):
         # of a finder: the engine whose traces record its calls
         self._answering: RecordedEngine | None = None
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
-        # neighbours that are read ahead add caches from a thread of their own
+        # prefetched neighbours add caches from a thread of their own
         self._counting = Lock()
 
     @abstractmethod

@@ -127,19 +127,19 @@ def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "")
     format, or a file is missing, cut short or changed.
     """
     manifest = _manifest(folder, kind)
-    description = f"its {manifest['kind']}"
+    subject = f"its {manifest['kind']}"
     for name, facts in manifest["files"].items():
         path = folder / name
         if not os.path.isfile(path):  # False for names that no file can have
-            raise UserError(f"{path}: missing from {description}; rebuild it")
+            raise UserError(f"{path}: missing from {subject}; rebuild it")
         size = path.stat().st_size
         if size != facts["bytes"]:
             raise UserError(
-                f"{path}: {size:,} bytes where {description} has {facts['bytes']:,}: cut short; rebuild it"
+                f"{path}: {size:,} bytes where {subject} has {facts['bytes']:,}: cut short; rebuild it"
             )
         if (verify or fnmatch(name, hashed)) and file_sha256(path) != facts["sha256"]:
             raise UserError(
-                f"{path}: not the bytes that {description} was made with (sha256 differs); rebuild it"
+                f"{path}: not the bytes that {subject} was made with (sha256 differs); rebuild it"
             )
     return manifest
 

@@ -37,7 +37,7 @@ class RecordWriter:
     with the same file as an undisturbed run. Records that no longer belong to the run are moved to
     the folder `former`, not removed.
 
-    `start` notes that a question is about to be asked; where the process then dies without a word,
+    `start` notes that a question is about to be answered; where the process then dies without a word,
     as one killed for memory does, the next one counts it in `crashes`. The caller records a
     question with `MAX_CRASHES` as failed.
     """
@@ -54,7 +54,7 @@ class RecordWriter:
         """
         Args:
             fingerprint: every setting that a record depends on, as JSON values; not the limit.
-                keys: the questions that make the run complete, in the order they are asked.
+                keys: the questions that make the run complete, in the order they run.
                 overwrite: replace finished records of another run; they are refused otherwise.
                 machine: the processor of new records; where it is not that of all, the provenance
                 has every one.
@@ -92,7 +92,7 @@ class RecordWriter:
         self._resources.close()
 
     def forget_failed(self) -> None:
-        """Have failed questions asked again. Until `finish`, the finished file keeps their records."""
+        """Schedule failed questions again. Until `finish`, the finished file keeps their records."""
         failed = {
             key for key, line in self._records.items() if json.loads(line)["status"] == "failed"
         }
@@ -100,8 +100,8 @@ class RecordWriter:
         self.done -= failed
 
     def start_over(self, reason: str) -> None:
-        """Move all records aside, so that every question is asked again. Raises UserError: they
-        cannot be moved.
+        """Move all records aside, so that every question runs again. Raises UserError: they cannot
+        be moved.
         """
         with os_errors_as_user_errors(self.partial):
             for path in filter(Path.exists, (self.out, self.partial)):
@@ -111,7 +111,7 @@ class RecordWriter:
             self._file = self._resources.enter_context(self._open_partial())
 
     def start(self, key: str) -> None:
-        """Note that a question is about to be asked; this does not wait for the disk. Raises
+        """Note that a question is about to be answered; this does not wait for the disk. Raises
         UserError if it cannot.
         """
         with os_errors_as_user_errors(self._started):

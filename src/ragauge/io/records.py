@@ -123,7 +123,7 @@ class Record(AnyRecord):
         None, description="of the answer; null: the method looks for none"
     )
     request: str = Field(
-        "", description="what was asked to find the evidence, `{article}` in the documents' place"
+        "", description="the prompt that found the evidence, `{article}` in the documents' place"
     )
     truncated: int = Field(0, description="document tokens cut from the middle to fit the context")
     text: str = Field("", description="the generated text, whole")
@@ -134,9 +134,7 @@ class Record(AnyRecord):
         "", description="the first line of the text; in a chat, the first that is not blank"
     )
     trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON")
-    cache_bytes: int | None = Field(
-        None, description="largest size of the cached keys and values held at one time"
-    )
+    cache_bytes: int | None = Field(None, description="largest size of the KV cache at any time")
     offline_s: float | None = None
     online_s: float | None = None
     first_token_s: float | None = Field(

@@ -1,4 +1,4 @@
-"""Runs: methods are asked, timed, loaded and costed, and their records written.
+"""Run methods: answer questions, measure latency and load, compute costs, write records.
 
 `protocols/` has one file a protocol of measurement. Statistics over what was measured belong to
 `results`.

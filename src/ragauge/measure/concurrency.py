@@ -75,7 +75,7 @@ def _answers_of_server(
     batch: BatchSize,
 ) -> Iterator[Record]:
     """The records of a served model, some of whose requests are under way together. Raises
-    EngineLostError: the server is gone; what it answered until then was returned before.
+    EngineLostError: the server is unreachable; earlier answers were returned before.
     """
     several = engine.concurrency or (batch if isinstance(batch, int) else 1)
     if several == 1 or len(examples) == 1 or method.sequential():

@@ -1,4 +1,4 @@
-"""What this machine and this installation can do, and what to do about what is missing."""
+"""Report the capabilities of this machine and installation, and how to add missing ones."""
 
 import os
 import platform

@@ -20,7 +20,7 @@ Judgements = dict[tuple[str, str | None], Judgement]  # by key and aspect
 def judge_records(
     chat: Chat, records: Sequence[Record], subject: str, examples: Path | None, out: Path
 ) -> list[Judgement]:
-    """Judge records in their order; judgements that the file has already are not asked for again.
+    """Judge records in their order; judgements that the file has already are not requested again.
 
     Args:
         subject: evidence, faithfulness or answers.

@@ -1,4 +1,4 @@
-"""What will be read of a model, fact by fact, and what is refused and why."""
+"""Inspect a model before it is loaded: facts that will be read, and reasons to refuse it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

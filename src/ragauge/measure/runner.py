@@ -41,7 +41,7 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
     A question that cannot be answered is recorded as failed with the reason, and the run continues.
     Nothing is loaded if all questions are answered. `overwrite` replaces the records of another
     run; `retry_failed` asks failed questions again. Of a sequential method, whose records depend on
-    the questions before, all are asked again if one is missing.
+    the questions before, all run again if one is missing.
 
     Raises UserError: the model cannot be loaded or run the method; the file holds records of
     another run or is not writable.
@@ -63,7 +63,7 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
                 f"records of {specification.method} depend on the questions before them"
             )
             writer.start_over(
-                f"{done} of {total} questions are answered, but {answers_depend}; all are asked again"
+                f"{done} of {total} questions are answered, but {answers_depend}; all run again"
             )
         todo = [e for e in job.examples if e.key not in writer.done]
         if todo:

@@ -20,7 +20,7 @@ class BM25(Ranked):
     """
 
     idf: Idf = "rank_bm25"  # weight of words that are in more than half of the documents
-    split: Split = "words"  # white_space: as in the released code, case and punctuation kept
+    split: Split = "words"  # white_space: as in the released code, with case and punctuation
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         return rank(self.query_of(prompt), prompt.document_texts, idf=self.idf, split=self.split)

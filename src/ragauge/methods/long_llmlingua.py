@@ -165,8 +165,8 @@ class _Text:
 
 
 def _load(source: str, engine: SpanEngine) -> LM:
-    """Return the auxiliary model of an engine, loaded once a process: as that computes, or in
-    float32 beside a server.
+    """Return the auxiliary model of an engine, loaded once a process: in the engine's
+    precision, or in float32 next to a server.
     """
     return _loaded(
         source, getattr(engine, "precision", Precision()), str(getattr(engine, "device", "cpu"))

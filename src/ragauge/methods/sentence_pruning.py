@@ -31,7 +31,8 @@ class SentencePruning(Method):
     from the hub, which is not run. So each sentence is scored alone, behind its title, as DSLR
     (arXiv 2407.03627) does without training, by what also ranks the documents: `reranker`, a
     cross-encoder, as the sigmoid of its logit; or `ranker`, as a cosine (from 0) or 2/pi atan of
-    BM25; all ours. With a threshold of 0 it is the ranked prompt; a document without a sentence
+    BM25; these scores are choices of this
+    implementation. With a threshold of 0 it is the ranked prompt; a document without a sentence
     left is left out, if need be all of them.
     """
 

@@ -21,7 +21,7 @@ BLOCKS = frozenset((
 ))  # fmt: skip
 INVISIBLE = ("head", "script", "style", "noscript", "template", "svg", "rp", "annotation")
 _STYLE = "contains(translate(@style, ' ', ''), '{}')"
-LEFT_OUT = {  # what a reader of the page does not see, or is told not to read
+LEFT_OUT = {  # elements that are hidden, deleted or readings
     "hidden text": f"//*[@hidden or {_STYLE.format('display:none')}"
     f" or {_STYLE.format('visibility:hidden')}]",
     "deleted text": "//del | //s | //strike",

@@ -470,7 +470,7 @@ def test_a_sequential_method_starts_over(
     assert [untimed(record) for record in resumed] == [untimed(record) for record in whole]
     assert len({tuple(record.kept) for record in whole}) > 1
     assert (
-        "but records of context_pilot depend on the questions before them; all are asked again"
+        "but records of context_pilot depend on the questions before them; all run again"
         in caplog.text
     )
     assert list((tmp_path / "former").iterdir())

@@ -30,8 +30,8 @@ JsonObject = dict[str, Any]
 
 class EndpointError(UserError):
     """The endpoint returned no usable reply in any attempt. `status` is the last HTTP status, None
-    without one, `detail` what the endpoint said, and `wish_s` the seconds after which it wishes to
-    be asked again.
+    without one, `detail` what the endpoint said, and `wish_s` the seconds after which it accepts
+    a retry.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class Span:
 
 @dataclass
 class Rates:
-    """What is known of an experiment's seconds.
+    """Measured seconds of an experiment's work, from which the rest is estimated.
 
     Attributes:
         seconds: of each timed question of a variant: (preparing its documents, answering it).

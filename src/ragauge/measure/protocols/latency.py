@@ -123,7 +123,7 @@ def run(
     comes from there. `disk` is a folder on it.
 
     Returns: the times; `gap` explains why measured speedups over the first variant of the method
-        naive are not the theoretical ones. Where others kept the machine busy, `load.busy` says how
+        naive are not the theoretical ones. Where other processes used the machine, `load.busy` says how
         and all trials count, or `refused` says so, and `summary` and `gap` are empty.
 
     Raises UserError: no prompts, more threads than cores, or a response that the context cuts
@@ -190,7 +190,7 @@ def run(
 
 def summarise(rows: Sequence[Trial], disturbed: bool = False) -> dict[str, dict[str, Spread]]:
     """Median, quartiles and number of each variant's times; disturbed trials are left out unless
-    asked for.
+    `disturbed`.
     """
     counted = [row for row in rows if disturbed or not row.disturbed]
     return {

@@ -270,7 +270,7 @@ class Sender:
             try:
                 if self.is_lost:
                     raise UserError(
-                        f"not asked, after {self.timeout_s:g} s without an answer: {self._problem}"
+                        f"not sent, after {self.timeout_s:g} s without an answer: {self._problem}"
                     )
                 state = self.method.prepare(spans, prompt)
                 start = time.perf_counter()
@@ -288,7 +288,7 @@ class Sender:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the server has answered nothing for so long that it is asked no more."""
+        """Whether the server has been silent for so long that no more requests are sent."""
         return time.monotonic() - self._answered_at > self.timeout_s
 
     def _timed(self, request: ScheduledRequest, start: float, engine: ServedEngine) -> TimedRequest:

@@ -144,13 +144,14 @@ def fit_weights(selected: Tensor, mass: Tensor) -> Tensor:
     low = BOUNDS[0] * scale
     high = BOUNDS[1] * scale
     weights = scale
-    ahead = scale
+    extrapolated = scale
     speed = 1.0
     for _ in range(STEPS):
-        gradient = (gram @ ahead[..., None])[..., 0] - target
-        moved = (ahead - step * gradient).clamp(low, high)
+        gradient = (gram @ extrapolated[..., None])[..., 0] - target
+        moved = (extrapolated - step * gradient).clamp(low, high)
         faster = (1 + (1 + 4 * speed**2) ** 0.5) / 2
-        weights, ahead, speed = moved, moved + (speed - 1) / faster * (moved - weights), faster
+        extrapolated = moved + (speed - 1) / faster * (moved - weights)
+        weights, speed = moved, faster
     return weights / scale
 
 

@@ -163,7 +163,7 @@ class EndpointChat(Chat):
             try:
                 if self.failures >= FAILURES_IN_A_ROW:
                     raise EndpointError(
-                        f"not asked: {self.endpoint.url} had failed {self.failures} times in a row"
+                        f"not sent: {self.endpoint.url} had failed {self.failures} times in a row"
                     )
                 self.failures += 1
                 message = {"role": "user", "content": request + instruction}

@@ -104,7 +104,7 @@ def search(
     """Return the `k` sentences whose prefixes have the highest mean log-probability, best first.
 
     A candidate that identifies a single sentence grows no further and competes by its score.
-    Identical sentences cannot be told apart by their tokens: each is a separate result with the
+    Tokens do not distinguish identical sentences: each is a separate result with the
     same score. All ties go to the earlier sentence in the document.
 
     Args:

@@ -295,9 +295,9 @@ def _cut(words: PromptText, tokenizer: Any) -> _Segments:
     """Cut the segments out of a text of any such documents; a token over the task's edge goes with
     the query.
     """
-    ahead = words.documents[0][:LOOK_AHEAD]
-    preamble = ids_within(tokenizer, "", words.preamble, ahead, words.template)
-    documents = [ids_within(tokenizer, LINE_END, text, ahead) for text in words.documents]
+    look_ahead = words.documents[0][:LOOK_AHEAD]
+    preamble = ids_within(tokenizer, "", words.preamble, look_ahead, words.template)
+    documents = [ids_within(tokenizer, LINE_END, text, look_ahead) for text in words.documents]
     (_, over), (query, _), *task = cut_ids(tokenizer, (LINE_END, words.query, *words.task_pieces))
     if over:
         (query, _), *task = cut_ids(tokenizer, (words.query, *words.task_pieces))

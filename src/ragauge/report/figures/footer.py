@@ -89,7 +89,7 @@ def _timed(runs: Runs, measured: Table) -> str:
 
 
 def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
-    """How many questions of a data set were asked, and how many answers the model's context cut."""
+    """Count a data set's questions, and the answers that the model's context cut."""
     used = [v for v in answered if v.dataset == dataset]
     counts = sorted({len(v.records) for v in used})
     shown = (
@@ -178,7 +178,7 @@ def _sequences(pipeline: PipelineRun) -> str:
 
 
 def _source(text: str, database: str) -> str:
-    """Where texts are from: an evaluation set with a database, or what is held out of it."""
+    """Describe where texts are from: an evaluation set with a database, or its held-out text."""
     return f"held out of {database}" if text == database else f"of {text}, database {database}"
 
 

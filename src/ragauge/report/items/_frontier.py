@@ -48,7 +48,7 @@ def answering_latency(variant: Variant, field: str) -> Measure:
 
 def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> Measures:
     """By name the bootstrap probability of each variant that has a price, over the questions that
-    they share. Prices are held at their measured values, as on the report's first screen.
+    they share. Prices stay at their measured values, as on the report's first screen.
     """
     pairs = zip(variants, prices, strict=True)
     priced = {

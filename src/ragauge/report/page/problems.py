@@ -43,7 +43,7 @@ def _answers(runs: Runs) -> Iterator[Problem]:
 
 
 def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterator[str]:
-    """Say what is wrong with a variant's records; `limit` is the number of questions asked for, None
+    """Say what is wrong with a variant's records; `limit` is the configured number of questions, None
     for all.
     """
     if variant.missing or not variant.records:

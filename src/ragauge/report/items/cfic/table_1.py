@@ -66,9 +66,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     counted = ((k, _shared.document_tokens(r)) for v in variants for k, r in v.records.items())
     # a variant that failed there counts none
     lengths |= {key: tokens for key, tokens in counted if tokens}
-    words = Measure(
-        reason=f"no {dataset}.jsonl beside the records: their documents are not at hand"
-    )
+    words = Measure(reason=f"no {dataset}.jsonl next to the records: their documents are missing")
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
         articles = [articles for key, articles in documents.items() if key in lengths]
         words = mean(

@@ -24,7 +24,7 @@ from ragauge.results.runs import Runs, Variant, known_names
 KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
 CHUNKINGS = ("sliding_window", "paragraph")
-RANKERS = ("bge", "llm_embedder", "minilm", "bm25")  # the last two are ours
+RANKERS = ("bge", "llm_embedder", "minilm", "bm25")  # the last two are not in the paper
 WITHOUT_CHUNKS = (MethodRow("free_extraction"), MethodRow("cfic"), MethodRow("full_article"))
 ROWS = (
     *(MethodRow(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS),

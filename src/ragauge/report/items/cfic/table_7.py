@@ -92,8 +92,8 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
 
 
 def _by_model(runs: Runs, variant: Variant) -> Measures:
-    """The share of each judgement of support, and of those that call evidence faithful where that
-    was asked.
+    """The share of each judgement of support, and of those that call evidence faithful where
+    faithfulness was judged.
     """
     faithful = materials.judgements(runs, variant, FAITHFULNESS)
     more = (

@@ -116,7 +116,7 @@ def _panels(point: Point, measured: Iterable[TableRow]) -> list[str]:
 
 
 def _label(row: TableRow) -> str:
-    """What distinguishes a point from others of its line: interval and nprobe."""
+    """Label a point by what distinguishes it on its line: interval and nprobe."""
     keys = row.keys
     interval = (
         f"m{keys['interval']}"

@@ -23,7 +23,7 @@ from ragauge.results.systems import KINDS, System, grouped
 
 SIZE = "database_chunks"
 DUPLICATES = "near_duplicates"
-ONE_SIZE = "No system of this run asked databases of two sizes; the table has what there is."
+ONE_SIZE = "No system of this run used databases of two sizes; the table has what there is."
 
 READS = Reads(pipelines=KINDS)
 

@@ -97,7 +97,7 @@ def _stream(
 
 
 def _break_even(missed_s: float, found_s: float, naive_s: float | None) -> Measure:
-    """How often a request's documents must be asked about again; the first time they are prepared."""
+    """Count the repeat requests that pay for preparing a request's documents the first time."""
     if naive_s is None:
         return Measure(reason="the plain prompt was not measured")
     questions = break_even_questions(Seconds(missed_s - found_s, 0.0, 0.0, found_s), naive_s)

@@ -29,7 +29,7 @@ KEPT = "kept_gold_recall"  # whether the gold document is kept
 
 
 def cells(runs: Runs, variant: Variant, measures: Measures, **keys: Any) -> list[Cell]:
-    """The cells of a variant's row, `keys` beside or in place of the variant's own."""
+    """The cells of a variant's row, `keys` added to or replacing the variant's own."""
     return row_cells(variant.keys | keys, measures, paper_model(variant, runs))
 
 

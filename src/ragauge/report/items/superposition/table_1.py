@@ -74,7 +74,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 
 def _rows(runs: Runs, dataset: str, model: str) -> list[str]:
-    """The paper's methods, other encoders beside Contriever, then the reference points that were
+    """The paper's methods, other encoders next to Contriever, then the reference points that were
     run.
     """
     present = {v.row for v in runs.of(dataset, model)}

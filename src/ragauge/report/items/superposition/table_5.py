@@ -63,7 +63,7 @@ draw = Lines(
 
 
 def _gold_kept(runs: Runs, variant: Variant) -> Measures:
-    """How often the gold document is kept, and how good the answers then are."""
+    """Compute how often the gold document is retained, and how good the answers then are."""
     gold_scores = scored(runs, variant, _tables.KEPT)
     scores = scored(runs, variant)
     counted = [score for key, score in scores.items() if gold_scores.get(key) == 1]
