@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -30,9 +30,9 @@ from ragauge.training import deepspeed
 from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
 from ragauge.training.trainer import TimedTrainer
 
-DecoderInputs = dict[str, Tensor]
-"""What a decoder of transformers takes, and the labels of the tokens that `logits_to_keep` names:
-(label,).
+DecoderInputs = dict[str, Any]
+"""What a decoder of transformers takes: tensors, or a mask by kind of layer; and the labels of the
+tokens that `logits_to_keep` names: (label,).
 """
 LossCurve = list[dict[str, Any]]
 """By point: steps done, split ("train": the mean of the step's documents, before its update;
@@ -99,9 +99,14 @@ class Material:
         self.base = gguf_weights.float_checkpoint(resolver.resolve(settings.model))
         # positions continue beyond those that it was trained on
         self.shape = read_shape(self.base, settings.max_length)
-        if settings.rope_scale and (self.shape.position != "rope" or self.shape.rope_divisors):
-            reason = "only rotary positions without Llama 3's scaling can be divided"
-            raise UserError(f"rope_scale {settings.rope_scale:g}: {settings.model}: {reason}")
+        if settings.rope_scale:
+            reason = ""
+            if self.shape.position != "rope" or self.shape.rope_divisors:
+                reason = "only rotary positions without Llama 3's scaling can be divided"
+            elif self.shape.family == "phi3":
+                reason = "transformers has no linear scaling for Phi-3; leave rope_scale out"
+            if reason:
+                raise UserError(f"rope_scale {settings.rope_scale:g}: {settings.model}: {reason}")
         self.tokenizer = load_tokenizer(self.base)
         check_rows(self.tokenizer, self.shape.vocab, settings.model)
         if not self.shape.eos:
@@ -156,11 +161,10 @@ class Material:
         local = {"local_files_only": True, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(self.base, **local)
         if scale := self.settings.rope_scale:
-            config.rope_parameters = {
-                "rope_type": "linear",
-                "factor": scale,
-                "rope_theta": self.shape.rope_theta,
-            }
+            rope = config.rope_parameters
+            # Gemma 3 scales the positions of its layers without a window alone
+            rope = rope.get("full_attention", rope)
+            rope.update(rope_type="linear", factor=scale)
         return AutoModelForCausalLM.from_pretrained(
             self.base, config=config, dtype=torch.float32, attn_implementation="sdpa", **local
         )
@@ -183,10 +187,24 @@ class Material:
         return {"model": resolver.describe(self.settings.model)["sha256"], **files}
 
 
-def pack(encoded: Encoded) -> DecoderInputs:
+def cast_parameters(decoder: Any, dtype: torch.dtype) -> Any:
+    """Cast a decoder's parameters in place and return it.
+
+    Buffers keep their precision: rotary frequencies in bfloat16 are those of other positions.
+    """
+    for parameter in decoder.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return decoder
+
+
+def pack(encoded: Encoded, windows: Sequence[int] = ()) -> DecoderInputs:
     """Return a document followed by all its requests: each attends to the document, at whose end it
     begins, and to itself. The loss is that of separate passes. A single request needs no mask:
     memory grows with the length alone.
+
+    Args:
+        encoded: the document and its requests as token ids.
+        windows: the decoder's sliding window by layer in tokens, 0 for none; empty for none at all.
     """
     ids = list(encoded.document)
     positions = list(range(len(encoded.document)))
@@ -201,12 +219,24 @@ def pack(encoded: Encoded) -> DecoderInputs:
         ids += added
         positions += range(len(encoded.document), len(encoded.document) + len(added))
         owner += [number] * len(added)
-    batch = {"input_ids": torch.tensor([ids]), "position_ids": torch.tensor([positions])}
+    batch: DecoderInputs = {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([positions]),
+    }
     if len(encoded.requests) > 1:
         owners = torch.tensor(owner)
-        is_visible = (owners[None, :] == 0) | (owners[None, :] == owners[:, None])
-        # (1, 1, query, key): an earlier token of these
-        batch["attention_mask"] = is_visible.tril()[None, None]
+        is_visible = ((owners[None, :] == 0) | (owners[None, :] == owners[:, None])).tril()
+        places = batch["position_ids"]
+        # (1, 1, query, key): an earlier token of these, within the window
+        masks = [
+            (is_visible & (places.mT - (window or len(ids)) < places))[None, None]
+            for window in sorted(set(windows) or {0})
+        ]
+        kinds = ("full_attention", "sliding_attention")  # transformers' names
+        # a mask replaces the window of every layer, so that each kind of layer needs its own
+        batch["attention_mask"] = (
+            masks[0] if len(masks) == 1 else dict(zip(kinds, masks, strict=True))
+        )
     return batch | {
         "logits_to_keep": torch.tensor(response_positions),
         "labels": torch.tensor(labels),
@@ -236,7 +266,7 @@ class FineTuning(TimedTrainer):
         self.documents = len(material.train)
         engine = deepspeed.arguments(settings) if settings.engine == "deepspeed" else {}
         super().__init__(
-            material.model().to(getattr(torch, settings.dtype)),
+            cast_parameters(material.model(), getattr(torch, settings.dtype)),
             folder,
             settings.minutes,
             settings.steps,
@@ -252,9 +282,8 @@ class FineTuning(TimedTrainer):
 
     def example(self, number: int) -> DecoderInputs:
         epoch, position = divmod(number, self.documents)
-        return pack(
-            self.material.train[epoch_order(self.documents, self.settings.seed, epoch)[position]]
-        )
+        order = epoch_order(self.documents, self.settings.seed, epoch)
+        return pack(self.material.train[order[position]], self.material.shape.windows)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         settings = self.settings
@@ -275,7 +304,9 @@ class FineTuning(TimedTrainer):
         return response_loss(model, inputs)
 
     def measure(self) -> dict[str, float]:
-        held_out = [self._prepare_inputs(pack(encoded)) for encoded in self.material.held_out]
+        windows = self.material.shape.windows
+        packed = [pack(encoded, windows) for encoded in self.material.held_out]
+        held_out = [self._prepare_inputs(batch) for batch in packed]
         losses = [float(response_loss(self.model, batch)) for batch in held_out]
         return {"eval_loss": sum(losses) / len(losses)} if losses else {}
 
