@@ -14,6 +14,13 @@ _READ = _INVISIBLE | _NO_BREAK | _LIGATURES
 _SHAPING = dict.fromkeys(
     c for a, b in ((0x200C, 0x2010), (0x202A, 0x202F), (0xFE00, 0xFE10)) for c in range(a, b)
 )
+# Scripts without blanks between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff"
+    "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# of letters: combining vowels and tones, as of Hindi and Thai
+MARKS = "".join(c for c in map(chr, range(0x300, 0x1B00)) if unicodedata.category(c)[0] == "M")
 
 
 def clean(text: str) -> str:

@@ -3,7 +3,6 @@ corpus.
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
@@ -12,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ragauge.methods.rankers.base import warn_of_ties
-from ragauge.text import fold
+from ragauge.text import MARKS, UNSPACED, fold
 
 Idf = Literal["rank_bm25", "lucene"]
 Split = Literal["words", "white_space"]
@@ -20,15 +19,8 @@ Split = Literal["words", "white_space"]
 K1 = 1.5
 B = 0.75
 EPSILON = 0.25  # of rank_bm25's BM25Okapi
-# Scripts without blanks between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese; Korean joins
-# particles to words.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff"
-    "\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
-)
-# vowels of Hindi
-_MARKS = "".join(c for c in map(chr, range(0x300, 0x1B00)) if unicodedata.category(c)[0] == "M")
-_WORD = re.compile(rf"([{_UNSPACED}]+)|[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*")
+_UNSPACED = UNSPACED + "\uac00-\ud7a3"  # Korean joins particles to words
+_WORD = re.compile(rf"([{_UNSPACED}]+)|[^\W{_UNSPACED}]+(?:[{MARKS}]+[^\W{_UNSPACED}]*)*")
 
 
 def rank(
