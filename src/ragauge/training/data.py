@@ -27,9 +27,9 @@ from ragauge.io.jsonl import read_jsonl
 from ragauge.methods.evidence import sft
 from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, LocalChat, RecordedChat
 from ragauge.methods.evidence.sft import TrainingDocument
-from ragauge.methods.rankers import bm25
 from ragauge.pipelines.database.corpus import Corpus
 from ragauge.pipelines.database.documents import ShardShare
+from ragauge.text import terms
 from ragauge.training.settings import ENDPOINT, TrainingDataSettings
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], b
     pieces_with: dict[int, list[int]] = {}  # hash of an n-gram -> numbers of pieces
     needed: list[int] = []  # n-grams, by piece
     for text in dict.fromkeys(texts):
-        words = bm25.terms(text)
+        words = terms(text)
         # a much shorter last piece is left out, unless it is the whole text
         for start in range(0, max(1, len(words) - SHORT_WORDS), PIECE_WORDS):
             piece = words[start : start + PIECE_WORDS]
@@ -234,7 +234,7 @@ def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], b
             needed.append(max(math.ceil(share * len(grams)), MIN_GRAMS))
 
     def is_near(text: str) -> bool:
-        words = bm25.terms(text)
+        words = terms(text)
         last_seen = defaultdict[int, dict[int, int]](dict)  # piece -> n-gram -> its last position
         for size in (SHORT_GRAM, GRAM):
             for position, gram in enumerate(_grams(words, size)):

@@ -8,8 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from ragauge.methods.rankers.bm25 import terms
-from ragauge.text import UNSPACED
+from ragauge.text import UNSPACED, terms
 
 GRAM_WORDS = 13
 THRESHOLD = 0.8  # Jaccard similarity
