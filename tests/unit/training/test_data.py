@@ -3,6 +3,7 @@ out.
 """
 
 import json
+import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -167,7 +168,104 @@ def test_near_duplicates_are_met_wherever_they_stand() -> None:
         assert near_duplicates([article(2), seen], 0.4)(article(1, 60))
     assert not near_duplicates([article(2), article(3)], 0.4)(article(1, 60))
     assert not near_duplicates([], 0.4)(article(1))
-    assert near_duplicates(["A short one."], 0.4)("A short one!")
+    assert not near_duplicates(["The House of Representatives."], 0.4)(
+        "She sat in the House of Representatives."
+    )
+
+
+LETTERS = {
+    "en": [
+        a + b for a in ("ba", "ke", "li", "mo", "nu", "pa", "ri") for b in ("ran", "ten", "lin")
+    ],
+    "zh": list(
+        "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能"
+    ),
+    "ja": list("あいうえおかきくけこさしすせそたちつてとアイウエオ日本語東京新聞社会学校"),
+    "th": [a + b for a in "กขคงจชซดตถทนบปผพ" for b in ("า", "ี", "ู", "")],
+}
+
+
+def random_text(draw: random.Random, language: str, units: int) -> str:
+    """Random words, or random characters with punctuation."""
+    blank = " " if language == "en" else ""
+    drawn = [draw.choice(LETTERS[language]) for _ in range(units)]
+    return blank.join(
+        unit + ("," if language == "en" else "、") * (i % 17 == 16) for i, unit in enumerate(drawn)
+    )
+
+
+@pytest.mark.parametrize("language", LETTERS)
+@pytest.mark.parametrize("units", [12, 20, 30, 45, 60, 140, 300])
+def test_an_evaluation_text_within_an_article_is_found(language: str, units: int) -> None:
+    draw = random.Random(units)
+    blank = " " if language == "en" else ""
+    for _ in range(5):
+        seen = random_text(draw, language, units)
+        around = [random_text(draw, language, 1000) for _ in range(2)]
+        is_near = near_duplicates([random_text(draw, language, 500), seen], 0.4)
+        assert is_near(blank.join([around[0], seen.upper(), around[1]]))
+        assert not is_near(blank.join(around))
+
+
+@pytest.mark.parametrize("words", [12, 20, 30, 45, 60, 140])
+def test_an_evaluation_text_with_another_word_is_found(words: int) -> None:
+    draw = random.Random(words)
+    for changed in range(words):
+        seen = [f"word{draw.randrange(10_000)}" for _ in range(words)]
+        edited = [*seen[:changed], "other", *seen[changed + 1 :]]
+        around = random_text(draw, "en", 200)
+        assert near_duplicates([" ".join(seen)], 0.4)(f"{around} {' '.join(edited)} {around}")
+
+
+def grams(words: list[str], size: int) -> set[tuple[str, ...]]:
+    return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
+
+
+def contains(text: list[str], piece: list[str], threshold: float) -> bool:
+    """Whether 100 words of a text have enough of a piece's n-grams, by comparing all of them."""
+    size = 3 if len(piece) <= 50 else 5
+    sought = grams(piece, size)
+    shared = max(
+        len(sought & grams(text[start : start + 100], size))
+        for start in range(max(1, len(text) - 99))
+    )
+    return len(sought) >= 7 and shared >= max(7, 2 * threshold / (1 + threshold) * len(sought))
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.4, 0.9])
+def test_random_texts_are_found_as_by_comparing_everything(threshold: float) -> None:
+    draw = random.Random(0)
+    found = []
+    for _ in range(150):
+        piece = draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randrange(1, 100))
+        changes = draw.choice([0.0, 0.03, 0.1, 0.2])
+        edited = [draw.choice("xyz") if draw.random() < changes else word for word in piece]
+        cut = draw.randrange(len(piece))
+        apart = draw.choice([0, 0, 30, 120])  # words between the parts
+        parts = [draw.choices("abcdefgh", k=n) for n in (draw.randrange(150), apart, 50)]
+        text = [*parts[0], *edited[:cut], *parts[1], *edited[cut:], *parts[2]]
+        found.append(near_duplicates([" ".join(piece)], threshold)(" ".join(text)))
+        assert found[-1] == contains(text, piece, threshold)
+    assert 20 < sum(found) < 130
+
+
+def test_long_texts_are_found_as_by_the_similarity_of_their_pieces() -> None:
+    """Jaccard similarity of pieces of 100 words, at every 25th word of the other text."""
+    draw = random.Random(1)
+    former = []
+    for number in range(120):
+        piece = [f"word{draw.randrange(5000)}" for _ in range(100)]
+        changes = (0.0, 0.02, 0.05, 0.3)[number % 4]
+        edited = [f"new{i}" if draw.random() < changes else word for i, word in enumerate(piece)]
+        before, after = (
+            [f"word{draw.randrange(5000)}" for _ in range(25 * draw.randrange(9))] for _ in range(2)
+        )
+        text = [*before, *edited, *after]
+        windows = (grams(text[i : i + 100], 5) for i in range(0, len(text) - 50, 25))
+        sought = grams(piece, 5)
+        former.append(any(len(sought & w) >= 0.4 * len(sought | w) for w in windows))
+        assert near_duplicates([" ".join(piece)], 0.4)(" ".join(text)) == former[-1]
+    assert 60 < sum(former) < 110
 
 
 def evaluation_file(path: Path, *texts: str) -> Path:

@@ -2,17 +2,14 @@
 corpus.
 """
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
 
 from ragauge.methods.rankers.base import warn_of_ties
-from ragauge.text import fold
+from ragauge.text import terms
 
 Idf = Literal["rank_bm25", "lucene"]
 Split = Literal["words", "white_space"]
@@ -20,15 +17,6 @@ Split = Literal["words", "white_space"]
 K1 = 1.5
 B = 0.75
 EPSILON = 0.25  # of rank_bm25's BM25Okapi
-# Scripts without blanks between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese; Korean joins
-# particles to words.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff"
-    "\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
-)
-# vowels of Hindi
-_MARKS = "".join(c for c in map(chr, range(0x300, 0x1B00)) if unicodedata.category(c)[0] == "M")
-_WORD = re.compile(rf"([{_UNSPACED}]+)|[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*")
 
 
 def rank(
@@ -45,8 +33,8 @@ def rank(
             `rank_bm25` (Brown, 2020; the library that Superposition Prompting cites for its
             baseline): such a word has EPSILON times the mean idf of all words. `lucene`: 1 is added
             inside the logarithm, and there is no factor k1 + 1.
-        split: `words`: see `terms`; `white_space`: what stands between white space, as written, in
-            the paper's released code.
+        split: `words`: see `text.terms`; `white_space`: what stands between white space, as written,
+            in the paper's released code.
 
     Returns:
         (document,) float64; all zero where no word of the query occurs.
@@ -73,21 +61,6 @@ def rank(
     saturated = frequency / (frequency + (K1 * (1 - B + B * lengths / lengths.mean()))[:, None])
     scale = K1 + 1 if idf == "rank_bm25" else 1.0
     return scale * saturated @ np.array([weight[word] for word in query_words])
-
-
-def terms(text: str) -> list[str]:
-    """Split a text into words: runs of letters and digits, folded; pairs of characters where no
-    blanks part words.
-    """
-    if text.isascii():
-        return re.findall(r"\w+", text.lower())
-    return list(chain.from_iterable(map(_terms_of, _WORD.finditer(fold(text)))))
-
-
-def _terms_of(word: re.Match[str]) -> Iterator[str]:
-    """Return a word, or the bigrams of a run of characters without blanks."""
-    run = word[1] or ""
-    return map("".join, pairwise(run)) if len(run) > 2 else iter([word[0]])
 
 
 class CorpusBM25:

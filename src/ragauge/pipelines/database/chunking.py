@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -31,10 +32,13 @@ from ragauge.pipelines.database.database import (
 )
 from ragauge.pipelines.database.documents import CorpusDocument, ShardShare
 from ragauge.pipelines.database.near_duplicates import EvaluationText, signatures
+from ragauge.text import MARKS, UNSPACED
 
 if TYPE_CHECKING:  # a database depends on its own keys, not on all code of settings
     from ragauge.pipelines.retrieval.settings import DatabaseSettings, EvaluationSetSettings
 
+# where no word is cut; in scripts without blanks, before a character that is no combining mark
+WORD_BOUNDARY = re.compile(rf"\s|(?![{MARKS}])[{UNSPACED}]")
 BATCH_DOCUMENTS = 64  # tokenised together,
 BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
 SHARD_FILES = (
@@ -60,9 +64,8 @@ class HeldOutSplit:
         """Return the text for the database and the text for evaluation; either may be empty."""
         text = document.text
         if self.kind == "tail":
-            cut = round(len(text) * (1 - self.share))
-            while cut < len(text) and not text[cut].isspace():  # no word is cut
-                cut += 1
+            boundary = WORD_BOUNDARY.search(text, round(len(text) * (1 - self.share)))
+            cut = boundary.start() if boundary else len(text)
             return text[:cut], text[cut:].strip()
         # in [0, 1)
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / (1 << 56)

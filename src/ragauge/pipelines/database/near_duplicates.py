@@ -2,10 +2,13 @@
 0.8 or more with it, estimated by MinHash (Borgeaud et al., 2022, RETRO, section 2.6).
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
+
+from ragauge.text import UNSPACED, terms
 
 GRAM_WORDS = 13
 THRESHOLD = 0.8  # Jaccard similarity
@@ -14,6 +17,7 @@ BANDS = 25
 ROWS = 5
 PERMUTATIONS = 128  # the estimate's standard error at 0.8 is 0.035
 _SCHEME = "affine32"
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def signatures(texts: Sequence[str]) -> np.ndarray:
@@ -79,7 +83,13 @@ def _sketch(row: np.ndarray) -> object:
 
 
 def _grams(text: str) -> list[bytes]:
-    """Return the word 13-grams of a text, in lower case; the whole text where it is shorter."""
-    words = text.lower().split()
+    """Return the word 13-grams of a text, in lower case; the whole text where it is shorter. Words
+    are parted by blanks; in scripts without blanks they are those of BM25.
+    """
+    words = [
+        word
+        for run in text.lower().split()
+        for word in (terms(run) if _UNSPACED.search(run) else [run])
+    ]
     count = max(1, len(words) - GRAM_WORDS + 1)
     return [" ".join(words[i : i + GRAM_WORDS]).encode() for i in range(count)]

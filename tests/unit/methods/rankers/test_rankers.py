@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ragauge.errors import UnsupportedError, UserError
 from ragauge.methods.rankers import bm25, dense, tfidf
 from ragauge.pipelines.database.embed import OnnxEncoder
+from ragauge.text import terms
 
 DOCUMENTS = [
     "The first Nobel Prize in Physics was awarded in 1901 to Wilhelm Conrad Röntgen.",
@@ -25,7 +26,7 @@ DOCUMENTS = [
 
 def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
     """BM25 as its formula reads, with Lucene's idf."""
-    words = [bm25.terms(d) for d in documents]
+    words = [terms(d) for d in documents]
     mean = sum(map(len, words)) / len(words)
 
     def weight(word: str, document: list[str]) -> float:
@@ -34,11 +35,11 @@ def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.7
         idf = math.log(1 + (len(words) - df + 0.5) / (df + 0.5))
         return idf * tf / (tf + k1 * (1 - b + b * len(document) / mean)) if tf else 0.0
 
-    return [sum(weight(w, d) for w in bm25.terms(query)) for d in words]
+    return [sum(weight(w, d) for w in terms(query)) for d in words]
 
 
 def rank_bm25(
-    query: str, documents: Sequence[str], words: Callable[[str], list[str]] = bm25.terms
+    query: str, documents: Sequence[str], words: Callable[[str], list[str]] = terms
 ) -> list[float]:
     """rank_bm25's BM25Okapi (version 0.2.2), at its default epsilon of 0.25."""
     k1 = 1.5
@@ -83,7 +84,7 @@ WORDS = {
 
 @pytest.mark.parametrize(("text", "words"), WORDS.items())
 def test_words_are_folded_and_bigrams_where_no_blanks_part_them(text: str, words: str) -> None:
-    assert bm25.terms(text) == words.split()
+    assert terms(text) == words.split()
 
 
 def test_a_corpus_is_searched_by_the_words_of_the_library() -> None:
@@ -119,7 +120,7 @@ FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
     documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
 )
 def test_bm25_is_its_formula(idf: bm25.Idf, query: str, documents: list[str]) -> None:
-    if any(bm25.terms(d) for d in documents):
+    if any(terms(d) for d in documents):
         expected = FORMULAS[idf](query, documents)
         np.testing.assert_allclose(
             bm25.rank(query, documents, idf=idf), expected, rtol=1e-9, atol=1e-12

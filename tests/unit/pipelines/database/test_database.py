@@ -1,7 +1,9 @@
 """Chunk databases: chunks that never cross a document, shards that resume, held-out text, refusals."""
 
 import json
+import random
 import signal
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +110,37 @@ def test_the_tail_is_held_out(tmp_path: Path, corpus: Path, tokenizer: Path) -> 
             0.2, abs=0.06
         )
         assert tiny_database.documents(made)[evaluation.document]["title"] == evaluation.title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "一二三四五六七八九十" * 20,
+        "東京は日本の首都である。" * 20,
+        "ภาษาไทยไม่มีช่องว่าง" * 20,
+        "စကားလုံးများ" * 20,
+        "ភាសាខ្មែរ" * 20,
+        "第一段文字\n\n" + "没有空格的文字，" * 30,
+    ],
+)
+def test_the_tail_is_held_out_in_scripts_without_blanks(text: str) -> None:
+    held_out = HeldOutSplit()(CorpusDocument("", "", text))[1]
+    assert len(held_out) / len(text) == pytest.approx(0.2, abs=0.02)
+    assert unicodedata.category(held_out[0])[0] in "LN"  # no mark is parted from its letter
+
+
+@pytest.mark.parametrize("text", ["word " * 50 + "w" * 300, "낱말 " * 90, "été où là " * 30])
+def test_no_word_is_cut_where_blanks_part_words(text: str) -> None:
+    stored, held_out = HeldOutSplit()(CorpusDocument("", "", text))
+    assert stored.split() + held_out.split() == text.split()
+
+
+def test_near_duplicates_are_found_in_scripts_without_blanks() -> None:
+    draw = random.Random(0)
+    text, other = ("".join(chr(draw.randrange(0x4E00, 0x9000)) for _ in range(400)) for _ in "ab")
+    edited = text[:200] + "字" + text[201:]
+    marked = EvaluationText([signatures([text])]).near_duplicates(signatures([text, edited, other]))
+    assert marked.tolist() == [True, True, False]
 
 
 def test_whole_documents_are_held_out_by_their_text_alone() -> None:
