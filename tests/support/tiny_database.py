@@ -32,7 +32,7 @@ class CountEncoder:
     dim = DIM
     projection = np.random.default_rng(0).standard_normal((256, DIM)).astype(np.float32)
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
+    def encode(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
         counts = np.array(
             [np.bincount(np.frombuffer(t.encode(), np.uint8), minlength=256) for t in texts]
         )

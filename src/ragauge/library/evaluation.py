@@ -9,7 +9,7 @@ from pathlib import Path
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.io.records import partial_path
 from ragauge.io.sections import LABEL
-from ragauge.library.methods import NEW_TOKENS, Method, method
+from ragauge.library.methods import Method, answer_tokens, method
 from ragauge.library.models import Model, load_model
 from ragauge.library.questions import Dataset, load_dataset
 from ragauge.library.results import Results
@@ -43,7 +43,7 @@ def evaluate(
             `answers/DATASET/MODEL/VARIANT.jsonl` in it. Questions with records are not asked again,
             so an interrupted evaluation goes on, and further data sets and models join it. None: a
             temporary folder that goes with the results.
-        max_new_tokens: of an answer; None: the data set's, or 100.
+        max_new_tokens: of an answer, at least 1; None: the data set's, or 100.
         batch: questions answered together, which then have no times of their own; auto: as many as
             are worth it.
         overwrite: replace records of other settings; they are refused otherwise.
@@ -58,11 +58,11 @@ def evaluate(
         raise UserError(f"evaluate: limit must be at least 1, not {limit}")
     variants = _variants(methods)
     questions = load_dataset(dataset, limit=limit) if isinstance(dataset, str) else dataset
+    tokens = answer_tokens("evaluate", max_new_tokens, questions.source.dataset)
     loaded = model if isinstance(model, Model) else load_model(model)
     results = Results(
         Path(tempfile.mkdtemp(prefix="ragauge-") if out is None else out), temporary=out is None
     )
-    tokens = max_new_tokens or questions.source.dataset.max_new_tokens or NEW_TOKENS
     jobs = []
     for label, variant in variants.items():
         adapted = variant.on(loaded)

@@ -1,12 +1,12 @@
 """Methods with their options, ready to answer, and answers with their sources and costs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ragauge.cost.cycles import compute_cycles
 from ragauge.cost.trace import Call
-from ragauge.datasets.base.dataset import SEARCH_RESULTS, Document, Example, check
+from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example, check
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.library.models import Model
 from ragauge.library.questions import Question
@@ -14,7 +14,8 @@ from ragauge.measure.answering import ask
 from ragauge.methods.base import making
 from ragauge.methods.base import method as methods
 
-Documents = Sequence[str | tuple[str, str] | Document]  # texts, (title, text), or a data set's
+# texts by their titles; or texts, pairs of title (or None) and text, a data set's documents
+Documents = Mapping[str, str] | Iterable[str | tuple[str | None, str] | Document]
 NEW_TOKENS = 100  # of an answer, where the data set's own protocol says nothing
 
 
@@ -84,27 +85,27 @@ class Method:
 
         Args:
             question: a question with `documents`, or a data set's example, which has its own.
-            documents: texts (titled by their number), pairs of title and text, or a data set's
-                documents.
+            documents: texts (titled by their number), pairs of title and text (without a title:
+                None), a data set's documents, or a mapping of titles to texts.
             instruction: before the documents; None: the data set's, or that of Lost in the Middle.
-            max_new_tokens: of the answer; None: the data set's, or 100.
+            max_new_tokens: of the answer, at least 1; None: the data set's, or 100.
 
-        Raises UserError: the model cannot run the method, or the question could not be answered,
-        with the reason.
+        Raises UserError: an argument that cannot be used, a model that cannot run the method, or
+        a question that could not be answered, with the reason.
         """
         example = _example(question, documents)
         adapted = self.on(model)
         dataset = example.dataset if isinstance(example, Question) else None
+        if instruction is None:
+            instruction = dataset.preamble if dataset else SEARCH_RESULTS
         specification = model.specification.model_copy(
             update={
                 "method": self.name,
                 "options": asdict(adapted),
                 "dataset": dataset.name if dataset else "",
                 "dataset_options": asdict(dataset) if dataset else {},
-                "instruction": instruction or (dataset.preamble if dataset else SEARCH_RESULTS),
-                "max_new_tokens": max_new_tokens
-                or (dataset and dataset.max_new_tokens)
-                or NEW_TOKENS,
+                "instruction": instruction,
+                "max_new_tokens": answer_tokens("answer", max_new_tokens, dataset),
             }
         )
         record = ask(model.engines.ready(specification, adapted), adapted, example, specification)
@@ -149,6 +150,21 @@ def method(name: str, **options: Any) -> Method:
     return Method(making.make(name, **options))
 
 
+def answer_tokens(caller: str, max_new_tokens: int | None, dataset: Dataset | None) -> int:
+    """Return the most tokens of an answer: as given, or by default those of its data set, or 100.
+
+    Args:
+        caller: the library's function, for the message.
+
+    Raises UserError: less than 1.
+    """
+    if max_new_tokens is None:
+        return (dataset and dataset.max_new_tokens) or NEW_TOKENS
+    if max_new_tokens < 1:
+        raise UserError(f"{caller}: max_new_tokens must be at least 1, not {max_new_tokens}")
+    return max_new_tokens
+
+
 def _example(question: str | Example, documents: Documents | None) -> Example:
     if isinstance(question, Example):
         if documents is not None:
@@ -156,14 +172,29 @@ def _example(question: str | Example, documents: Documents | None) -> Example:
                 f"answer: question {question.key!r} has documents of its own; give it as text with others"
             )
         return question
-    if not documents or isinstance(documents, str):
+    if not documents or isinstance(documents, str | Document):
         raise UserError(
             f"answer: question {question!r} needs documents: a list of texts or of (title, text)"
         )
-    pairs = [
-        (str(n), one) if isinstance(one, str) else one for n, one in enumerate(documents, start=1)
-    ]
-    titled = tuple(one if isinstance(one, Document) else Document(*one) for one in pairs)
+    is_pair = isinstance(documents, tuple) and len(documents) == 2
+    if is_pair and all(isinstance(part, str | None) for part in documents):
+        raise UserError(
+            "answer: documents: a pair could be one document or two; give [(title, text)] or a list"
+            " of two texts"
+        )
+    given = documents.items() if isinstance(documents, Mapping) else documents
+    titled = tuple(_document(n, document) for n, document in enumerate(given, start=1))
     example = Example(key="", question=question, documents=titled, answers=("unknown",), gold=())
     check(example, "answer")
     return example
+
+
+def _document(number: int, given: str | tuple[str | None, str] | Document) -> Document:
+    if isinstance(given, Document):
+        return given
+    match (str(number), given) if isinstance(given, str) else given:
+        case (str() | None as title, str() as text):
+            return Document(title or "", text)
+    raise UserError(
+        f"answer: documents: number {number} must be a text or (title, text), not {given!r:.60}"
+    )

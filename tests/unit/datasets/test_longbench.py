@@ -54,6 +54,17 @@ def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, name: str) 
         loader.load("longbench_musique", data=write(tmp_path, record(**{name: 3})))
 
 
+@pytest.mark.parametrize(("name", "value"), [("dataset", "qasper"), ("language", "zh")])
+def test_a_record_of_another_task_or_language_is_refused(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    own = {"dataset": "musique_e", "language": "en"}
+    path = write(tmp_path, record(**own), record(**{**own, name: value, "_id": "x2"}))
+    with pytest.raises(UserError, match=f"data.jsonl:2: field '{name}' must be .*not '{value}'"):
+        loader.load("longbench_musique", data=path)
+    assert len(loader.load("longbench_musique", data=path, limit=1)) == 1
+
+
 @pytest.mark.parametrize("value", [0, "3500", True])
 def test_a_length_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(UserError, match=r"longbench_qasper\.max_length"):

@@ -11,8 +11,11 @@ import pytest
 
 import ragauge
 from ragauge.cli._main import main
+from ragauge.datasets.base.dataset import SEARCH_RESULTS, Document
 from ragauge.engines.protocol import ANSWERING
+from ragauge.library import methods
 from ragauge.measure import answering, concurrency
+from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base import making
 from ragauge.results.scoring import compare_files
 from ragauge.testing import write_checkpoint, write_questions
@@ -101,6 +104,62 @@ def test_an_answer_is_what_a_record_has(
         row = table[(table["variant"] == variant) & (table["key"] == questions[1].key)].iloc[0]
         assert (answer.prediction, answer.cycles) == (row["prediction"], row["online_cycles"])
         assert len(answer.kept) == row["kept"]
+
+
+def prompted(
+    monkeypatch: pytest.MonkeyPatch, model: ragauge.Model, documents: Any, **options: Any
+) -> tuple[Any, Any]:
+    """The example and the specification that a question on these documents becomes."""
+    asked = []
+    ask = methods.ask
+
+    def recorded(engine: Any, method: Any, example: Any, specification: Any) -> Any:
+        asked.append((example, specification))
+        return ask(engine, method, example, specification)
+
+    monkeypatch.setattr(methods, "ask", recorded)
+    ragauge.method("naive").answer(model, "Which?", documents, max_new_tokens=1, **options)
+    return asked[0]
+
+
+@pytest.mark.parametrize(
+    ("documents", "titles"),
+    [
+        ({"Rome": "x", "Oslo": "y"}, ["Rome", "Oslo"]),
+        (iter([("Rome", "x"), (None, "y")]), ["Rome", ""]),
+        (["x", "y"], ["1", "2"]),
+        ((Document("Rome", "x"), "y"), ["Rome", "2"]),
+    ],
+)
+def test_documents_are_what_was_given(
+    documents: Any, titles: list[str], model: ragauge.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, _ = prompted(monkeypatch, model, documents)
+    assert [document.title for document in example.documents] == titles
+    assert [document.text for document in example.documents] == ["x", "y"]
+
+
+def test_a_document_without_title_shows_none(
+    model: ragauge.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, specification = prompted(monkeypatch, model, [(None, "Rome has bridges.")])
+    engine = model.engines.ready(specification, ragauge.method("naive").on(model))
+    prompt = prompt_of(example, specification, engine.tokenizer)
+    assert prompt.document_texts == ("[Document] Rome has bridges.",)
+
+
+@pytest.mark.parametrize(
+    ("options", "instruction"),
+    [({}, SEARCH_RESULTS), ({"instruction": ""}, ""), ({"instruction": "Go."}, "Go.")],
+)
+def test_an_instruction_is_what_was_given(
+    options: dict[str, str],
+    instruction: str,
+    model: ragauge.Model,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, specification = prompted(monkeypatch, model, ["x"], **options)
+    assert specification.instruction == instruction
 
 
 # --- evaluations ---
@@ -261,6 +320,19 @@ def test_mistakes_are_told_in_one_line(
             "answer: question 'Which?' needs documents",
         ),
         (lambda: naive.answer(model, "Which?", [" "]), "answer: document"),
+        (lambda: naive.answer(model, "Which?", ("A", "x")), "answer: documents: a pair"),
+        (
+            lambda: naive.answer(model, "Which?", [("A", "x", "y")]),
+            "answer: documents: number 1 must be a text or (title, text)",
+        ),
+        (
+            lambda: naive.answer(model, "Which?", ["x"], max_new_tokens=0),
+            "answer: max_new_tokens must be at least 1, not 0",
+        ),
+        (
+            lambda: ragauge.evaluate("naive", questions, model, max_new_tokens=0),
+            "evaluate: max_new_tokens must be at least 1, not 0",
+        ),
         (
             lambda: naive.answer(model, example, ["x"]),
             f"answer: question {example.key!r} has documents of its own",

@@ -6,8 +6,10 @@ captions of images and drops the value of `{{convert|5|km}}`.
 
 import bz2
 import html
+import logging
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 LONG_CHARACTERS = 4000  # of wikitext; shorter pages are stubs and redirects
 PASSAGE_WORDS = 100
@@ -89,8 +93,10 @@ def read_articles(path: Path) -> Iterator[Article]:
 
 def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
     """Yield title and wikitext of the export's long articles: pages in the main name space that are
-    no redirects.
+    no redirects. Of a page's history the newest revision is read; the pages left out are counted
+    in one line of the log.
     """
+    left_out = Counter[str]()
     try:
         with bz2.open(path) as stream:
             if b"<!DOCTYPE" in stream.peek():  # it could define entities that grow without bound
@@ -101,17 +107,30 @@ def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
             _, root = next(events)
             for event, element in events:
                 if event == "end" and element.tag.endswith("page"):
-                    wikitext = element.findtext("{*}revision/{*}text", "")
-                    is_article = (
-                        element.findtext("{*}ns") == "0" and element.find("{*}redirect") is None
-                    )
-                    if is_article and len(wikitext) > LONG_CHARACTERS:
+                    wikitext = _newest_text(element)
+                    if element.findtext("{*}ns") != "0":
+                        left_out["of other name spaces"] += 1
+                    elif element.find("{*}redirect") is not None:
+                        left_out["redirects"] += 1
+                    elif len(wikitext) <= LONG_CHARACTERS:
+                        left_out[f"of at most {LONG_CHARACTERS:,} characters"] += 1
+                    else:
                         yield element.findtext("{*}title", ""), wikitext
                     root.clear()
     except ElementTree.ParseError as error:
         raise UserError(f"{path}: not a complete MediaWiki export: {error}") from error
     except (EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read as bzip2: {error}") from error
+    if left_out:
+        counts = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+        logger.info("%s: pages left out: %s", path, counts)
+
+
+def _newest_text(page: ElementTree.Element) -> str:
+    """Return the wikitext of a page's newest revision; of revisions of one time, of the last."""
+    revisions = page.findall("{*}revision")
+    revisions.sort(key=lambda revision: revision.findtext("{*}timestamp", ""))
+    return revisions[-1].findtext("{*}text", "") if revisions else ""
 
 
 _HEADING = re.compile(r"^=+[ \t]*(.+?)[ \t]*=+[ \t]*$", re.MULTILINE)

@@ -193,7 +193,7 @@ def document_text(title: str, text: str) -> str:
     """Return a document as the prompt shows it (Lost in the Middle's form without its number, as
     the paper has it).
     """
-    return f"[Document](Title: {title}) {text}"
+    return f"[Document](Title: {title}) {text}" if title else f"[Document] {text}"
 
 
 def query_text(question: str) -> str:

@@ -4,6 +4,7 @@ of the hub.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
@@ -20,6 +21,8 @@ from ragauge.pipelines.database.documents import CorpusDocument, ShardShare, rea
 if TYPE_CHECKING:
     from ragauge.pipelines.retrieval.settings import CorpusSettings
 
+logger = logging.getLogger(__name__)
+
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".txt", ".txt.gz", ".bz2")
 
 
@@ -29,7 +32,7 @@ class Corpus:
 
     sources: tuple[str, ...]
     text_field: str = "text"
-    limit: int | None = None  # documents, from the first
+    limit: int | None = None  # documents that are not blank, from the first
 
     @classmethod
     def from_settings(cls, settings: CorpusSettings) -> Self:
@@ -43,6 +46,8 @@ class Corpus:
         """
         parts, share = self._assigned(share)
         position = 0
+        documents = 0
+        blank = 0
         stream_share = share if self.limit is None else ShardShare()
         for part in parts:
             if part.startswith("hf:"):  # owned: of files that no other shard reads
@@ -51,13 +56,20 @@ class Corpus:
                 reads = read_file(Path(part), self.text_field)
                 owned = False
             for read in reads:
-                if self.limit is not None and position >= self.limit:
-                    return
-                if owned or position % share.of == share.number:
+                if self.limit is not None and documents >= self.limit:
+                    break
+                is_assigned = owned or position % share.of == share.number
+                if is_assigned or self.limit is not None:
                     document = read()
-                    if document:
+                    documents += document is not None
+                    blank += is_assigned and document is None
+                    if document and is_assigned:
                         yield document
                 position += not owned
+        if blank:
+            logger.info(
+                "corpus %s: %d records without text left out", ", ".join(self.sources), blank
+            )
 
     def identity(self, share: ShardShare) -> dict[str, Any]:
         """Return what the documents of a shard depend on: the hashes of its files, the revisions of

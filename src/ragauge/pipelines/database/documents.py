@@ -142,9 +142,14 @@ def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
             yield block
             block = None
         elif block:
-            block.add(line)
+            block.add(_unescaped(line))
     if block:
         raise UserError(f"{block.place}: a document without </doc>: the file is truncated")
+
+
+def _unescaped(text: str) -> str:
+    """Return text as it was before WikiExtractor made it safe for HTML, which escapes &, < and >."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _blocks_by(lines: Iterator[tuple[str, str]], title: re.Pattern[str] | None) -> Iterator[_Block]:

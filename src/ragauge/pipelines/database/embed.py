@@ -29,8 +29,8 @@ BATCH_TEXTS = 32
 class TextEncoder(Protocol):
     dim: int  # width of a vector
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors (text, dim) float32, in the order given."""
+    def encode(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
+        """Vectors (text, dim) float32, in the order given, with the prompt of queries or passages."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,24 @@ class OnnxEncoder:
         self.dim = int(facts["dim"])
         self._max_tokens = int(facts["max_tokens"])
         self._tokenizer = load_tokenizer(name)
-        _, self._prefix = resolver.prefixes(name)
+        self._query_prefix, self._text_prefix = resolver.prefixes(name)
         self._session = open_session(target / "encoder.onnx", threads)
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors (text, dim) float32, in the order given. Raises UserError: one is not finite."""
+    def encode(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
+        """Return vectors (text, dim) float32, in the order given.
+
+        Args:
+            query: whether the encoder's prompt of queries goes before the texts, not that of
+                passages.
+
+        Raises:
+            UserError: one is not finite.
+        """
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         if not texts:
             return vectors
-        prefixed = [self._prefix + text for text in texts]
+        prefix = self._query_prefix if query else self._text_prefix
+        prefixed = [prefix + text for text in texts]
         options = {"truncation": True, "max_length": self._max_tokens}
         ids = plain_reader(self._tokenizer, prefixed)(prefixed, **options)["input_ids"]
         for rows in batches_by_length(list(map(len, ids)), BATCH_TEXTS):

@@ -35,9 +35,9 @@ class Query:
     `budget_s`.
     """
 
-    # detokenised by the database's tokenizer before they are encoded
+    # detokenised by the database's tokenizer and encoded as chunks are, with the passages' prompt
     tokens: Sequence[int] | None = None
-    text: str | None = None
+    text: str | None = None  # encoded with the encoder's prompt of queries
     k: int = 2  # neighbours
     nprobe: int | None = None  # of the search: nprobe of IVF, efSearch of HNSW
     # seconds for the whole call: the largest nprobe predicted to fit is taken
@@ -194,7 +194,7 @@ class Retriever:
         for request in requests:
             with self._encoding:
                 _raise_if(stop)
-                vectors.append(self.encoder.encode([self._text(query) for query in request]))
+                vectors.append(self._encode(request))
         encoded = time.perf_counter()
         results = self._search(queries, nprobes, np.concatenate(vectors), stop)
         searched = time.perf_counter()
@@ -234,6 +234,16 @@ class Retriever:
         return largest_nprobe(
             query.budget_s / queries, self.latency, range(1, self.index.recipe.max_nprobe + 1)
         )
+
+    def _encode(self, queries: Sequence[Query]) -> np.ndarray:
+        """Return vectors (query, dim) float32, each kind of query encoded in one call."""
+        vectors = np.empty((len(queries), self.encoder.dim), dtype=np.float32)
+        for is_text in (False, True):
+            numbers = [i for i, query in enumerate(queries) if (query.text is not None) == is_text]
+            if numbers:
+                texts = [self._text(queries[i]) for i in numbers]
+                vectors[numbers] = self.encoder.encode(texts, query=is_text)
+        return vectors
 
     def _text(self, query: Query) -> str:
         if query.text is not None:

@@ -39,16 +39,31 @@ def clean(wikitext: str) -> str:
     return section.text
 
 
-def test_only_long_articles_are_read(tmp_path: Path) -> None:
+def test_only_long_articles_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pages = [
         page("Kept &amp; long"),
         page("Stub", "A stub."),
         page("Redirect", extra='<redirect title="Kept" />'),
         page("Talk:Kept", ns=1),
     ]
-    assert [article.title for article in read_articles(written(tmp_path, export(*pages)))] == [
-        "Kept & long"
+    path = written(tmp_path, export(*pages))
+    with caplog.at_level("INFO", "ragauge"):
+        assert [article.title for article in read_articles(path)] == ["Kept & long"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: pages left out: 1 of at most 4,000 characters, 1 redirects, 1 of other name spaces"
     ]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_newest_revision_of_a_history_is_read(tmp_path: Path, order: tuple[int, ...]) -> None:
+    revisions = [
+        f"<revision><timestamp>{year}-01-01T00:00:00Z</timestamp><text>Of {year}. {LONG}</text></revision>"
+        for year in (2003, 2011, 2024)
+    ]
+    history = "".join(revisions[number] for number in order)
+    path = written(tmp_path, export(f"<page><title>T</title><ns>0</ns>{history}</page>"))
+    [article] = read_articles(path)
+    assert article.sections[0].text.startswith("Of 2024.")
 
 
 @pytest.mark.parametrize("content", [b"no archive at all", None])

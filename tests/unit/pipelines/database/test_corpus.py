@@ -73,8 +73,23 @@ def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
     assert dealt == [f"text {n}" for n in range(5)]
 
 
+def test_blank_records_are_counted_apart_from_the_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text("".join(f'{{"text": "{text}"}}\n' for text in ["", "a", " ", "b", "c", "d"]))
+    with caplog.at_level("INFO", "ragauge"):
+        assert texts(path, limit=3) == ["a", "b", "c"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"corpus {path}: 2 records without text left out"
+    ]
+    dealt = sorted(text for n in range(2) for text in texts(path, ShardShare(n, 2), limit=3))
+    assert dealt == ["a", "b", "c"]
+
+
 EXTRACTED = (
-    '<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n'
+    '<doc id="1" title="A &amp; B">\nA &amp; B\n\nIt is &amp;lt; &copy;.\n</doc>\n'
+    '<doc id="2" title="C">\nC\n</doc>\n'
 )
 WIKITEXT = " \n = Lobster = \n \n It lives . \n = = Range = = \n Sea . \n = Crab = \n Too . \n"
 LOBSTER = "= Lobster = \n \n It lives . \n = = Range = = \n Sea ."
@@ -83,7 +98,7 @@ LOBSTER = "= Lobster = \n \n It lives . \n = = Range = = \n Sea ."
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (EXTRACTED, [(1, "A & B", "A & B\n\nIt is."), (6, "C", "C")]),
+        (EXTRACTED, [(1, "A & B", "A & B\n\nIt is &lt; &copy;."), (6, "C", "C")]),
         (WIKITEXT, [(2, "Lobster", LOBSTER), (7, "Crab", "= Crab = \n Too .")]),
         ("\none\ntwo\n\n\nthree\n", [(2, "", "one\ntwo"), (5, "", "three")]),
     ],

@@ -84,3 +84,18 @@ def test_graphs_are_known_by_content_not_by_a_folders_last_name(
         with pytest.raises(InterruptedError):
             OnnxEncoder(f"path:{folder}")
     assert targets[0] == targets[1] != targets[2]
+
+
+@pytest.mark.parametrize("kind", [Encoder, OnnxEncoder])
+def test_a_text_is_encoded_with_the_prompt_of_its_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    folder = encoder(tmp_path / "encoder")
+    prompts = tmp_path / "encoder/config_sentence_transformers.json"
+    prompts.write_text(json.dumps({"prompts": {"query": "who ", "passage": "text "}}))
+    plain = encoder(tmp_path / "plain")
+    reference = Encoder(plain).encode(["who Tea", "text Tea"])
+    prompted = kind(str(folder) if kind is Encoder else f"path:{folder}")
+    np.testing.assert_allclose(prompted.encode(["Tea"], query=True)[0], reference[0], atol=1e-5)
+    np.testing.assert_allclose(prompted.encode(["Tea"])[0], reference[1], atol=1e-5)

@@ -213,6 +213,26 @@ def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(
     assert retriever.search([]) == []
 
 
+def test_text_has_the_prompt_of_queries_and_tokens_that_of_passages(
+    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = dict[str, bool]()
+    encode = CountEncoder.encode
+
+    def recorded(self: CountEncoder, texts: Any, *, query: bool = False) -> np.ndarray:
+        encoded.update(dict.fromkeys(texts, query))
+        return encode(self, texts)
+
+    monkeypatch.setattr(CountEncoder, "encode", recorded)
+    tokens = retriever.database.tokens(np.array([4]))[0].tolist()
+    retriever.search([Query(text="a"), Query(tokens=tokens), Query(text="b")])
+    assert encoded == {
+        "a": True,
+        "b": True,
+        retriever.database.tokenizer.decode(tokens): False,
+    }
+
+
 def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> None:
     [found] = retriever.search([Query(text="some words", k=2000, nprobe=1)])
     none = found.ids < 0
