@@ -354,6 +354,8 @@ def test_the_command_writes_the_page(
     ("questions", "naive", "without", "reason"),
     [
         (3, 3, 0, "the variants share 3 questions; at least 4 are needed"),
+        # four equal differences have p = 0.125, six 0.03
+        (4, 4, 0, "4 questions are too few: no variant differs from answers without documents"),
         (6, 6, 0, None),
         (
             40,
