@@ -166,7 +166,7 @@ def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cel
             else ""
         )
         verdict = "not shown: the interval of retrieved minus random neighbours includes zero"
-        if measure.high is not None and measure.high < 0:
+        if (measure.high or 0) < 0:
             verdict = "retrieved neighbours beat random ones: the interval lies below zero"
         measure = noted(measure, verdict if measure.value is not None else "", interval)
     yield Cell(system.keys, AGAINST_RANDOM, measure)

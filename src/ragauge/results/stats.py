@@ -45,7 +45,7 @@ def bootstrap_interval(
     """
     scores = _checked(values, "values")
     low, high = percentile_interval(resampled_means([scores], seed, n))
-    if low is None and limits is not None and limits[0] <= scores[0] <= limits[1]:
+    if low is None and limits and limits[0] <= scores[0] <= limits[1]:
         others = 1 - ((1 - LEVEL) / 2) ** (1 / len(scores))  # the part that may have other scores
         low, high = (float(scores[0] + others * (end - scores[0])) for end in limits)
     return low, high

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ragauge.config.reads import Reads, every
-from ragauge.metrics import base as metrics
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.results import materials
 from ragauge.results.cells import (
@@ -76,13 +75,8 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
                     str(line.get("judge")) for line in materials.judgements(runs, variant).values()
                 }
                 note = f"judged by {', '.join(sorted(judges))}" if judges else ""
-            yield Cell(
-                variant.keys,
-                quantity,
-                mean(values, runs.seed, note, limits=metrics.limits(quantity))
-                if values
-                else Measure(reason=nothing),
-            )
+            measure = mean(values, runs.seed, note, limits=SHARE)
+            yield Cell(variant.keys, quantity, measure if values else Measure(reason=nothing))
     keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
     yield from row_cells(keys, _worth(runs, variants))
 

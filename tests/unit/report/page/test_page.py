@@ -9,6 +9,7 @@ import json
 import math
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -348,6 +349,20 @@ def test_the_command_writes_the_page(
     (tmp_path / "taken").write_text("")
     assert main([*arguments, str(tmp_path / "taken" / "out")]) == 2
     assert "Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+@pytest.mark.parametrize(("questions", "low"), [(4, -0.205), (6, 0.081)])
+def test_equal_differences_have_their_exact_interval_in_the_page(
+    root: Path, questions: int, low: float
+) -> None:
+    code = (root / "src/ragauge/report/page/frontier.js").read_text(encoding="utf-8")
+    [function] = re.findall(r"^function difference\(.+?^}$", code, re.DOTALL | re.MULTILINE)
+    sides = [json.dumps({"resampled": [mean] * 9, "shared_mean": mean}) for mean in (1, 0)]
+    script = f"const d3 = {{ quantile: (draws) => draws[0] }};\n{function}\n"
+    script += f"console.log(JSON.stringify(difference({', '.join(sides)}, {questions})))"
+    shown = subprocess.run(["node", "-e", script], capture_output=True, check=True)
+    assert json.loads(shown.stdout) == pytest.approx({"mean": 1, "low": low, "high": 1}, abs=5e-4)
 
 
 @pytest.mark.parametrize(
