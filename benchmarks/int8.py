@@ -26,7 +26,7 @@ from ragauge.measure.answering import ask
 from ragauge.measure.inputs import QuestionSource, specification
 from ragauge.methods.base.making import make
 from ragauge.metrics import best_subspan_em
-from ragauge.results.stats import paired_test
+from ragauge.results.stats import SHARE, paired_test
 from targets import Verdicts
 
 REFERENCE = "float32"
@@ -144,9 +144,10 @@ def _compared_with(found: Scores, exact: Scores) -> dict[str, Any]:
     return {
         "scores": means,
         "difference": {
-            method: paired_test(values, exact[method]) for method, values in found.items()
+            method: paired_test(values, exact[method], limits=SHARE)
+            for method, values in found.items()
         },
-        "difference_pooled": paired_test(*pooled),
+        "difference_pooled": paired_test(*pooled, limits=SHARE),
         "order": sorted(means, key=lambda method: -means[method]),
     }
 

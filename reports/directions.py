@@ -17,7 +17,7 @@ from ragauge.config.reading import checked, read
 from ragauge.errors import UserError
 from ragauge.io.sections import Section
 from ragauge.results.directions import Difference, apart, verdict
-from ragauge.results.stats import holm, paired_test
+from ragauge.results.stats import SHARE, holm, paired_test
 
 NOT_ON_PAGE = ("about", "table", "rows")
 
@@ -160,7 +160,7 @@ class _Table:
             raise self._error(f"has no question of both {better} and {worse}")
         a = [first[question] for question in shared]
         b = [second[question] for question in shared]
-        test = paired_test(a, b)
+        test = paired_test(a, b, limits=SHARE)
         difference = Difference(
             test["difference"], test["low"], test["high"], test["p"], len(shared)
         )

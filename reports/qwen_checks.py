@@ -17,7 +17,7 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from ragauge.results.stats import paired_test
+from ragauge.results.stats import SHARE, paired_test
 
 RUN = Path(__file__).parent / "reference-qwen"
 COLUMNS = ["model", "variant", "quantity", "part", "measured", "low", "high", "p", "n"]
@@ -90,7 +90,7 @@ def accuracy_rows(model: str) -> Iterator[Record]:
         for variant, values in right.items():
             yield row(variant, "accuracy", values, part)
         for a, b in PAIRS:
-            test = paired_test(right[a], right[b])
+            test = paired_test(right[a], right[b], limits=SHARE)
             difference = {"variant": f"{a} − {b}", "quantity": "accuracy_difference", "part": part}
             yield {**difference, "measured": test["difference"], **test}
 

@@ -27,7 +27,9 @@ def run(args: argparse.Namespace) -> None:
         row = "does not apply to any shared question"
         if test["n"]:
             means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
-            interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
+            interval = "not known"
+            if test["low"] is not None:
+                interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
             row = f"{means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
         lines.append(f"{name:24} {row}")
     options.print_result(args, "\n".join(lines), **result)

@@ -2,6 +2,8 @@
 
 from ragauge.metrics.base import RecordFields
 
+LIMITS = None  # a count, not a share
+
 
 def score(record: RecordFields) -> float | None:
     """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found. Reads

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ragauge.results.stats import bootstrap_interval, paired_test
+from ragauge.results.stats import Limits, bootstrap_interval, paired_test
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +17,7 @@ NUMBERS = ("published", "measured", "low", "high", "n", "p", "ratio")
 # the columns of a table after its keys and `quantity`
 VALUES = (*NUMBERS, "note", "status", "source")
 OTHER_MODEL = "published for another model"
+NO_SPREAD = "interval not known: values do not vary"
 NOT_RUN_HERE = "published; this row was not run"
 
 
@@ -140,21 +141,45 @@ def merge(
 
 
 def mean(
-    values: Sequence[float], seed: int, note: str = "", *, nothing: str = "no record holds it"
+    values: Sequence[float],
+    seed: int,
+    note: str = "",
+    *,
+    nothing: str = "no record holds it",
+    limits: Limits | None = None,
 ) -> Measure:
-    """The mean with its bootstrap interval; `nothing` is the reason where there is no value."""
+    """The mean with its interval; `nothing` is the reason where there is no value.
+
+    Args:
+        limits: the least and the greatest possible value, without which equal ones have no
+            interval.
+    """
     if not values:
         return Measure(reason=note or nothing)
-    low, high = bootstrap_interval(values, seed=seed)
-    return Measure(sum(values) / len(values), low, high, len(values), note=note)
+    low, high = bootstrap_interval(values, seed=seed, limits=limits)
+    return with_interval_note(Measure(sum(values) / len(values), low, high, len(values), note=note))
 
 
-def paired(a: Sequence[float], b: Sequence[float], seed: int, note: str = "") -> Measure:
+def paired(
+    a: Sequence[float],
+    b: Sequence[float],
+    seed: int,
+    note: str = "",
+    *,
+    limits: Limits | None = None,
+) -> Measure:
     """The mean of a - b over the same questions, with its interval and the p-value of a paired
-    test.
+    test; `limits` are those of a value of `a` or `b`.
     """
-    test = paired_test(a, b, seed=seed)
-    return Measure(test["difference"], test["low"], test["high"], len(a), test["p"], note)
+    test = paired_test(a, b, seed=seed, limits=limits)
+    return with_interval_note(
+        Measure(test["difference"], test["low"], test["high"], len(a), test["p"], note)
+    )
+
+
+def with_interval_note(measure: Measure) -> Measure:
+    """The measured value, with a note where its interval is not known."""
+    return measure if measure.low is not None else noted(measure, NO_SPREAD)
 
 
 def join(*notes: str) -> str:

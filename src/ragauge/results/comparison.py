@@ -29,7 +29,7 @@ def summary(path: Path) -> JsonObject:
     if not scored:
         return _latency(records)
     nll = pooled([record.nll or 0.0 for record in scored], [record.scored for record in scored])
-    low, high = map(math.exp, bootstrap_interval(nll))
+    low, high = (None if end is None else math.exp(end) for end in bootstrap_interval(nll))
     mean = sum(nll) / len(nll)
     perplexity = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
     return {**perplexity, "sequences": len(nll), "scored": sum(record.scored for record in scored)}
@@ -59,7 +59,7 @@ def _latency(generated: Sequence[SequenceRecord]) -> JsonObject:
     }
 
 
-def difference(path: Path, base: Path) -> dict[str, float]:
+def difference(path: Path, base: Path) -> JsonObject:
     """Paired difference of mean negative log-likelihood, `path` minus `base`, in nats a token, of
     shared sequences.
     """
@@ -89,7 +89,7 @@ def control(retrieved: Path, random: Path) -> JsonObject:
     interval is below 0.
     """
     compared = difference(retrieved, random)
-    return {**compared, "passes": compared["high"] < 0}
+    return {**compared, "passes": (compared["high"] or 0) < 0}
 
 
 def _records(path: Path) -> list[SequenceRecord]:

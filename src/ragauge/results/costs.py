@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ragauge.cost import cycles
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Trace
-from ragauge.results.cells import Measure, mean
+from ragauge.results.cells import Measure, mean, with_interval_note
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import mean_ratio_interval
 
@@ -92,7 +92,8 @@ def speedup(
         return Measure(reason=_no_cost(variant) if not fast else "no question in common with naive")
     a = [slow[k] for k in shared]
     b = [fast[k] for k in shared]
-    return Measure(sum(a) / sum(b), *mean_ratio_interval(a, b, runs.seed), len(shared))
+    low, high = mean_ratio_interval(a, b, runs.seed)
+    return with_interval_note(Measure(sum(a) / sum(b), low, high, len(shared)))
 
 
 def _cycles(

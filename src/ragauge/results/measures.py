@@ -50,7 +50,13 @@ def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
         if failed and scores
         else ""
     )
-    return mean(list(scores.values()), runs.seed, note, nothing="no question has a score")
+    return mean(
+        list(scores.values()),
+        runs.seed,
+        note,
+        nothing="no question has a score",
+        limits=metrics.limits(metric or runs.metrics(variant.dataset)[0]),
+    )
 
 
 def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str, float]:
@@ -101,7 +107,8 @@ def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
     without = len(variant.records) - len(counted)
     of_all = f"of {len(variant.records)} questions without evidence"
     note = f"{without} {of_all} are not counted" if without and counted else ""
-    return mean(counted, runs.seed, note, nothing="no question has evidence that was compared")
+    nothing = "no question has evidence that was compared"
+    return mean(counted, runs.seed, note, nothing=nothing, limits=metrics.limits(metric))
 
 
 def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None = None) -> Measure:
@@ -114,7 +121,11 @@ def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None =
     if not shared:
         return Measure(reason="no question in common")
     return paired(
-        [a[k] for k in shared], [b[k] for k in shared], runs.seed, "paired on the same questions"
+        [a[k] for k in shared],
+        [b[k] for k in shared],
+        runs.seed,
+        "paired on the same questions",
+        limits=metrics.limits(metric or runs.metrics(better.dataset)[0]),
     )
 
 

@@ -41,7 +41,7 @@ def score_file(
     """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with
     their answers.
 
-    Returns the `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records, null
+    Returns the `mean` with `low` and `high` (95% interval) over `n` scored records, null
     where n is 0; `records` in the file, of them `failed`, which count as wrong where the metric
     applies; `remark` where normalisation empties answers. Raises UserError, naming file and line,
     if one cannot be read or a field is missing or of another type.
@@ -73,7 +73,8 @@ def score_file(
             }
             scores = [literal.get(at, score) for at, score in enumerate(scores)]
     applying = [score for score in scores if score is not None]
-    low, high = bootstrap_interval(applying, seed) if applying else (None, None)
+    limits = metrics.limits(metric)
+    low, high = bootstrap_interval(applying, seed, limits=limits) if applying else (None, None)
     return {
         "metric": metric,
         "file": str(path),
@@ -131,7 +132,8 @@ def _compare(
     if not both:
         return {**dict.fromkeys(("a", "b", "difference", "low", "high", "p")), "n": 0}
     x, y = zip(*both, strict=True)
-    return {"a": sum(x) / len(x), "b": sum(y) / len(y), **paired_test(x, y, seed)}
+    test = paired_test(x, y, seed, limits=metrics.limits(metric))
+    return {"a": sum(x) / len(x), "b": sum(y) / len(y), **test}
 
 
 def _by_key(path: Path) -> dict[str, metrics.RecordFields]:

@@ -9,7 +9,7 @@ from statistics import median, quantiles
 from ragauge.assets import resolver
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
-from ragauge.results.cells import Cell, Measure, join, noted, paired
+from ragauge.results.cells import Cell, Measure, join, noted, paired, with_interval_note
 from ragauge.results.pipelines import PipelineRun, SequenceKey, Task
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
@@ -44,10 +44,9 @@ def perplexity(runs: Runs, system: System, keys: set[SequenceKey] | None = None)
     note = "the systems share no sequence" if keys is not None and not keys else note
     note = join(note, _failed(system.scored), _of_proxy(system), system.unshown(system.scored))
     value = math.exp(sum(nll) / len(nll))
-    low, high = (
-        map(math.exp, bootstrap_interval(nll, seed=runs.seed)) if len(nll) > 1 else (None, None)
-    )
-    return Measure(value, low, high, len(nll), note=note)
+    interval = bootstrap_interval(nll, seed=runs.seed)
+    low, high = (None if end is None else math.exp(end) for end in interval)
+    return with_interval_note(Measure(value, low, high, len(nll), note=note))
 
 
 def is_scored_alike(runs: Runs, system: System) -> bool:
@@ -115,7 +114,7 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
     b = system.timed.trials_s
     if not a or not b:
         return Measure(reason="no trial finished")
-    low, high = median_ratio_interval(a, b, runs.seed) if min(len(a), len(b)) > 1 else (None, None)
+    low, high = median_ratio_interval(a, b, runs.seed)
     lengths = [p.settings.tokens for p in (base.timed, system.timed)]
     note = "" if lengths[0] == lengths[1] else f"sequences of {lengths[0]} and {lengths[1]} tokens"
     machines = [
@@ -126,7 +125,8 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
         note,
         "" if machines[0] == machines[1] else f"timed on two machines: {' and '.join(machines)}",
     )
-    return Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
+    measured = Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
+    return with_interval_note(measured)
 
 
 def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None) -> Measure:
@@ -166,7 +166,7 @@ def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cel
             else ""
         )
         verdict = "not shown: the interval of retrieved minus random neighbours includes zero"
-        if measure.high is not None and measure.high < 0:
+        if (measure.high or 0) < 0:
             verdict = "retrieved neighbours beat random ones: the interval lies below zero"
         measure = noted(measure, verdict if measure.value is not None else "", interval)
     yield Cell(system.keys, AGAINST_RANDOM, measure)

@@ -2,27 +2,53 @@
 the frontier.
 
 Everywhere `seed` is that of the resampling and `n` the number of resamples; intervals are
-percentiles of the bootstrap.
+percentiles of the bootstrap. Where the resamples do not vary, equal values of known limits have an
+exact interval and others have none: (None, None).
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 RESAMPLES = 10_000
 LEVEL = 0.95  # the share of resampled values inside an interval
+SHARE = (0.0, 1.0)  # limits of a score from wrong to right
 _DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
 
+Limits: TypeAlias = tuple[float, float]  # the least and the greatest value that is possible
+Interval: TypeAlias = tuple[float | None, float | None]  # both None: not known
 
-def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> tuple[float, float]:
+
+def bootstrap_interval(
+    values: ArrayLike, seed: int = 0, n: int = RESAMPLES, limits: Limits | None = None
+) -> Interval:
     """Percentile bootstrap interval of the mean of (question,) scores (Efron and Tibshirani, 1993,
-    chapter 13). Raises ValueError if there is none or one is not finite.
+    chapter 13), or the exact one where all scores are equal.
+
+    n equal scores are seen with a probability of 2.5% or more only if at least 0.025^(1/n) of all
+    questions have that score; the others may have any between the limits. Of scores that are all 0
+    or all 1 this is Clopper and Pearson's interval (1934). Of differences that are all 1 or all -1
+    it excludes 0 exactly where the sign test has p < 0.05.
+
+    Args:
+        values: (question,) scores.
+        limits: the least and the greatest possible score; None if they are not known.
+
+    Returns:
+        The two ends, of which the first is below the second; two None where all scores are equal
+        and the limits are unknown or exclude the score.
+
+    Raises:
+        ValueError: there is no score or one is not finite.
     """
     scores = _checked(values, "values")
-    rng = np.random.default_rng(seed)
-    means = np.concatenate([scores[rows].mean(axis=1) for rows in _resamples(rng, len(scores), n)])
-    return _interval(means)
+    low, high = percentile_interval(resampled_means([scores], seed, n))
+    if low is None and limits and limits[0] <= scores[0] <= limits[1]:
+        others = 1 - ((1 - LEVEL) / 2) ** (1 / len(scores))  # the part that may have other scores
+        low, high = (float(scores[0] + others * (end - scores[0])) for end in limits)
+    return low, high
 
 
 def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
@@ -37,14 +63,20 @@ def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
     return [float(term) for term in mean + (means - mean) * counts / counts.mean()]
 
 
-def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> dict[str, float]:
+def paired_test(
+    a: ArrayLike,
+    b: ArrayLike,
+    seed: int = 0,
+    n: int = RESAMPLES,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
     """The difference of two methods on the same questions, by their (question,) scores, and whether
     it is significant.
 
-    Returns `difference` (mean of a - b), `low` and `high` (its bootstrap interval), `p` (two-sided,
-    from `n` random flips of the differences' signs; never 0, since the observed signs count as one
-    of the flips) and `n` (questions). Raises ValueError if the two differ in length, are empty or
-    hold a value that is not finite.
+    Returns `difference` (mean of a - b), `low` and `high` (its interval, as `bootstrap_interval`
+    has it for scores of these limits), `p` (two-sided, from `n` random flips of the differences'
+    signs; never 0, since the observed signs count as one of the flips) and `n` (questions). Raises
+    ValueError if the two differ in length, are empty or hold a value that is not finite.
     """
     first = _checked(a, "a")
     second = _checked(b, "b")
@@ -53,7 +85,8 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -
             f"a has {len(first)} questions, b {len(second)}; a paired test needs the same ones"
         )
     differences = first - second
-    low, high = bootstrap_interval(differences, seed, n)
+    extremes = limits and (limits[0] - limits[1], limits[1] - limits[0])
+    low, high = bootstrap_interval(differences, seed, n, extremes)
     rng = np.random.default_rng(seed)
     extreme = 0
     # sums in another order differ by rounding
@@ -83,7 +116,7 @@ def holm(p: ArrayLike) -> list[float]:
     return values.tolist()
 
 
-def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
+def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Interval:
     """Interval of mean(a) / mean(b), of the same questions (question,), which are resampled in
     pairs.
     """
@@ -92,10 +125,10 @@ def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[floa
     sums = np.concatenate(
         [pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), RESAMPLES, width=2)]
     )
-    return _interval(sums[:, 0] / sums[:, 1])
+    return percentile_interval(sums[:, 0] / sums[:, 1])
 
 
-def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
+def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Interval:
     """Interval of median(a) / median(b), both (trial,), which are resampled apart."""
     rng = np.random.default_rng(seed)
     tops, bottoms = (
@@ -104,7 +137,7 @@ def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[fl
         )
         for trials in (_checked(a, "a"), _checked(b, "b"))
     )
-    return _interval(tops / bottoms)
+    return percentile_interval(tops / bottoms)
 
 
 def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> np.ndarray:
@@ -136,7 +169,7 @@ def hypervolume(
     limits: tuple[float, float],
     seed: int = 0,
     n: int = RESAMPLES,
-) -> tuple[float, float, float]:
+) -> tuple[float, float | None, float | None]:
     """The best quality that a family of methods reaches at a cost, averaged over the costs between
     two limits.
 
@@ -150,7 +183,7 @@ def hypervolume(
     price = np.asarray(costs, dtype=float)
     means = np.array([[sum(scores) / len(scores)] for scores in values])
     resampled = _hypervolumes(price, resampled_means(values, seed, n), limits)
-    return float(_hypervolumes(price, means, limits)[0]), *_interval(resampled)
+    return float(_hypervolumes(price, means, limits)[0]), *percentile_interval(resampled)
 
 
 def resampled_means(
@@ -163,6 +196,13 @@ def resampled_means(
     rng = np.random.default_rng(seed)
     portions = _resamples(rng, quality.shape[1], n, width=len(quality))
     return np.concatenate([quality[:, rows].mean(axis=2) for rows in portions], axis=1)
+
+
+def percentile_interval(resampled: np.ndarray) -> Interval:
+    """The percentiles that hold `LEVEL` of the resampled values; two None where they are equal."""
+    tail = 50 * (1 - LEVEL)
+    low, high = np.percentile(resampled, [tail, 100 - tail])
+    return (float(low), float(high)) if high - low > _slack(resampled) else (None, None)
 
 
 def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
@@ -191,13 +231,6 @@ def _hypervolumes(
     best = np.maximum.accumulate(qualities[order], axis=0)
     edges = np.log(np.clip(np.append(costs[order], limits[1]), *limits))
     return np.asarray(np.diff(edges) @ best / np.log(limits[1] / limits[0]))
-
-
-def _interval(resampled: np.ndarray) -> tuple[float, float]:
-    """The percentiles that hold `LEVEL` of the resampled values."""
-    tail = 50 * (1 - LEVEL)
-    low, high = np.percentile(resampled, [tail, 100 - tail])
-    return float(low), float(high)
 
 
 def _resamples(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
-from ragauge.results.cells import Cell, CellSource, Measure, join
+from ragauge.results.cells import Cell, CellSource, Measure, join, with_interval_note
 from ragauge.results.provenance import place
 from ragauge.results.publications import named_model, paper_table
 from ragauge.results.runs import Runs, Variant, known_names
@@ -65,9 +65,9 @@ def ratio(
 ) -> Measure:
     """How many times the median of some trials is that of others, in the same interleaved run."""
     times = statistics.median(slow) / statistics.median(fast)
-    return Measure(
-        times, *median_ratio_interval(slow, fast, seed), n, note=note, source=CellSource.LATENCY
-    )
+    low, high = median_ratio_interval(slow, fast, seed)
+    measured = Measure(times, low, high, n, note=note, source=CellSource.LATENCY)
+    return with_interval_note(measured)
 
 
 def quartiles(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.results.stats import paired_test
+from ragauge.results.stats import SHARE, paired_test
 
 sys.path.append(str(Path(__file__).parents[3] / "reports"))
 directions = importlib.import_module("directions").directions
@@ -100,7 +100,7 @@ def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
     claim = f"readers: {{large: {scores}}}, note: whole, quantity: em"
     row = direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: b}}")
     # the seventh question was asked of one
-    test = paired_test([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1])
+    test = paired_test([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1], limits=SHARE)
     assert [row[name] for name in ("value", "low", "n")] == [
         f"{test['difference']:.6g}",
         f"{test['low']:.6g}",
@@ -112,6 +112,18 @@ def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
     assert direction(tmp_path, f"{both}, better: {{variant: a}}, worse: {{variant: b}}")["n"] == 4
     with pytest.raises(UserError, match="has no question of both"):
         direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: c}}")
+
+
+@pytest.mark.parametrize(("questions", "verdict"), [(4, "inconclusive"), (8, "agrees")])
+def test_a_few_pairs_of_one_difference_do_not_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: int, verdict: str
+) -> None:
+    lines = "".join(f"small,{number},1,0\n" for number in range(questions))
+    monkeypatch.setitem(globals(), "SCORES", f"model,question,a,b\n{lines}")
+    readers = "readers: {small: {table: run/scores.csv}}, quantity: em"
+    row = direction(tmp_path, f"{readers}, better: {{variant: a}}, worse: {{variant: b}}")
+    assert row["verdict"] == verdict
+    assert (float(str(row["low"])) > 0) == (verdict == "agrees")
 
 
 def test_a_claim_that_names_no_model_where_there_are_two_is_refused(

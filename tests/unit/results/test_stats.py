@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragauge.results.cells import NO_SPREAD, mean
 from ragauge.results.stats import (
+    SHARE,
     bootstrap_interval,
     frontier_probability,
     holm,
@@ -48,16 +50,71 @@ def test_p_is_that_of_all_sign_flips(a: list[float]) -> None:
     assert paired_test(a, b)["p"] == pytest.approx(exact_p(np.array(a) - np.array(b)), abs=0.015)
 
 
-def test_what_does_not_vary_has_no_width() -> None:
-    assert bootstrap_interval([0.5]) == (0.5, 0.5)
-    assert bootstrap_interval([1, 1, 1]) == (1.0, 1.0)
-    assert paired_test([0, 1, 1], [0, 1, 1]) == {
-        "difference": 0,
-        "low": 0,
-        "high": 0,
-        "p": 1,
-        "n": 3,
-    }
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [  # the first five are Clopper and Pearson's
+        ([1] * 5, (0.478, 1)),
+        ([1] * 10, (0.692, 1)),
+        ([0] * 10, (0, 0.308)),
+        ([1], (0.025, 1)),
+        ([1] * 50, (0.929, 1)),
+        ([0.5] * 5, (0.239, 0.761)),
+    ],
+)
+def test_equal_scores_have_an_exact_interval(
+    values: list[float], expected: tuple[float, float]
+) -> None:
+    assert bootstrap_interval(values, limits=SHARE) == pytest.approx(expected, abs=5e-4)
+
+
+@pytest.mark.parametrize("n", [1, 4, 7, 33, 300])
+def test_the_interval_of_equal_scores_is_scipys(n: int) -> None:
+    scipy_stats = pytest.importorskip("scipy.stats")
+    for right in (0, n):
+        expected = scipy_stats.binomtest(right, n).proportion_ci(method="exact")
+        interval = bootstrap_interval([float(right == n)] * n, limits=SHARE)
+        assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "low"), [(4, -0.205), (5, -0.044), (6, 0.081), (20, 0.663)])
+def test_equal_differences_exclude_zero_where_the_sign_test_does(n: int, low: float) -> None:
+    test = paired_test([1] * n, [0] * n, limits=SHARE)
+    assert (test["low"], test["high"]) == pytest.approx((low, 1), abs=5e-4)
+    assert (test["low"] > 0) == (2 * 0.5**n < 0.05) == (test["p"] < 0.05)
+    other = paired_test([0] * n, [1] * n, limits=SHARE)
+    assert (other["low"], other["high"]) == pytest.approx((-1, -low), abs=5e-4)
+
+
+def test_methods_of_equal_scores_may_differ_on_other_questions() -> None:
+    test = paired_test([0, 1, 1], [0, 1, 1], limits=SHARE)
+    assert (test["difference"], test["p"], test["n"]) == (0, 1, 3)
+    assert (test["low"], test["high"]) == pytest.approx((-0.708, 0.708), abs=5e-4)
+
+
+def test_equal_values_without_limits_or_beyond_them_have_no_interval() -> None:
+    assert bootstrap_interval([700.0] * 3) == (None, None)
+    assert bootstrap_interval([70.0] * 3, limits=SHARE) == (None, None)
+    assert paired_test([2.5, 2.5], [2.4, 2.4])["low"] is None
+    assert median_ratio_interval([2.0], [1.0]) == (None, None)
+    assert mean([7.0, 7.0], 0, "a note").note == f"a note; {NO_SPREAD}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_interval_holds_the_estimate_and_is_never_empty(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 40))
+    a, b = (rng.random((2, n)) < rng.choice([0.02, 0.5, 0.98], (2, 1))).astype(float)
+    if seed % 4 == 0:
+        a *= rng.random(n)  # such as F1
+    intervals = [
+        (a.mean(), bootstrap_interval(a, seed, limits=SHARE)),
+        ((a - b).mean(), bootstrap_interval(a - b, seed, limits=(-1, 1))),
+    ]
+    for estimate, (low, high) in intervals:
+        assert low is not None
+        assert high is not None
+        assert low - 1e-12 <= estimate <= high + 1e-12
+        assert low < high
 
 
 def test_methods_of_other_questions_are_not_paired() -> None:
@@ -101,7 +158,9 @@ def test_frontier_probability_is_that_of_the_binomial(
 def test_hypervolume_of_clear_cases(
     costs: list[float], qualities: list[float], expected: float
 ) -> None:
-    assert hypervolume(costs, [[q] for q in qualities], (1, 100)) == pytest.approx([expected] * 3)
+    volume, *interval = hypervolume(costs, [[q] for q in qualities], (1, 100))
+    assert volume == pytest.approx(expected)
+    assert interval == [None, None]  # one question does not vary
 
 
 def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean() -> None:
@@ -113,8 +172,10 @@ def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean() -> None:
 def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not() -> None:
     a = [2.0, 4.0, 8.0]
     b = [1.0, 2.0, 4.0]
-    assert mean_ratio_interval(a, b) == (2.0, 2.0)  # every question's ratio is 2
+    assert mean_ratio_interval(a, b) == (None, None)  # every question's ratio is 2
     low, high = median_ratio_interval(a, b)
+    assert low is not None
+    assert high is not None
     assert low < 2.0 < high
 
 

@@ -11,7 +11,7 @@ from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
-from ragauge.results.stats import frontier_probability
+from ragauge.results.stats import SHARE, frontier_probability
 
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
 MILLION = 1e6
@@ -99,7 +99,7 @@ def served(runs: Runs, variant: Variant) -> Measures:
         "thought_tokens": mean(
             thoughts, runs.seed, f"counted by {counted_by}" if counted_by else ""
         ),
-        "cached_share": mean(variant.cached_shares, runs.seed, nothing=unknown),
+        "cached_share": mean(variant.cached_shares, runs.seed, nothing=unknown, limits=SHARE),
         "cost_per_1000_questions": _cost(runs, variant),
     }
 

@@ -18,10 +18,20 @@ import numpy as np
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Measures, Table, frame, mean, noted, row_cells
+from ragauge.results.cells import (
+    Cell,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    mean,
+    noted,
+    row_cells,
+    with_interval_note,
+)
 from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
-from ragauge.results.stats import resampled_means
+from ragauge.results.stats import SHARE, percentile_interval, resampled_means
 
 KEYS = ("model", "dataset", "method", "variant")
 LABELLED = "contains_answer"
@@ -65,11 +75,8 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
                     str(line.get("judge")) for line in materials.judgements(runs, variant).values()
                 }
                 note = f"judged by {', '.join(sorted(judges))}" if judges else ""
-            yield Cell(
-                variant.keys,
-                quantity,
-                mean(values, runs.seed, note) if values else Measure(reason=nothing),
-            )
+            measure = mean(values, runs.seed, note, limits=SHARE)
+            yield Cell(variant.keys, quantity, measure if values else Measure(reason=nothing))
     keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
     yield from row_cells(keys, _worth(runs, variants))
 
@@ -99,7 +106,7 @@ def _worth(runs: Runs, variants: Sequence[Variant]) -> Measures:
     right = sum(label for label, _ in pairs) / len(pairs)
     note = f"the judge calls {yes:.0%} correct, the labels {right:.0%}; always one word would agree on "
     note += f"{max(right, 1 - right):.0%}"
-    agreement = mean(alike, runs.seed, note)
+    agreement = mean(alike, runs.seed, note, limits=SHARE)
     return {"judge_agreement": agreement, "judge_kappa": noted(_kappa(pairs, runs.seed), note)}
 
 
@@ -111,8 +118,8 @@ def _kappa(pairs: Sequence[tuple[float, float]], seed: int) -> Measure:
         return Measure(reason="the labels and the judge have one word between them")
     means = resampled_means([label, judged, (label == judged).astype(float)], seed)
     kappas = _kappa_of(*means)
-    low, high = np.percentile(kappas[np.isfinite(kappas)], [2.5, 97.5])
-    return Measure(float(value), float(low), float(high), len(pairs))
+    low, high = percentile_interval(kappas[np.isfinite(kappas)])
+    return with_interval_note(Measure(float(value), low, high, len(pairs)))
 
 
 def _kappa_of(right: np.ndarray, yes: np.ndarray, alike: np.ndarray) -> np.ndarray:

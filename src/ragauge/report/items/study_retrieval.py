@@ -20,6 +20,7 @@ from ragauge.report.figures.footer import sentence
 from ragauge.report.figures.style import counted
 from ragauge.results.cells import Cell, Table, frame, join, mean, paired
 from ragauge.results.runs import Runs
+from ragauge.results.stats import SHARE
 
 KEYS = ("dataset", "retriever", "k")
 DEPTHS = (1, 2, 5, 10, 20, 50, 100)
@@ -101,7 +102,7 @@ def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
         chosen = "gave the questions their passages" if name == how["chosen"] else ""
         for quantity, k in places:
             values = [MEASURES[quantity](q["ranks"][name], q["gold"], k) for q in questions]
-            measure = mean(values, runs.seed, join(chosen, note))
+            measure = mean(values, runs.seed, join(chosen, note), limits=SHARE)
             yield Cell({**keys, "retriever": name, "k": k}, quantity, measure)
     # how much the nDCG of others is above the chosen one's
     for name in questions[0]["ranks"] if questions else ():
@@ -110,7 +111,7 @@ def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
                 [ndcg(q["ranks"][retriever], q["gold"], FIRST) for q in questions]
                 for retriever in (name, how["chosen"])
             )
-            measure = paired(a, b, runs.seed, f"less {how['chosen']}")
+            measure = paired(a, b, runs.seed, f"less {how['chosen']}", limits=SHARE)
             yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
 

@@ -243,7 +243,7 @@ function memoryLines({ variant, memory }) {
 
 function priceLines(first, best) {
   if (!best || best.variant === first.variant) return line("quality lost", "none: no variant here is better");
-  const gap = difference(best.variant, first.variant);
+  const gap = difference(best.variant, first.variant, group().paired);
   const interval = gap ? ` [${share(gap.low)}, ${share(gap.high)}]` : "";
   return line("quality lost", el("b", {}, share(gap ? gap.mean : best.quality - first.quality)), `${interval} against ${best.variant.name}, the best without limits`);
 }
@@ -252,7 +252,7 @@ function priceLines(first, best) {
 function rivals(points, first) {
   const near = points.filter((p) => {
     if (p === first || !p.qualifies) return false;
-    const gap = difference(first.variant, p.variant);
+    const gap = difference(first.variant, p.variant, group().paired);
     return gap && gap.low <= 0;
   });
   if (!near.length) return [];
@@ -304,7 +304,7 @@ function standingText(p) {
 }
 
 function gapText(best, p) {
-  const gap = best && p.variant !== best.variant && difference(best.variant, p.variant);
+  const gap = best && p.variant !== best.variant && difference(best.variant, p.variant, group().paired);
   return gap ? [share(gap.mean), el("small", {}, ` [${share(gap.low)}, ${share(gap.high)}]`)] : "";
 }
 
@@ -312,7 +312,7 @@ function families() {
   const found = group().families[setting.kind] || [];
   if (!found.length) return [];
   const row = (f) =>
-    el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, ` [${share(f.low)}, ${share(f.high)}]`)), el("td", {}, f.variants.join(", ")));
+    el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, known(f.low) ? ` [${share(f.low)}, ${share(f.high)}]` : "")), el("td", {}, f.variants.join(", ")));
   const head = el("tr", {}, ["Method", "Hypervolume", "Its variants"].map((name) => el("th", { scope: "col" }, name)));
   const about = `The best ${group().metric} that a method's variants reach at an online cost, averaged over the logarithm of cost from the cheapest to the dearest variant: one number for a method's whole frontier.`;
   return [

@@ -37,11 +37,16 @@ function dominates(a, b, draw) {
 
 const equal = (a, b, draw) => a.cost === b.cost && a.means[draw] === b.means[draw];
 
-/** The mean difference a − b on the questions both have, with its paired 95% bootstrap interval; null if unpaired. */
-function difference(a, b) {
+/** The mean difference a − b on the questions both have, with its paired 95% interval; null if unpaired.
+ * Where no resample differs, it is the exact interval of `n` equal differences, as in results/stats.py. */
+function difference(a, b, n) {
   if (!a.resampled || !b.resampled) return null;
   const draws = a.resampled.map((mean, draw) => mean - b.resampled[draw]).sort((x, y) => x - y);
-  return { mean: a.shared_mean - b.shared_mean, low: d3.quantile(draws, 0.025), high: d3.quantile(draws, 0.975) };
+  const mean = a.shared_mean - b.shared_mean;
+  const [low, high] = [d3.quantile(draws, 0.025), d3.quantile(draws, 0.975)];
+  if (high - low > 3e-5) return { mean, low, high }; // means are rounded to 5 digits
+  const part = 0.025 ** (1 / n);
+  return { mean, low: part * mean - (1 - part), high: part * mean + (1 - part) };
 }
 
 /** The best quality at or below each cost, from the cheapest: the points that no other dominates. */

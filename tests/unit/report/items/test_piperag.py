@@ -270,7 +270,7 @@ def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small: Path) -> None:
     rows = table("piperag_figure_10", small)
     stale = line(rows, variant="pipe + pipe_t", quantity="stale_minus_fresh_nats")
     assert stale["measured"] == pytest.approx(0.0)
-    assert stale["note"] == "against retro_plus at the same interval and nprobe"
+    assert stale["note"].endswith("against retro_plus at the same interval and nprobe")
     assert line(rows, variant="pipe + pipe_t", quantity="speedup_over_fresh")[
         "measured"
     ] == pytest.approx(2.0)
@@ -390,7 +390,7 @@ def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
         quantity="cosine_similarity",
     )
     assert (c4["published"], c4["ratio"]) == (0.8929, pytest.approx(0.8 / 0.8929))
-    assert c4["note"].startswith("the released script joins chunks")
+    assert "the released script joins chunks" in c4["note"]
 
 
 def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path) -> None:
@@ -445,7 +445,8 @@ def test_a_single_sequence_has_no_interval(item: str, tmp_path: Path) -> None:
     write_staleness(tmp_path, [[0.9, 0.8]])
     rows = table(item, tmp_path)
     one = rows[rows["measured"].notna() & (rows["quantity"] != "latency_s") & (rows["n"] == 1)]
-    assert one["low"].isna().all()
+    is_proportion = one["quantity"] == "same_chunk"
+    assert one["low"].isna().equals(~is_proportion)
     assert shown(item, rows)
 
 

@@ -9,6 +9,7 @@ import json
 import math
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -350,10 +351,26 @@ def test_the_command_writes_the_page(
     assert "Not a directory" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+@pytest.mark.parametrize(("questions", "low"), [(4, -0.205), (6, 0.081)])
+def test_equal_differences_have_their_exact_interval_in_the_page(
+    root: Path, questions: int, low: float
+) -> None:
+    code = (root / "src/ragauge/report/page/frontier.js").read_text(encoding="utf-8")
+    [function] = re.findall(r"^function difference\(.+?^}$", code, re.DOTALL | re.MULTILINE)
+    sides = [json.dumps({"resampled": [mean] * 9, "shared_mean": mean}) for mean in (1, 0)]
+    script = f"const d3 = {{ quantile: (draws) => draws[0] }};\n{function}\n"
+    script += f"console.log(JSON.stringify(difference({', '.join(sides)}, {questions})))"
+    shown = subprocess.run(["node", "-e", script], capture_output=True, check=True)
+    assert json.loads(shown.stdout) == pytest.approx({"mean": 1, "low": low, "high": 1}, abs=5e-4)
+
+
 @pytest.mark.parametrize(
     ("questions", "naive", "without", "reason"),
     [
         (3, 3, 0, "the variants share 3 questions; at least 4 are needed"),
+        # four equal differences have p = 0.125, six 0.03
+        (4, 4, 0, "4 questions are too few: no variant differs from answers without documents"),
         (6, 6, 0, None),
         (
             40,

@@ -23,6 +23,7 @@ from ragauge.results.cells import Cell, Measure, Measures, Table, frame, mean, r
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import SHARE
 
 KEYS = ("model", "dataset", "system", "variant")
 FAITHFULNESS = "faithfulness"
@@ -120,7 +121,8 @@ def _shares(
     )
     values = {label: [float(given == label) for given in labels.values()] for label in known}
     return {
-        label: mean(of, runs.seed, f"judged by {judges}{failed}") for label, of in values.items()
+        label: mean(of, runs.seed, f"judged by {judges}{failed}", limits=SHARE)
+        for label, of in values.items()
     }
 
 
@@ -153,4 +155,7 @@ def _by_people(runs: Runs, variant: Variant) -> Measures:
         q: [sum(q in marks for marks in several) / len(several) for several in sets]
         for q in (FAITHFULNESS, *LABELS)
     }
-    return {f"{HUMAN}{quantity}": mean(of, runs.seed, note) for quantity, of in values.items()}
+    return {
+        f"{HUMAN}{quantity}": mean(of, runs.seed, note, limits=SHARE)
+        for quantity, of in values.items()
+    }

@@ -21,6 +21,7 @@ from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 from ragauge.results.staleness import StalenessEntry, comparisons
+from ragauge.results.stats import SHARE, Limits
 
 # model: the encoder that compares
 KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")
@@ -100,26 +101,21 @@ def _measured(
     for number, stale in enumerate(report.stale_tokens):
         keys = {"model": encoder, "stale_tokens": stale, "nprobe": report.nprobe, **common}
         published = printed.get((dataset, stale)) if encoder == ENCODER else None
-        cosine = _mean(runs, [query.cosine[number] for query in report.queries])
+        cosine = _mean(runs, [query.cosine[number] for query in report.queries], None)
         yield Cell(
             keys, COSINE, cosine if published is None else noted(cosine, RELEASED), published
         )
         # of the fresh, of the stale
         chunks = [(query.chunks[0], query.chunks[1 + number]) for query in report.queries]
-        yield Cell(
-            keys,
-            SAME,
-            _mean(runs, [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in chunks]),
-        )
+        alike = [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in chunks]
+        yield Cell(keys, SAME, _mean(runs, alike, SHARE))
 
 
-def _mean(runs: Runs, values: list[float | None]) -> Measure:
+def _mean(runs: Runs, values: list[float | None], limits: Limits | None) -> Measure:
     finite = [v for v in values if v is not None and math.isfinite(v)]
     note = (
         f"{len(values) - len(finite)} of {len(values)} queries found nothing"
         if len(finite) < len(values)
         else ""
     )
-    if len(finite) == 1:
-        return Measure(finite[0], n=1, note=note)
-    return mean(finite, runs.seed, note, nothing="no query")
+    return mean(finite, runs.seed, note, nothing="no query", limits=limits)

@@ -26,6 +26,7 @@ from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, join,
 from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 from ragauge.results.runs import Runs
+from ragauge.results.stats import SHARE
 from ragauge.results.times import SERVER, Stream, StreamTimes
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
@@ -85,7 +86,7 @@ def _stream(
     yield "questions_per_s", measured(summary.questions_per_s, n=n)
     shares = [request.found for request in stream.requests if request.found is not None]
     nothing = "nothing is stored, or the server does not say"
-    yield "hit_rate", mean(shares, runs.seed, nothing=nothing)
+    yield "hit_rate", mean(shares, runs.seed, nothing=nothing, limits=SHARE)
     if shares and stream.missed_s and stream.found_s:
         note = f"of {style.counted(stream.probes, 'probe')}"
         probed = Measure(n=stream.probes, note=note, source=CellSource.LATENCY)

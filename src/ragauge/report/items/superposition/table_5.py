@@ -21,6 +21,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Measures, Table, frame, mean
 from ragauge.results.measures import find, quality, scored, standard
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import SHARE
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 RANKERS = ("bm25", "tfidf", "dense")
@@ -69,7 +70,9 @@ def _gold_kept(runs: Runs, variant: Variant) -> Measures:
     counted = [score for key, score in scores.items() if gold_scores.get(key) == 1]
     return {
         "gold_kept": quality(runs, variant, _tables.KEPT),
-        "accuracy_if_kept": mean(counted, runs.seed, nothing="the gold document was never kept"),
+        "accuracy_if_kept": mean(
+            counted, runs.seed, nothing="the gold document was never kept", limits=SHARE
+        ),
     }
 
 
