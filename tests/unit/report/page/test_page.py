@@ -267,7 +267,7 @@ def test_what_lacks_is_named_with_its_rule(small: Path, tmp_path: Path) -> None:
         "1 of 6 questions failed, counted as wrong; the first: too long"
     )
     assert "method and machine are unknown" in why_of["bm25_k1.jsonl", "answers"]
-    assert why_of["stranger.jsonl", "answers"].startswith("not part of this experiment")
+    assert why_of["stranger.jsonl", "answers"] == "not in the configuration"
     assert why_of["empty.jsonl", "answers"] == "holds no record"
     assert why_of[f"{MODEL}.json", "latency"] == "no such file"
     assert why_of["refused.json", "latency"] == "refused: other processes"
