@@ -1,5 +1,6 @@
 """The workflow plans on any machine, and a wrong configuration stops it in one line."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 from preloaded import Preloaded
 from ragauge import registry
 from ragauge.config.loading import load
-from workflow_folder import Planned, needs_snakemake, run, snakemake
+from ragauge.config.plan.part import manifest
+from ragauge.testing import write_checkpoint, write_questions
+from workflow_folder import Planned, configure, copy_workflow, needs_snakemake, run, snakemake
 
 pytestmark = needs_snakemake
 
@@ -154,6 +157,34 @@ def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
     planned = plan("superposition_table_3", *FULL, "--config", change)
     assert planned.counts == {"asset": 2, "data": 1, "answers": 2, "superposition_table_3": 1}
     assert "--method superposition_k2 " in planned.output
+
+
+def test_files_in_place_of_others_are_noticed_though_they_are_older(
+    root: Path, tmp_path: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `cp -p` and unpacked archives leave them."""
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    (tmp_path / "run").mkdir()
+    folder = copy_workflow(root, tmp_path / "run")
+    write_checkpoint(folder / "model")
+    write_questions(folder / "few.jsonl", count=2)
+    settings = configure(folder, {"naive": {}}).name
+    asset = manifest(f"path:{folder}/model")
+    made = (asset, "results/tiny/data/nq_open.jsonl", "--configfile", settings, "--cores", "1")
+
+    def planned() -> dict[str, int]:
+        return Planned(run(folder, *made, "-n", commands=preloaded)).counts
+
+    run(folder, *made, commands=preloaded)
+    assert planned() == {}
+    write_questions(folder / "few.jsonl", count=1)
+    weights = folder / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    for file in (folder / "few.jsonl", weights):
+        os.utime(file, (1.5e9, 1.5e9))
+    assert planned() == {"data": 1, "asset": 1}
+    run(folder, *made, commands=preloaded)
+    assert planned() == {}
 
 
 def test_a_wrong_configuration_is_one_line_and_exit_2(checkout: Path, preloaded: Preloaded) -> None:

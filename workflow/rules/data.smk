@@ -18,6 +18,7 @@ rule asset:
     params:
         source=PLAN.asset_source,
         entry=PLAN.asset_entry,
+        contents=PLAN.asset_contents,
     shell:
         "ragauge fetch --out {output:q} -- {params.source:q} 2>&1 | tee {log:q}"
 

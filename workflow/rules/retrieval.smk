@@ -22,10 +22,7 @@ rule chunks:
     params:
         step="chunks",
         config=PATHS.settings,
-        settings=PLAN.entry(
-            "databases/{database}",
-            exclude={*PLAN.retrieval.EMBEDDING, "evaluation_sets", "indexes"},
-        ),
+        settings=PLAN.retrieval.chunk_settings,
         code=code_of("pipelines.database.chunking"),
         folder=filled(PATHS.database),
         labels=PLAN.retrieval.label_options,
@@ -56,7 +53,7 @@ use rule chunks as evaluation_set with:
         runtime=1440,
     params:
         step="evaluation",
-        settings=PLAN.entry("databases/{database}/evaluation_sets/{evaluation}"),
+        settings=PLAN.retrieval.evaluation_settings,
 
 
 use rule chunks as near_duplicates with:

@@ -8,6 +8,7 @@ variant's name.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
@@ -24,7 +25,7 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown
-from ragauge.io import records
+from ragauge.io import progress, records
 from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
@@ -32,7 +33,7 @@ from ragauge.results.cells import Cell
 from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
-    from ragauge.config.experiment import Config
+    from ragauge.config.experiment import AnswerJob, Config
 
 Times = TypeVar("Times", bound=TimesFile)
 
@@ -230,12 +231,18 @@ class Runs:
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """The variants with records, then those configured without; in the configuration's order,
-        then by name.
+        then by name. Records that the configuration does not ask for, or asks for with other
+        settings, count as missing, which one line says.
         """
-        merged = {
-            tuple(j): self._unrun(j.variant, j.dataset, j.model) for j in self.config.answers()
-        }
+        jobs = {tuple(job): job for job in self.config.answers()}
+        merged = {key: self._unrun(j.variant, j.dataset, j.model) for key, j in jobs.items()}
         recorded = {(v.dataset, v.model, v.name): v for v in self._recorded()}
+        stale = {key: self._difference(v, jobs.get(key)) for key, v in recorded.items()}
+        stale = {key: why for key, why in stale.items() if why}
+        recorded |= {key: replace(recorded[key], missing=why) for key, why in stale.items()}
+        if stale:
+            named = ", ".join(f"{'/'.join(key)} ({why})" for key, why in stale.items())
+            progress.line(f"{self.folder}: records left out: {named}")
         others = {key: recorded[key] for key in sorted(recorded.keys() - merged.keys())}
         return tuple((merged | recorded | others)[key] for key in (*merged, *others))
 
@@ -352,6 +359,34 @@ class Runs:
         )
         return known[0] if known else self._unrun(name, "", model)
 
+    def _difference(self, variant: Variant, job: AnswerJob | None) -> str:
+        """Say how a variant's records differ from what the configuration asks for; empty if they do
+        not, or if it asks for no answers at all.
+        """
+        if variant.missing or not self.config.methods:
+            return ""
+        if job is None:
+            return "not in the configuration"
+        made = variant.specification
+        if made is None:
+            return ""
+        entry = self.config.models[job.model]
+        configured = asdict(self.config.methods[job.variant].instance)
+        asked = self.config.specification(job)
+        options = {**defaults(made.method), **made.options}
+        limits = {None, asked.max_new_tokens}
+        models = {_last_part(name) for name in (job.model, entry.source)}
+        agrees = {
+            "method": made.method == asked.method,
+            "options": _agree(options, asked.options) or _agree(options, configured),
+            "data set": made.dataset == asked.dataset,
+            "options of the data set": _agree(made.dataset_options, asked.dataset_options),
+            "max_new_tokens": made.max_new_tokens in limits,
+            "model": _last_part(made.model) in models,
+        }
+        differing = [name for name, same in agrees.items() if not same]
+        return f"made with another {', '.join(differing)}" if differing else ""
+
     def _recorded(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
             variant = self._unrun(path.stem, path.parts[-3], path.parts[-2])
@@ -393,6 +428,22 @@ class Runs:
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
         return Variant(name, dataset, model, method, options, None, {}, path, missing)
+
+
+def _agree(made: Any, asked: Any) -> bool:
+    """Whether settings, as JSON has them, agree in all keys that both have: neither older records
+    nor another version know all of them.
+    """
+    if isinstance(made, Mapping) and isinstance(asked, Mapping):
+        return all(_agree(made[key], asked[key]) for key in made.keys() & asked.keys())
+    if isinstance(made, list) and isinstance(asked, list | tuple):
+        return len(made) == len(asked) and all(map(_agree, made, asked))
+    return bool(made == asked)
+
+
+def _last_part(source: str) -> str:
+    """The name of a model without its place, as folders are moved."""
+    return re.split("[/:]", source)[-1]
 
 
 def _unknown(dataset: str) -> str:

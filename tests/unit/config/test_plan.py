@@ -1,5 +1,6 @@
 """What each job of an experiment reads, depends on and takes."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from ragauge.config.launch import slurm
 from ragauge.config.launch.command_line import retyped
 from ragauge.config.launch.slurm import end_left_jobs, left_jobs
 from ragauge.config.loading import load, parse
+from ragauge.config.plan import contents
 from ragauge.config.plan.part import grown
 from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
@@ -148,6 +150,54 @@ def test_questions_are_written_again_where_the_package_ships_others(tmp_path: Pa
 def test_questions_are_written_again_where_others_are_asked(key: dict[str, Any]) -> None:
     plans = [changed(datasets={"wiki_single": entry}, methods={"naive": {}}) for entry in ({}, key)]
     assert len({str(plan.data.settings(of(dataset="wiki_single"))) for plan in plans}) == 2
+
+
+def test_files_that_users_bring_are_known_by_their_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their times are; and a file is read once, until it changes."""
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    (tmp_path / "model").mkdir()
+    files = [tmp_path / name for name in ("q.jsonl", "text.jsonl", "held.jsonl", "model/x.bin")]
+    for file in files:
+        file.write_text("before")
+    questions, text, held_out, _ = map(str, files)
+    sets = {"other": {"corpus": held_out}}
+    database = {"corpus": text, "evaluation_sets": sets}
+    plan = changed(
+        models={MODEL: {}, "own": {"source": f"path:{tmp_path / 'model'}"}},
+        datasets={"nq_open": {"data": questions}},
+        databases={"d": database},
+    )
+    asset = next(name for name, source in plan.manifests.items() if "path:" in source)
+    name = Path(asset).name.removesuffix(".json")
+
+    def parameters() -> list[Any]:
+        labels = of(dataset="nq_open", asset=name, database="d", evaluation="other")
+        return [
+            plan.data.settings(labels),
+            plan.retrieval.chunk_settings(labels),
+            plan.retrieval.evaluation_settings(labels),
+            plan.asset_contents(labels),
+        ]
+
+    before = parameters()
+    with monkeypatch.context() as patched:
+        patched.setattr(contents, "file_sha256", None)
+        assert parameters() == before, "nothing is read again"
+    for place, file in enumerate(files):
+        state = file.stat()
+        file.write_text("after!")  # as long, and with its former time
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+        after = parameters()
+        assert [a == b for a, b in zip(before, after, strict=True)] == [
+            n != place for n in range(len(files))
+        ]
+        before = after
+    (tmp_path / "home" / contents.CACHE).write_text("[damaged")
+    assert parameters() == before
+    files[0].unlink()
+    assert plan.data.settings(of(dataset="nq_open"))["contents"] == []
 
 
 def test_questions_are_dealt_to_jobs() -> None:

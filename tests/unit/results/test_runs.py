@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.methods.base import making
 from ragauge.results.runs import Runs, Variant, known_names
-from synthetic_run import MODEL, write_variant
+from synthetic_run import MODEL, specification, write_meta, write_variant
 
 
 def the_variant(folder: Path, **config: object) -> Variant:
@@ -99,3 +100,49 @@ def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path: Path) -> 
     with pytest.raises(UserError, match="data set nq_oben: unknown data set 'nq_oben'"):
         runs.metrics("nq_oben")
     assert runs.metrics("nq_open")[0] == "best_subspan_em"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "reason"),
+    [
+        ({}, None),
+        ({"dataset_options": {"documents": 1, "seed": 0, "of_another_version": 2}}, None),
+        ({"dataset_options": {"documents": 4}}, "options of the data set"),
+        ({"max_new_tokens": 2}, "max_new_tokens"),
+        ({"options": {"top_k": 2}}, "options"),
+        ({"method": "tfidf"}, "method"),
+        ({"model": "path:/somewhere/else"}, "model"),
+        ({"model": f"path:/moved/{MODEL}"}, None),
+        ({"dataset": "musique"}, "data set"),
+    ],
+)
+def test_records_of_other_settings_are_left_out(
+    tmp_path: Path, recorded: dict[str, Any], reason: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write_variant(tmp_path, "mine", "bm25", [True], params={"top_k": 1})
+    made = specification("bm25", {"top_k": 1}, "nq_open", MODEL)
+    write_meta(path, made.model_copy(update=recorded))
+    config = {
+        "run": "t",
+        "models": {MODEL: {}},
+        "datasets": {"nq_open": {"options": {"documents": 1}}},
+        "methods": {"mine": {"method": "bm25", "top_k": 1}},
+    }
+    runs = Runs(tmp_path, parse(config, "t"))
+    [variant] = runs.variants
+    why = f"made with another {reason}" if reason else None
+    assert (variant.missing, bool(runs.run)) == (why, reason is None)
+    line = f"{tmp_path}: records left out: nq_open/{MODEL}/mine ({why})\n" if why else ""
+    assert capfd.readouterr().err == line
+
+
+def test_a_variant_that_was_removed_is_left_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("naive", "oracle"):
+        write_variant(tmp_path, name, name, [True])
+    config: dict[str, Any] = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}}
+    runs = Runs(tmp_path, parse({**config, "methods": {"naive": {}}}, "t"))
+    assert [variant.name for variant in runs.run] == ["naive"]
+    assert f"nq_open/{MODEL}/oracle (not in the configuration)" in capfd.readouterr().err
+    assert len(Runs(tmp_path, parse(config, "t")).run) == 2, "it asks for no answers at all"

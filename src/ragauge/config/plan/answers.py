@@ -8,6 +8,7 @@ from typing import Any
 from ragauge import datasets, registry
 from ragauge.config.code import answer_code, code_of
 from ragauge.config.experiment import AnswerJob
+from ragauge.config.plan.contents import contents
 from ragauge.config.plan.part import Labels, PlanPart, any_of, manifest
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.methods.base import making
@@ -37,11 +38,17 @@ class DataPlan(PlanPart):
         return [] if has_file else list(map(manifest, self.kind(labels.dataset).assets))
 
     def settings(self, labels: Labels) -> dict[str, Any]:
+        """What the questions depend on, the contents of the file that they are read from included."""
+        file = self.file(labels)
         entry = self.config.datasets[labels.dataset]
         keys = entry.model_dump(
             include={"dataset", "data", "options", "skip", "revision", "sha256"}, exclude_none=True
         )
-        return {**keys, "seed": self.config.dataset_seed(labels.dataset)}
+        return {
+            **keys,
+            "seed": self.config.dataset_seed(labels.dataset),
+            "contents": contents([file] if isinstance(file, str) else file),
+        }
 
     def code(self, labels: Labels) -> str:
         dataset = registry.module_name("dataset", self.config.datasets[labels.dataset].dataset)

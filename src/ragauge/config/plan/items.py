@@ -11,6 +11,7 @@ from ragauge import registry
 from ragauge.config.code import code_of
 from ragauge.config.experiment import AnswerJob, Protocol
 from ragauge.config.plan.answers import DataPlan
+from ragauge.config.plan.contents import contents
 from ragauge.config.plan.part import PlanPart
 from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, is_of_kind, kind_of
 from ragauge.methods.base import making
@@ -81,7 +82,9 @@ class ItemPlan(PlanPart):
         return {name: files for name, files in inputs.items() if files}
 
     def settings(self, item: str) -> dict[str, Any]:
-        """The entries of the configuration behind what an item reads, by section and label."""
+        """The entries of the configuration behind what an item reads, by section and label, and the
+        contents of the files that users bring.
+        """
         reads = _reads(item)
         config = self.config
         jobs = self._answer_jobs(reads)
@@ -107,7 +110,9 @@ class ItemPlan(PlanPart):
             }
             for section, names in labels.items()
         }
-        return {"seed": config.seed, **entries}
+        inputs = self.inputs(item)
+        files = [*inputs.get("human_judgements", ()), *inputs.get("retrieval", ())]
+        return {"seed": config.seed, **entries, "contents": contents(files)}
 
     def about(self, item: str) -> str:
         """The docstring of an item's file: what the item shows, and its limits."""

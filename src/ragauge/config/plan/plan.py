@@ -9,6 +9,7 @@ from functools import cached_property
 from ragauge.assets import resolver
 from ragauge.config.experiment import Config
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
+from ragauge.config.plan.contents import contents
 from ragauge.config.plan.items import ItemPlan
 from ragauge.config.plan.part import (
     ALONE,
@@ -59,6 +60,10 @@ class Plan(PlanPart):
     def asset_files(self, labels: Labels) -> list[str]:
         """The files of an asset on this machine's disks, which may be written anew."""
         return resolver.local_files(self.asset_source(labels))
+
+    def asset_contents(self, labels: Labels) -> list[str]:
+        """The hashes of these files."""
+        return contents(self.asset_files(labels))
 
     @property
     def assets(self) -> list[str]:

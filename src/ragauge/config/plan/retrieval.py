@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from glob import glob
 from math import ceil
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ragauge import registry
 from ragauge.config.code import code_of
+from ragauge.config.plan.contents import contents
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
 from ragauge.pipelines.database.corpus import is_asset
 from ragauge.pipelines.indexes.base.recipe import IndexRecipe
@@ -78,6 +79,17 @@ class RetrievalPlan(PlanPart):
 
     def evaluation_corpus(self, labels: Labels) -> list[str]:
         return corpus_files(self._database(labels).evaluation_sets[labels.evaluation].sources)
+
+    def chunk_settings(self, labels: Labels) -> dict[str, Any]:
+        """Return what the chunks of a database depend on, its corpus's contents included."""
+        database = self._database(labels)
+        keys = database.model_dump(exclude={*self.EMBEDDING, "evaluation_sets", "indexes"})
+        return {**keys, "contents": contents(local_files(database.sources))}
+
+    def evaluation_settings(self, labels: Labels) -> dict[str, Any]:
+        """Return what the chunks of an evaluation set depend on, its corpus's contents included."""
+        chosen = self._database(labels).evaluation_sets[labels.evaluation]
+        return {**chosen.model_dump(), "contents": contents(local_files(chosen.sources))}
 
     def embed_gpus(self, labels: Labels) -> int:
         return int(self._database(labels).device == "cuda")
@@ -162,4 +174,9 @@ def corpus_files(sources: Sequence[str]) -> list[str]:
     as it streams.
     """
     named = [manifest(source) for source in sources if is_asset(source)]
-    return named + [path for source in sources for path in sorted(glob(source))]
+    return named + local_files(sources)
+
+
+def local_files(sources: Sequence[str]) -> list[str]:
+    """Return the files of corpora on this machine's disks, which may be written anew."""
+    return [path for source in sources for path in sorted(glob(source))]

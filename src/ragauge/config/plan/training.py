@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator
 from math import ceil
 from typing import Any
 
+from ragauge.config.plan.contents import contents
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
-from ragauge.config.plan.retrieval import corpus_files
+from ragauge.config.plan.retrieval import corpus_files, local_files
 from ragauge.cost import shapes
 from ragauge.cost.cycles import dtype_bytes
 from ragauge.cost.flop import parameters
@@ -43,7 +44,8 @@ class TrainingPlan(PlanPart):
                 yield entry.writer
 
     def data_settings(self, labels: Labels) -> dict[str, Any]:
-        return self._entry(labels).data().model_dump()
+        entry = self._entry(labels)
+        return {**entry.data().model_dump(), "contents": contents(local_files(entry.corpora))}
 
     def corpora(self, labels: Labels) -> list[str]:
         """Return the files that articles are read from, of catalogued corpora the manifests; the

@@ -440,7 +440,10 @@ def test_table_5_shortens_evidence_and_is_silent_without_a_common_question(tmp_p
 
 
 def test_table_8_gives_a_pair_the_times_of_its_finder(small: Path) -> None:
-    config = CONFIG | {"models": {MODEL: {}, "pair": {"source": MODEL, "finder": MODEL}}}
+    config = CONFIG | {
+        "models": {MODEL: {}, "pair": {"source": MODEL, "finder": MODEL}},
+        "methods": {"cfic": {}, "free": {"method": "free_extraction"}},
+    }
     write(small, "cfic", "cfic", RIGHT, model="pair")
     write_latency(small, STAGES)
     eight = table("cfic_table_8", small, config)

@@ -216,7 +216,8 @@ def test_without_latency_the_frontier_is_over_cycles(small: Path, tmp_path: Path
 
 def test_a_variant_of_few_questions_is_not_paired(small: Path, tmp_path: Path) -> None:
     write_variant(small, "attention_sort", "attention_sort", [True])
-    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    page = made(small, tmp_path / "out", methods=METHODS | {"attention_sort": {}})
+    group = Elements(page).payload["groups"][0]
     resampled = {v["name"]: v["resampled"] for v in group["variants"]}
     assert resampled.pop("attention_sort") is None
     assert all(len(means) == 1000 for means in resampled.values())
@@ -262,13 +263,14 @@ def test_what_lacks_is_named_with_its_rule(small: Path, tmp_path: Path) -> None:
     write_latency(small, {"naive": [1.0]}, model="refused", refused="other processes")
     made(small, tmp_path / "out")
     latency = {"methods": ["naive"], "dataset": "nq_open"}
-    found = problems(Runs(small, settings(latency=latency)))
+    methods = METHODS | {"empty": {"method": "naive"}}
+    found = problems(Runs(small, settings(latency=latency, methods=methods)))
     why_of = {(Path(problem.path).name, problem.rule): problem.why for problem in found}
     assert why_of["naive.jsonl", "answers"].startswith(
         "1 of 6 questions failed, counted as wrong; the first: too long"
     )
     assert "method and machine are unknown" in why_of["bm25_k1.jsonl", "answers"]
-    assert why_of["stranger.jsonl", "answers"].startswith("not part of this experiment")
+    assert why_of["stranger.jsonl", "answers"] == "not in the configuration"
     assert why_of["empty.jsonl", "answers"] == "holds no record"
     assert why_of[f"{MODEL}.json", "latency"] == "no such file"
     assert why_of["refused.json", "latency"] == "refused: other processes"
