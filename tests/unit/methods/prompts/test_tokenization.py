@@ -32,7 +32,10 @@ def built(tokenizer: Any, template: str, tokenization: Any = "whole", **others: 
 def text_of(template: str, tokenizer: Any, documents: Any = DOCUMENTS) -> str:
     """The words of the prompt, by hand."""
     opening, task = wrapper(template, tokenizer)
-    shown = "".join(f"[Document](Title: {title}) {text}\n" for title, text in documents)
+    heads = [f"(Title: {title})" if title else "" for title, _ in documents]
+    shown = "".join(
+        f"[Document]{head} {text}\n" for head, (_, text) in zip(heads, documents, strict=True)
+    )
     return f"{opening}Answer the question.\n\n{shown}Question: Who lit it?{task}"
 
 

@@ -14,7 +14,7 @@ import torch
 import tiny_models
 from ragauge.assets import store
 from ragauge.errors import UserError
-from ragauge.methods.rankers.dense import Encoder
+from ragauge.methods.rankers.dense import Encoder, load_encoder
 from ragauge.pipelines.database.embed import OnnxEncoder
 from ragauge.testing import write_checkpoint
 
@@ -86,16 +86,16 @@ def test_graphs_are_known_by_content_not_by_a_folders_last_name(
     assert targets[0] == targets[1] != targets[2]
 
 
-@pytest.mark.parametrize("kind", [Encoder, OnnxEncoder])
+@pytest.mark.parametrize("kind", [load_encoder, OnnxEncoder])
 def test_a_text_is_encoded_with_the_prompt_of_its_role(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = encoder(tmp_path / "encoder")
-    prompts = tmp_path / "encoder/config_sentence_transformers.json"
+    prompts = folder / "config_sentence_transformers.json"
     prompts.write_text(json.dumps({"prompts": {"query": "who ", "passage": "text "}}))
     plain = encoder(tmp_path / "plain")
     reference = Encoder(plain).encode(["who Tea", "text Tea"])
-    prompted = kind(str(folder) if kind is Encoder else f"path:{folder}")
+    prompted = kind(f"path:{folder}")
     np.testing.assert_allclose(prompted.encode(["Tea"], query=True)[0], reference[0], atol=1e-5)
     np.testing.assert_allclose(prompted.encode(["Tea"])[0], reference[1], atol=1e-5)
