@@ -359,7 +359,7 @@ def test_nothing_waits_for_a_server_for_ever(
     assert time.monotonic() - began < 20
     assert load["levels"][0]["summary"]["failed"] == 200
     reason = (
-        r"not asked, after 0.1 s without an answer: endpoint .*: no complete response within 0.1 s"
+        r"not sent, after 0.1 s without an answer: endpoint .*: no complete response within 0.1 s"
     )
     assert [
         row["failure"] for row in timed["rows"] if not re.fullmatch(reason, row["failure"])
