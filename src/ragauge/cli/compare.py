@@ -27,9 +27,8 @@ def run(args: argparse.Namespace) -> None:
         row = "does not apply to any shared question"
         if test["n"]:
             means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
-            interval = "not known"
-            if test["low"] is not None:
-                interval = f"[{test['low']:.3f}, {test['high']:.3f}]"
+            is_known = test["low"] is not None
+            interval = f"[{test['low']:.3f}, {test['high']:.3f}]" if is_known else "not known"
             row = f"{means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
         lines.append(f"{name:24} {row}")
     options.print_result(args, "\n".join(lines), **result)

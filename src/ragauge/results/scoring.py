@@ -73,8 +73,11 @@ def score_file(
             }
             scores = [literal.get(at, score) for at, score in enumerate(scores)]
     applying = [score for score in scores if score is not None]
-    limits = metrics.limits(metric)
-    low, high = bootstrap_interval(applying, seed, limits=limits) if applying else (None, None)
+    low, high = (
+        bootstrap_interval(applying, seed, limits=metrics.limits(metric))
+        if applying
+        else (None, None)
+    )
     return {
         "metric": metric,
         "file": str(path),

@@ -125,8 +125,9 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
         note,
         "" if machines[0] == machines[1] else f"timed on two machines: {' and '.join(machines)}",
     )
-    measured = Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
-    return with_interval_note(measured)
+    return with_interval_note(
+        Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
+    )
 
 
 def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None) -> Measure:

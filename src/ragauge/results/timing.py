@@ -66,8 +66,7 @@ def ratio(
     """How many times the median of some trials is that of others, in the same interleaved run."""
     times = statistics.median(slow) / statistics.median(fast)
     low, high = median_ratio_interval(slow, fast, seed)
-    measured = Measure(times, low, high, n, note=note, source=CellSource.LATENCY)
-    return with_interval_note(measured)
+    return with_interval_note(Measure(times, low, high, n, note=note, source=CellSource.LATENCY))
 
 
 def quartiles(
