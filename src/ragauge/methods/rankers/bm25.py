@@ -33,8 +33,8 @@ def rank(
             `rank_bm25` (Brown, 2020; the library that Superposition Prompting cites for its
             baseline): such a word has EPSILON times the mean idf of all words. `lucene`: 1 is added
             inside the logarithm, and there is no factor k1 + 1.
-        split: `words`: see `text.terms`; `white_space`: what stands between white space, as written,
-            in the paper's released code.
+        split: `words`: see `text.terms`; `white_space`: what stands between white space, as
+            written, in the paper's released code.
 
     Returns:
         (document,) float64; all zero where no word of the query occurs.
