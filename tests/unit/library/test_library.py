@@ -84,13 +84,6 @@ def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
     assert {call.stage for call in answer.trace} >= {"preamble", "rank"}
 
 
-def test_a_text_is_titled_by_its_number(model: ragauge.Model) -> None:
-    answer = ragauge.method("naive").answer(
-        model, "Which?", [*DOCUMENTS, ("<b>", "x")], max_new_tokens=2
-    )
-    assert [document.title for document in answer.documents] == ["1", "Oslo", "3", "<b>"]
-
-
 def test_an_answer_is_what_a_record_has(
     model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results
 ) -> None:
@@ -118,6 +111,7 @@ def prompted(
         ({"Rome": "x", "Oslo": "y"}, ["Rome", "Oslo"]),
         (iter([("Rome", "x"), (None, "y")]), ["Rome", ""]),
         (["x", "y"], ["1", "2"]),
+        (["x", ("<b>", "y")], ["1", "<b>"]),
         ((Document("Rome", "x"), "y"), ["Rome", "2"]),
     ],
 )
