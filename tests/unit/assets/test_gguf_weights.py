@@ -1,5 +1,6 @@
 """GGUF weights in 8 bits: the integers and scales of the dequantized floats, made once."""
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -17,17 +18,18 @@ from ragauge.engines.protocol import Row
 from ragauge.errors import UserError
 
 IDS = [5, 9, 77, 30, 8, 21, 33]
+LAYER = "model.layers.0"
 STACKED = {
-    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "out": ("self_attn.o_proj",),
-    "up": ("mlp.gate_proj", "mlp.up_proj"),
-    "down": ("mlp.down_proj",),
+    "layers.0.qkv": [f"{LAYER}.self_attn.{name}_proj" for name in "qkv"],
+    "layers.0.out": [f"{LAYER}.self_attn.o_proj"],
+    "layers.0.up": [f"{LAYER}.mlp.gate_proj", f"{LAYER}.mlp.up_proj"],
+    "layers.0.down": [f"{LAYER}.mlp.down_proj"],
 }
 
 
 def logits(source: Path, **options: Any) -> torch.Tensor:
     lm = load_lm(str(source), threads=1, **options)
-    row = Row(IDS, [float(i) for i in range(len(IDS))])
+    row = Row(IDS, [*map(float, range(len(IDS)))])
     return lm.extend(lm.new_cache(16), [row], stage="x", logits_at=[range(len(IDS))]).logits[0]
 
 
@@ -45,6 +47,11 @@ def small(folder: Path, architecture: str = "qwen2", **options: Any) -> Path:
     return resolver.resolve(str(path), home=folder / "home")
 
 
+def made_beside(folder: Path) -> set[Path]:
+    """The folder and what stands beside it, locks aside."""
+    return {path for path in folder.parent.iterdir() if path.name[0] != "."}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(
     ("architecture", "options"), [("llama", {"tensors": {"output.weight": None}}), ("qwen2", {})]
@@ -57,36 +64,29 @@ def test_integers_are_those_of_the_floats(
         way: [logits(folder, dtype=dtype, weights=way) for _ in "12"]
         for way in ("int8", "int8_weight_only")
     }
-    made = {
-        path.name.removeprefix(folder.name)
-        for path in folder.parent.iterdir()
-        if path.name[0] != "."
-    }
-    assert made == {"", f"-int8-{dtype}-1"}  # no floats are written
+    saved_at = folder.with_name(f"{folder.name}-int8-{dtype}-1")
+    # no floats are written
+    assert made_beside(folder) == {folder, saved_at}
     floats = gguf_weights.float_checkpoint(folder)
     for way, (first, second) in loaded.items():
         assert torch.equal(first, second)
         assert torch.equal(first, logits(floats, dtype=dtype, weights=way))
     plain = {name: tensor.to(getattr(torch, dtype)) for name, tensor in tensors(floats).items()}
-    saved = tensors(folder.with_name(f"{folder.name}-int8-{dtype}-1"))
-    parts = {
-        f"layers.0.{part}": [f"model.layers.0.{name}" for name in names]
-        for part, names in STACKED.items()
-    }
-    parts |= {"head": ["lm_head"]} if not options else {}
+    saved = tensors(saved_at)
+    parts = dict(STACKED)
+    if not options:
+        parts["head"] = ["lm_head"]
     for place, stacked in parts.items():
         weight = torch.cat([plain[f"{name}.weight"] for name in stacked]).float()
         scale = weight.abs().amax(1).clamp(min=1e-20) * (1 / 127)
         assert torch.equal(saved[f"{place}.scale"], scale)
-        assert torch.equal(
-            saved[f"{place}.weight"], (weight / scale[:, None]).round().to(torch.int8)
-        )
+        integers = (weight / scale[:, None]).round().to(torch.int8)
+        assert torch.equal(saved[f"{place}.weight"], integers)
         if f"{place}.bias" in saved:
-            assert torch.equal(
-                saved[f"{place}.bias"], torch.cat([plain[f"{name}.bias"] for name in stacked])
-            )
+            biases = torch.cat([plain[f"{name}.bias"] for name in stacked])
+            assert torch.equal(saved[f"{place}.bias"], biases)
     assert torch.equal(saved["embedding.weight"], plain["model.embed_tokens.weight"])
-    assert not store.damage(folder.with_name(f"{folder.name}-int8-{dtype}-1"), verify=True)
+    assert not store.damage(saved_at, verify=True)
     # biases, embedding, norms
     assert len(saved) == 2 * len(parts) + (architecture == "qwen2") + 1 + 3
 
@@ -111,7 +111,7 @@ def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr("os.access", lambda *_: False)
         found = {way: logits(folder, weights=way) for way in ("full", "int8")}
-    assert [path for path in folder.parent.iterdir() if path.name[0] != "."] == [folder]
+    assert made_beside(folder) == {folder}
     assert all(torch.equal(logits(folder, weights=way), found[way]) for way in found)
 
 
@@ -142,8 +142,7 @@ def test_what_was_begun_is_made_anew(
         assert ended.returncode == 128 + signal.SIGKILL, ended.stderr
         assert len([*folder.parent.glob(".*.unfinished/*.safetensors")]) == 5
     else:
-        assert "UserError: " in ended.stderr.splitlines()[-1]
-        assert "File too large" in ended.stderr.splitlines()[-1]
+        assert re.search("UserError: .*File too large", ended.stderr.splitlines()[-1])
         assert not [*folder.parent.glob(".*.unfinished")]
     found = logits(folder, weights=weights)
     assert not [*folder.parent.glob(".*.unfinished")]
@@ -154,7 +153,5 @@ def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path: Path):
     import numpy as np
 
     write_gguf(tmp_path / "m.gguf", tensors={"output.weight": np.zeros((102, 32), np.int32)})
-    with pytest.raises(
-        UserError, match=r"m\.gguf: cannot be converted: Dequantization for I32 is not"
-    ):
+    with pytest.raises(UserError, match=r"m\.gguf: .*I32"):
         resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_server import BARE, COMMIT, MODEL, Hub, served_hub
+from hub_server import BARE, COMMIT, MODEL, OLD, Hub, served_hub
 from ragauge.assets import resolver
 from ragauge.assets.catalog import Entry
 from ragauge.errors import UserError
@@ -40,11 +40,7 @@ def test_safetensors_settings_and_tokenizer_are_fetched_once_and_no_code(
 
 
 def test_bin_files_are_the_fallback(hub: Hub) -> None:
-    assert names(resolver.resolve("hf:org/old")) == {
-        "config.json",
-        "pytorch_model.bin",
-        "vocab.txt",
-    }
+    assert names(resolver.resolve("hf:org/old")) == set(OLD)
 
 
 def test_a_tokenizer_may_come_from_another_repository(
@@ -60,30 +56,25 @@ def test_a_tokenizer_may_come_from_another_repository(
 
 def test_a_wrong_hash_is_refused_and_the_file_removed(hub: Hub, tmp_path: Path) -> None:
     hub.lies = True
-    expected = r"wrong sha256 from the hub, for model\.safetensors: expected [0-9a-f]{64}, found [0-9a-f]{64}"
+    expected = r"model\.safetensors: expected [0-9a-f]{64}, found [0-9a-f]{64}"
     with pytest.raises(UserError, match=expected):
         resolver.resolve("hf:org/model")
     assert not list((tmp_path / "cache").rglob("blobs/" + "[0-9a-f]" * 64))
 
 
-def test_errors_of_the_hub_are_one_line_with_the_alternative(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub) -> None:
     hub.gated.add("org/bare")
     cases = {
-        "hf:org/none": "no such repository, or a private one; a local copy is named path:/folder",
-        "hf:org/bare": "access is granted by its owners; ask at http.*/org/bare, then run: hf auth login",
-        "hf:org/empty": r"holds neither \*\.safetensors nor pytorch_model\*\.bin",
+        "hf:org/none": "no such repository, .*path:/folder",
+        "hf:org/bare": "http.*/org/bare, .*hf auth login",
+        "hf:org/empty": r"\*\.safetensors nor pytorch_model\*\.bin",
     }
     for source, expected in cases.items():
-        with pytest.raises(UserError, match=rf"{source}: .*{expected}") as raised:
+        with pytest.raises(UserError, match=rf"^[^\n]*{source}: [^\n]*{expected}[^\n]*$"):
             resolver.resolve(source)
-        assert "\n" not in str(raised.value)
 
 
 def test_a_hub_out_of_reach_is_said_so(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(
-        UserError, match=r"hf:org/model: cannot be fetched from http://127.0.0.1:9: .*path:/folder"
-    ):
+    with pytest.raises(UserError, match=r"hf:org/model: .*http://127.0.0.1:9: .*path:/folder"):
         resolver.resolve("hf:org/model")

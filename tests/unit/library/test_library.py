@@ -4,8 +4,10 @@ import gc
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -72,12 +74,9 @@ def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
     answer = ragauge.method("bm25", top_k=1).answer(
         model, "Anything new?", DOCUMENTS, max_new_tokens=5
     )
-    assert answer.kept == (1,)
-    assert answer.documents[0].title == "Oslo"
+    assert (answer.kept, answer.documents[0].title) == ((1,), "Oslo")
     assert len(answer.saliency) == 3
     assert answer.tokens["generated"] <= 5
-    assert answer.cycles is not None
-    assert answer.macs is not None
     assert 0 < answer.cycles < answer.macs
     assert answer.online_s
     assert answer.first_token_s
@@ -85,22 +84,12 @@ def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
     assert {call.stage for call in answer.trace} >= {"preamble", "rank"}
 
 
-def test_a_text_is_titled_by_its_number(model: ragauge.Model) -> None:
-    answer = ragauge.method("naive").answer(
-        model, "Which?", [*DOCUMENTS, ("<b>", "x")], max_new_tokens=2
-    )
-    assert [document.title for document in answer.documents] == ["1", "Oslo", "3", "<b>"]
-
-
 def test_an_answer_is_what_a_record_has(
     model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results
 ) -> None:
     table = results.to_pandas()
-    for variant, method in (
-        ("sp", ragauge.method("superposition")),
-        ("naive", ragauge.method("naive")),
-    ):
-        answer = method.answer(model, questions[1], max_new_tokens=6)
+    for variant, method in (("sp", "superposition"), ("naive", "naive")):
+        answer = ragauge.method(method).answer(model, questions[1], max_new_tokens=6)
         row = table[(table["variant"] == variant) & (table["key"] == questions[1].key)].iloc[0]
         assert (answer.prediction, answer.cycles) == (row["prediction"], row["online_cycles"])
         assert len(answer.kept) == row["kept"]
@@ -110,16 +99,10 @@ def prompted(
     monkeypatch: pytest.MonkeyPatch, model: ragauge.Model, documents: Any, **options: Any
 ) -> tuple[Any, Any]:
     """The example and the specification that a question on these documents becomes."""
-    asked = []
-    ask = methods.ask
-
-    def recorded(engine: Any, method: Any, example: Any, specification: Any) -> Any:
-        asked.append((example, specification))
-        return ask(engine, method, example, specification)
-
-    monkeypatch.setattr(methods, "ask", recorded)
+    ask = mock.Mock(wraps=methods.ask)
+    monkeypatch.setattr(methods, "ask", ask)
     ragauge.method("naive").answer(model, "Which?", documents, max_new_tokens=1, **options)
-    return asked[0]
+    return ask.call_args.args[2:4]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +111,7 @@ def prompted(
         ({"Rome": "x", "Oslo": "y"}, ["Rome", "Oslo"]),
         (iter([("Rome", "x"), (None, "y")]), ["Rome", ""]),
         (["x", "y"], ["1", "2"]),
+        (["x", ("<b>", "y")], ["1", "<b>"]),
         ((Document("Rome", "x"), "y"), ["Rome", "2"]),
     ],
 )
@@ -190,10 +174,7 @@ def test_an_evaluation_goes_on_where_it_was(
     assert asked == [question.key for question in questions[:3]]
     more = ragauge.evaluate(["tfidf"], questions, model, limit=2, out=tmp_path, max_new_tokens=2)
     assert list(more.summary()["variant"]) == ["bm25", "tfidf"]
-    with pytest.raises(
-        ragauge.UserError,
-        match=r"bm25\.jsonl: holds records of another run: max_new_tokens is 2 there",
-    ):
+    with pytest.raises(ragauge.UserError, match=r"bm25\.jsonl: .*max_new_tokens is 2 there"):
         ragauge.evaluate(["bm25"], questions, model, out=tmp_path, max_new_tokens=3)
 
 
@@ -204,24 +185,18 @@ def test_a_failed_question_is_recorded_and_asked_again_on_demand(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    given = {"limit": 2, "out": tmp_path, "max_new_tokens": 2}
     with monkeypatch.context() as patched:
-
-        def fails(*_: object) -> None:
-            raise ragauge.UserError("too <long>")
-
+        fails = mock.Mock(side_effect=ragauge.UserError("too <long>"))
         patched.setattr(answering, "timed", fails)
-        failed = ragauge.evaluate(
-            "naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2
-        )
+        failed = ragauge.evaluate("naive", questions, model, **given)
         with pytest.raises(ragauge.UserError, match="naive on tiny: too <long>"):
             ragauge.method("naive").answer(model, questions[0])
     assert list(failed.to_pandas()["reason"]) == ["too <long>"] * 2
     assert list(failed.to_pandas()["best_subspan_em"]) == [0.0] * 2
     assert list(failed.summary()["failed"]) == [2]
     asked.clear()
-    again = ragauge.evaluate(
-        "naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2, retry_failed=True
-    )
+    again = ragauge.evaluate("naive", questions, model, retry_failed=True, **given)
     assert len(asked) == 2
     assert list(again.to_pandas()["status"]) == ["ok"] * 2
 
@@ -229,11 +204,13 @@ def test_a_failed_question_is_recorded_and_asked_again_on_demand(
 def test_questions_side_by_side_have_no_times(
     model: ragauge.Model, questions: ragauge.Dataset
 ) -> None:
-    together = ragauge.evaluate("naive", questions, model, max_new_tokens=6, batch=2)
-    alone = ragauge.evaluate("naive", questions, model, max_new_tokens=6)
-    assert together.to_pandas()["online_s"].isna().all()
-    assert list(together.to_pandas()["prediction"]) == list(alone.to_pandas()["prediction"])
-    assert alone.to_pandas()["online_s"].notna().all()  # the model is as it was
+    together, alone = (
+        ragauge.evaluate("naive", questions, model, max_new_tokens=6, batch=batch).to_pandas()
+        for batch in (2, 1)
+    )
+    assert together["online_s"].isna().all()
+    assert list(together["prediction"]) == list(alone["prediction"])
+    assert alone["online_s"].notna().all()  # the model is as it was
 
 
 # --- results ---
@@ -241,18 +218,17 @@ def test_questions_side_by_side_have_no_times(
 
 def test_comparisons_are_those_of_ragauge_compare(results: ragauge.Results) -> None:
     table = results.compare()
-    assert [(a, b) for a, b in zip(table["a"], table["b"], strict=True)] == [
-        *(("bm25_k1", "naive"), ("bm25_k1", "sp"), ("naive", "sp"))
+    assert [*zip(table["a"], table["b"], strict=True)] == [
+        ("bm25_k1", "naive"),
+        ("bm25_k1", "sp"),
+        ("naive", "sp"),
     ]
     folder = results.folder / "answers/nq_open/tiny"
     files = compare_files(folder / "bm25_k1.jsonl", folder / "sp.jsonl", ["kept_gold_recall"])
     mine = results.compare(base="sp", metric="kept_gold_recall").iloc[0]
     theirs = files["metrics"]["kept_gold_recall"]
-    assert (mine["difference"], mine["p"], mine["n"]) == (
-        theirs["difference"],
-        theirs["p"],
-        theirs["n"],
-    )
+    for key in ("difference", "p", "n"):
+        assert mine[key] == theirs[key]
 
 
 def test_a_summary_has_a_row_a_variant(results: ragauge.Results) -> None:
@@ -261,7 +237,7 @@ def test_a_summary_has_a_row_a_variant(results: ragauge.Results) -> None:
     assert table.loc["sp", "speedup"] > table.loc["naive", "speedup"] == 1.0
     assert ragauge.Results.load(results.folder).summary().equals(results.summary())
     assert "<table" in results._repr_html_()
-    assert "<Results: 3 variants, 12 answers in a temporary folder>" in repr(results)
+    assert "3 variants, 12 answers" in repr(results)
 
 
 def test_the_frontier_is_a_figure_of_all_variants(results: ragauge.Results) -> None:
@@ -289,74 +265,37 @@ def test_temporary_records_go_with_their_results(
 def test_mistakes_are_told_in_one_line(
     model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results, tmp_path: Path
 ) -> None:
-    naive = ragauge.method("naive")
-    example = questions[0]
-
-    def evaluate(methods: Any) -> Callable[[], object]:
-        return lambda: ragauge.evaluate(methods, questions, model)
-
-    wrong: list[tuple[Any, str]] = [
+    answer = partial(ragauge.method("naive").answer, model)
+    evaluate = partial(ragauge.evaluate, dataset=questions, model=model)
+    load_model = partial(ragauge.load_model, "smollm2-135m-instruct")
+    absent = tmp_path / "none"
+    wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: ragauge.load_model("smollm"), "load_model: unknown model 'smollm'"),
-        (
-            lambda: ragauge.load_model(tmp_path / "none"),
-            f"load_model: '{tmp_path / 'none'}': no such path",
-        ),
-        (lambda: ragauge.load_model("smollm2-135m-instruct", device="gpu"), "unknown device 'gpu'"),
-        (
-            lambda: ragauge.load_model("smollm2-135m-instruct", dtype="int4"),
-            "load_model: dtype: must be",
-        ),
-        (
-            lambda: ragauge.load_dataset("nq_opn"),
-            "load_dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?",
-        ),
-        (
-            lambda: ragauge.load_dataset("nq_open", data=tmp_path / "none.jsonl"),
-            f"{tmp_path / 'none.jsonl'}: ",
-        ),
-        (lambda: naive.answer(model, "Which?"), "answer: question 'Which?' needs documents"),
-        (
-            lambda: naive.answer(model, "Which?", "one text"),
-            "answer: question 'Which?' needs documents",
-        ),
-        (lambda: naive.answer(model, "Which?", [" "]), "answer: document"),
-        (lambda: naive.answer(model, "Which?", ("A", "x")), "answer: documents: a pair"),
-        (
-            lambda: naive.answer(model, "Which?", [("A", "x", "y")]),
-            "answer: documents: number 1 must be a text or (title, text)",
-        ),
-        (
-            lambda: naive.answer(model, "Which?", ["x"], max_new_tokens=0),
-            "answer: max_new_tokens must be at least 1, not 0",
-        ),
-        (
-            lambda: ragauge.evaluate("naive", questions, model, max_new_tokens=0),
-            "evaluate: max_new_tokens must be at least 1, not 0",
-        ),
-        (
-            lambda: naive.answer(model, example, ["x"]),
-            f"answer: question {example.key!r} has documents of its own",
-        ),
-        (
-            lambda: ragauge.evaluate("naive", questions, model, limit=0),
-            "evaluate: limit must be at least 1, not 0",
-        ),
-        (
-            evaluate(["superpositon"]),
-            "unknown method 'superpositon'; did you mean 'superposition'?",
-        ),
-        (evaluate([]), "evaluate: methods: none are given"),
-        (evaluate(["naive", "naive"]), "evaluate: methods: 'naive' twice; name the variants"),
-        (evaluate({"a b": "naive"}), "evaluate: methods: 'a b' must be made of letters, digits"),
-        (lambda: ragauge.Results.load(tmp_path), f"{tmp_path}: holds no records"),
-        (lambda: results.compare(base="spp"), "compare: unknown variant 'spp'; did you mean 'sp'"),
-        (lambda: results.compare(metric="f2"), "compare: unknown metric 'f2'"),
+        (lambda: ragauge.load_model(absent), f"load_model: '{absent}': "),
+        (lambda: load_model(device="gpu"), "unknown device 'gpu'"),
+        (lambda: load_model(dtype="int4"), "load_model: dtype: "),
+        (lambda: ragauge.load_dataset("nq_opn"), "load_dataset: .*'nq_opn'; .*'nq_open'"),
+        (lambda: ragauge.load_dataset("nq_open", data=absent), f"{absent}: "),
+        (lambda: answer("Which?"), "answer: question 'Which?' "),
+        (lambda: answer("Which?", "one text"), "answer: question 'Which?' "),
+        (lambda: answer("Which?", [" "]), "answer: document"),
+        (lambda: answer("Which?", ("A", "x")), "answer: documents: a pair"),
+        (lambda: answer("Which?", [("A", "x", "y")]), "answer: documents: number 1 "),
+        (lambda: answer("Which?", ["x"], max_new_tokens=0), "answer: max_new_tokens .*1, not 0"),
+        (lambda: evaluate("naive", max_new_tokens=0), "evaluate: max_new_tokens .*1, not 0"),
+        (lambda: answer(questions[0], ["x"]), f"answer: question {questions[0].key!r} "),
+        (lambda: evaluate("naive", limit=0), "evaluate: limit .*1, not 0"),
+        (lambda: evaluate(["superpositon"]), "unknown method 'superpositon'; .*'superposition'"),
+        (lambda: evaluate([]), "evaluate: methods: "),
+        (lambda: evaluate(["naive", "naive"]), "evaluate: methods: 'naive' twice"),
+        (lambda: evaluate({"a b": "naive"}), "evaluate: methods: 'a b' "),
+        (lambda: ragauge.Results.load(tmp_path), f"{tmp_path}: "),
+        (lambda: results.compare(base="spp"), "compare: .*'spp'; .*'sp'"),
+        (lambda: results.compare(metric="f2"), "compare: .*'f2'"),
     ]
-    for call, message in wrong:
-        with pytest.raises(ragauge.UserError) as refused:
+    for call, facts in wrong:
+        with pytest.raises(ragauge.UserError, match=rf"^{facts}[^\n]*$".replace("?", "\\?")):
             call()
-        assert str(refused.value).startswith(message), str(refused.value)
-        assert "\n" not in str(refused.value)
 
 
 def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked(
@@ -376,7 +315,7 @@ def test_a_package_of_an_extra_is_named(
     model: ragauge.Model, questions: ragauge.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, str(making.make("tfidf").library), None)
-    missing = r"this needs the package 'sklearn', which is not installed: pip install 'ragauge\[workflow\]'"
+    missing = r"'sklearn'.*'ragauge\[workflow\]'"
     for call in (
         lambda: ragauge.method("tfidf").answer(model, questions[0]),
         lambda: ragauge.evaluate("tfidf", questions, model),

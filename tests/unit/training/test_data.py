@@ -44,25 +44,24 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
     assert all(len(d.text) <= 300 for d in documents)
     assert len(TEXT) - sum(len(d.text) for d in documents) < 150
-    assert [int(d.key.removeprefix("a#")) for d in documents] == [
-        TEXT.index(d.text) for d in documents
-    ]
+    assert [d.key for d in documents] == [f"a#{TEXT.index(d.text)}" for d in documents]
 
 
 def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
     tokenizer = tiny_models.byte_tokenizer()
     document = TrainingDocument("a#0", "T", TEXT)
-    drawn = sft.draw_spans(document, tokenizer, 6, 3, seed=0, splitter="sentencex")
-    assert drawn == sft.draw_spans(document, tokenizer, 6, 3, seed=0, splitter="sentencex")
-    assert drawn != sft.draw_spans(document, tokenizer, 6, 3, seed=1, splitter="sentencex")
+    drawn, again, other = (
+        sft.draw_spans(document, tokenizer, 6, 3, seed=seed, splitter="sentencex")
+        for seed in (0, 0, 1)
+    )
+    assert drawn == again != other
     assert len(drawn.spans) >= 5
     for span in drawn.spans:
         text = drawn.span_text(span)
         assert text.endswith(".")
         assert text.startswith(("The ", "It "))
         assert sft.FEWEST_SPAN_TOKENS <= len(text) <= sft.MOST_SPAN_TOKENS
-    stretches = [(s.start, s.stop) for s in drawn.spans]
-    assert all(a[1] <= b[0] for a, b in pairwise(stretches))
+    assert all(a.stop <= b.start for a, b in pairwise(drawn.spans))
 
 
 # ---- the same words as at inference
@@ -97,15 +96,9 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
 def test_a_request_that_is_too_long_is_left_out() -> None:
     spans = SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90)
     document = TrainingDocument("a#0", "", TEXT, spans)
-    encoded = sft.encode(
-        document,
-        tiny_models.byte_tokenizer(),
-        "chat",
-        REQUESTS["paper"],
-        1,
-        len(TEXT) + 400,
-        "sentencex",
-    )
+    tokenizer = tiny_models.byte_tokenizer()
+    most = len(TEXT) + 400
+    encoded = sft.encode(document, tokenizer, "chat", REQUESTS["paper"], 1, most, "sentencex")
     assert len(encoded.requests) == 1
 
 
@@ -149,10 +142,8 @@ def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue() -> No
 def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
     with served([says("Who lit the lamp?"), Reply(b"", 503)]) as server:
         chat = EndpointChat(Endpoint(server.url, model="m", attempts=1))
-        assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == [
-            "Who lit the lamp?",
-            None,
-        ]
+        questions = sft.write_questions(chat, [("A", "up"), ("B", "down")])
+        assert questions == ["Who lit the lamp?", None]
         with pytest.raises(EndpointError, match="HTTP 503"):
             sft.write_questions(chat, [("A", "down")])
 
@@ -279,43 +270,36 @@ def evaluation_file(path: Path, *texts: str) -> Path:
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
-    with pytest.raises(
-        UserError, match=r"documents found, 1000 requested; the corpora hold 8 articles"
-    ) as error:
+    with pytest.raises(UserError, match=r"found, 1000 requested; .*8 articles") as error:
         data.build(settings(tmp_path, documents=1000).data(), {file: 2}, tmp_path / "lacking")
     assert not (tmp_path / "lacking/train.jsonl").exists()
     found = int(str(error.value).split()[2])
     data.build(settings(tmp_path, documents=found + 1).data(), {file: 2}, tmp_path / "data")
     manifest = json.loads((tmp_path / "data/manifest.json").read_bytes())
-    assert sorted(manifest["held_out_articles"]) == ["Town 3", "Town 4"]
-    assert {d.title for d in data.read(tmp_path / "data/held_out.jsonl")} == {"Town 3", "Town 4"}
+    held_out = {"Town 3", "Town 4"}
+    assert set(manifest["held_out_articles"]) == held_out
+    assert {d.title for d in data.read(tmp_path / "data/held_out.jsonl")} == held_out
     trained = {d.title for d in data.read(tmp_path / "data/train.jsonl")}
-    assert trained == {f"Town {i}" for i in (0, 1, 2, 5, 6, 7, 8, 9)}
+    assert trained == {f"Town {i}" for i in range(10)} - held_out
     counts = manifest["counts"]
-    assert (counts["long_articles"], counts["train_articles"], counts["evaluation_documents"]) == (
-        10,
-        8,
-        2,
-    )
+    expected = {"long_articles": 10, "train_articles": 8, "evaluation_documents": 2}
+    assert counts.items() >= expected.items()
     assert counts["asked"] == counts["kept"] + sum(manifest["questions_left_out"].values())
     assert counts["kept"] >= counts["train_questions"] + counts["held_out_questions"] > 0
 
 
 def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path: Path) -> None:
-    paths = [write_corpus(tmp_path / "many.jsonl", 10)]
-    lines = [json.dumps({"title": "", "text": article(n)}) + "\n" for n in range(50, 53)]
-    paths.append(tmp_path / "few.jsonl")
-    paths[1].write_text("".join(lines))
-    given = settings(tmp_path, corpora=[str(path) for path in paths], document_tokens=5000).data()
+    many = write_corpus(tmp_path / "many.jsonl", 10)
+    few = tmp_path / "few.jsonl"
+    texts = [article(n) for n in range(50, 53)]
+    few.write_text("".join(json.dumps({"title": "", "text": text}) + "\n" for text in texts))
+    given = settings(tmp_path, corpora=[str(many), str(few)], document_tokens=5000).data()
     drawn = [d.corpus for d in data.passages(data.long_articles(given), given, False)]
     assert drawn[:6].count("many.jsonl") == drawn[:6].count("few.jsonl") == 3
     assert drawn[6:] == ["many.jsonl"] * 7
-    few = data.long_articles(given.model_copy(update={"corpus_articles": 2}))
-    assert sorted(a.key for a in few) == [
-        "few.jsonl/0",
-        "few.jsonl/1",
-        "many.jsonl/0",
-        "many.jsonl/1",
+    fewer = data.long_articles(given.model_copy(update={"corpus_articles": 2}))
+    assert sorted(a.key for a in fewer) == [
+        f"{n}.jsonl/{i}" for n in ("few", "many") for i in (0, 1)
     ]
 
 
@@ -358,5 +342,5 @@ def test_damaged_data_name_their_line(tmp_path: Path, spans: str) -> None:
     (tmp_path / "train.jsonl").write_text(
         f'{{"key": "a", "title": "", "text": "abc", "spans": {spans}}}\n'
     )
-    with pytest.raises(UserError, match=r"train.jsonl:1: there must be at least one span"):
+    with pytest.raises(UserError, match=r"train.jsonl:1: .*span"):
         data.read(tmp_path / "train.jsonl")

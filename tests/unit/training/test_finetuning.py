@@ -28,29 +28,27 @@ from ragauge.training.finetuning import FineTuning, pack, response_loss, separat
 from sft_material import built, settings
 
 LIBRARIES = (
-    *(
-        "deepspeed",
-        "transformers.models.llama.modeling_llama",
-        "transformers.tokenization_utils_fast",
-    ),
-    *("datasets", "pandas", "transformers.trainer", "torch.distributed.run"),
+    "deepspeed",
+    "transformers.models.llama.modeling_llama",
+    "transformers.tokenization_utils_fast",
+    "datasets",
+    "pandas",
+    "transformers.trainer",
+    "torch.distributed.run",
     "deepspeed.runtime.zero.muon.muon_optimizer",  # which imports torch's compiler
 )
-CURVE = [  # of these settings by the plain loop that transformers' Trainer replaced
-    *(
-        (0, "held_out", 5.573948),
-        (1, "train", 5.571928),
-        (2, "train", 5.539303),
-        (3, "train", 5.474232),
-    ),
-    *(
-        (3, "held_out", 5.420562),
-        (4, "train", 5.416176),
-        (5, "train", 5.356095),
-        (6, "train", 5.305939),
-    ),
-    (6, "held_out", 5.267863),
-]
+# of these settings by the plain loop that transformers' Trainer replaced
+CURVE = {
+    (0, "held_out"): 5.573948,
+    (1, "train"): 5.571928,
+    (2, "train"): 5.539303,
+    (3, "train"): 5.474232,
+    (3, "held_out"): 5.420562,
+    (4, "train"): 5.416176,
+    (5, "train"): 5.356095,
+    (6, "train"): 5.305939,
+    (6, "held_out"): 5.267863,
+}
 ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17, 18, 19], [20])))
 
 
@@ -85,25 +83,31 @@ def done(material: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def account_of(folder: Path, out: str = "plain") -> dict[str, Any]:
-    account: dict[str, Any] = json.loads((folder / f"{out}.json").read_bytes())
-    return account
+    return json.loads((folder / f"{out}.json").read_bytes())
 
 
-def losses(account: dict[str, Any]) -> list[tuple[int, str, float]]:
-    return [(point["step"], point["split"], point["loss"]) for point in account["curve"]]
+def losses(account: dict[str, Any]) -> dict[tuple[int, str], float]:
+    curve = account["curve"]
+    found = {(point["step"], point["split"]): point["loss"] for point in curve}
+    assert len(found) == len(curve)
+    return found
+
+
+def material_of(folder: Path, **changes: Any) -> finetuning.Material:
+    return finetuning.Material(settings(folder, **changes), folder / "data")
 
 
 def tensors(model: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
-    return dict(load_file(model / "model.safetensors"))
+    return load_file(model / "model.safetensors")
 
 
 # ---- batches
 
 
 def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder: Path) -> None:
-    model = finetuning.Material(settings(folder), folder / "data").model()
+    model = material_of(folder).model()
     together = response_loss(model, pack(ENCODED))
     together.backward()
     shared = [p.grad.clone() for p in model.parameters()]
@@ -118,75 +122,40 @@ def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder: Path) 
         torch.testing.assert_close(a, p.grad, atol=1e-6, rtol=1e-4)
 
 
-def engine_loss(model: Path, one: Encoded, max_context: int | None = None) -> torch.Tensor:
-    """The loss of a document's only request by this package's decoder."""
-    [(request, response)] = one.requests
-    ids = [*one.document, *request, *response]
-    lm = load_lm(str(model), threads=1, max_context=max_context)
-    read = lm.extend(
-        lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True
-    )
-    return -read.logp[0][-len(response) :].mean()
-
-
-def test_the_loss_is_that_of_the_decoder_that_will_be_asked(folder: Path) -> None:
-    one = separate(ENCODED)[0]
-    model = finetuning.Material(settings(folder), folder / "data").model()
-    expected = engine_loss(folder / "model", one)
-    torch.testing.assert_close(
-        response_loss(model, pack(one)).detach(), expected, atol=1e-5, rtol=1e-5
-    )
-
-
 def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_linear_scaling(
     folder: Path,
 ) -> None:
     """As LongAlpaca is: `max_position_embeddings` says less than its scaled positions reach."""
     scaled = {"rope_type": "linear", "factor": 16.0, "rope_theta": 10000.0}
     write_checkpoint(folder / "model", max_position_embeddings=64, rope_parameters=scaled)
-    material = finetuning.Material(settings(folder), folder / "data")
+    material = material_of(folder)
     one = separate(max(material.train, key=lambda e: len(e.document)))[0]
     assert len(one.document) > 5 * 64
     loss = response_loss(material.model(), pack(one)).detach()
-    expected = engine_loss(folder / "model", one, 4096)
+    [(request, response)] = one.requests
+    ids = [*one.document, *request, *response]
+    lm = load_lm(str(folder / "model"), threads=1, max_context=4096)
+    row = Row(ids, unit_steps(0, len(ids)))
+    read = lm.extend(lm.new_cache(len(ids)), [row], stage="prompt", logp=True)
+    expected = -read.logp[0][-len(response) :].mean()
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_scaled_positions_are_those_of_transformers_and_stay_with_the_trained_model(
-    folder: Path,
-) -> None:
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    scaled = finetuning.Material(settings(folder, rope_scale=8), folder / "data")
-    plain = finetuning.Material(settings(folder), folder / "data")
-    assert scaled.digest != plain.digest
-    linear = {"rope_type": "linear", "factor": 8.0}
-    config = LlamaConfig.from_pretrained(
-        folder / "model", rope_parameters=linear | {"rope_theta": 10000.0}
-    )
-    reference = AutoModelForCausalLM.from_pretrained(folder / "model", config=config)
-    ids = torch.arange(3, 63)[None]
-    logits = scaled.model()(ids).logits
-    unscaled = plain.model()(ids).logits
-    torch.testing.assert_close(logits, reference(ids).logits)
-    assert (logits - unscaled).abs().max() > 1e-3
+def test_scaled_positions_stay_with_the_trained_model(folder: Path) -> None:
+    """`test_same_model.py` holds its loss to the one that was trained."""
+    scaled = material_of(folder, rope_scale=8)
+    assert scaled.digest != material_of(folder).digest
     trained(folder, "m", rope_scale=8, steps=1)
-    lm = load_lm(str(folder / "m"), threads=1)
-    saved = AutoModelForCausalLM.from_pretrained(folder / "m")
-    assert (lm.shape.rope_scale, lm.shape.rope_theta) == (8.0, 10000.0)
-    assert saved.config.rope_parameters.items() >= linear.items()
-    one = separate(plain.held_out[0])[0]
-    loss = response_loss(saved, pack(one)).detach()
-    torch.testing.assert_close(loss, engine_loss(folder / "m", one), atol=1e-5, rtol=1e-5)
+    shape = load_lm(str(folder / "m"), threads=1).shape
+    assert (shape.rope_scale, shape.rope_theta) == (8.0, 10000.0)
 
 
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -> None:
-    assert {
-        len(e.requests) for e in finetuning.Material(settings(folder), folder / "data").train
-    } == {2}
-    material = finetuning.Material(settings(folder), folder / "data")
-    material.shape = replace(material.shape, position="alibi")
-    assert {len(e.requests) for e in material.train} == {1}
+    material = material_of(folder)
+    for position, requests in ((material.shape.position, 2), ("alibi", 1)):
+        material = material_of(folder)
+        material.shape = replace(material.shape, position=position)
+        assert {len(e.requests) for e in material.train} == {requests}
 
 
 # ---- order, warm-up, budget
@@ -201,9 +170,8 @@ def test_every_document_comes_once_before_any_comes_again() -> None:
 
 def test_the_curve_is_that_of_the_plain_loop(done: Path) -> None:
     account = account_of(done)
-    found = losses(account)
-    assert [point[:2] for point in found] == [point[:2] for point in CURVE]
-    assert [point[2] for point in found] == pytest.approx([point[2] for point in CURVE], abs=1e-5)
+    assert losses(account) == pytest.approx(CURVE, abs=1e-5)
+    assert [*losses(account)] == [*CURVE]
     rates = [point["lr"] for point in account["curve"] if point["split"] == "train"]
     assert rates == pytest.approx([0.0005, *[0.001] * 5])  # it rises and stays
 
@@ -213,14 +181,13 @@ def test_time_ends_a_training_which_is_not_done_again(
 ) -> None:
     account = trained(folder, "m", steps=10**6, minutes=0.005)
     assert 0 < account["steps"] < 10**4
-    assert account["steps"] == max(step for step, _, _ in losses(account))
+    assert account["steps"] == max(step for step, _ in losses(account))
     assert account["seconds"] >= 0.3
     before = tensors(folder / "m")
     monkeypatch.setattr(FineTuning, "training_step", None)
     shutil.rmtree(folder / "m")
     assert losses(trained(folder, "m", steps=10**6, minutes=0.005)) == losses(account)
-    for name, tensor in tensors(folder / "m").items():
-        assert torch.equal(tensor, before[name])
+    torch.testing.assert_close(tensors(folder / "m"), before, rtol=0, atol=0)
 
 
 # ---- what comes out
@@ -231,11 +198,10 @@ def test_the_written_checkpoint_is_the_model(done: Path) -> None:
 
     account = account_of(done)
     rows = list(csv.DictReader((done / "plain.loss.csv").read_text().splitlines()))
-    assert [(int(r["step"]), r["split"], float(r["loss"])) for r in rows] == losses(account)
+    assert {(int(r["step"]), r["split"]): float(r["loss"]) for r in rows} == losses(account)
     reference = AutoModelForCausalLM.from_pretrained(done / "plain", dtype=torch.float32)
-    encoded = finetuning.Material(settings(done), done / "data").held_out
-    after = [float(response_loss(reference, pack(e)).detach()) for e in encoded]
-    assert sum(after) / len(after) == pytest.approx(losses(account)[-1][2], rel=1e-4)
+    after = [response_loss(reference, pack(e)).item() for e in material_of(done).held_out]
+    assert sum(after) / len(after) == pytest.approx(losses(account)[6, "held_out"], rel=1e-4)
     before = load_lm(str(done / "model"))
     now = load_lm(f"path:{done / 'plain'}")
     assert now.shape == before.shape
@@ -270,9 +236,9 @@ def test_a_killed_training_resumes_with_the_next_documents(
     torn.mkdir()
     (torn / "trainer_state.json").write_text("{")
     monkeypatch.setattr(FineTuning, "compute_loss", compute_loss)
-    assert losses(trained(folder, "cut")) == losses(account_of(done))
-    for name, tensor in tensors(done / "plain").items():
-        assert torch.equal(tensor, tensors(folder / "cut")[name]), name
+    resumed = losses(trained(folder, "cut"))
+    assert [*resumed.items()] == [*losses(account_of(done)).items()]
+    torch.testing.assert_close(tensors(folder / "cut"), tensors(done / "plain"), rtol=0, atol=0)
     assert [path.name for path in checkpoints(folder, "cut")] == ["checkpoint-6"]
 
 
@@ -304,11 +270,8 @@ def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
     for name in ("model.safetensors", "optimizer.pt"):
         whole = (checkpoint / name).read_bytes()
         (checkpoint / name).write_bytes(whole[:1000])
-        with pytest.raises(
-            UserError, match=r"checkpoint-1: damaged .*; remove .* to train from"
-        ) as raised:
+        with pytest.raises(UserError, match=r"^[^\n]*checkpoint-1: damaged [^\n]*$"):
             trained(folder, "m", steps=4)
-        assert "\n" not in str(raised.value)
         (checkpoint / name).write_bytes(whole)
 
 
@@ -316,11 +279,11 @@ def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "fact"),
     [
-        (["--set", "lrr=1"], "unknown key 'lrr'; did you mean 'lr'?"),
-        ([], "train.jsonl: no such file; `ragauge sft data` writes it"),
-        (["--config", "configs/papers/gpu.yaml"], "has no section `training`"),
+        (["--set", "model=MODEL", "--set", "lrr=1"], "'lrr'; did you mean 'lr'?"),
+        (["--set", "model=MODEL"], "train.jsonl: no such file"),
+        (["--config", "ROOT/configs/papers/gpu.yaml"], "no section `training`"),
     ],
 )
 def test_the_command_line_names_mistakes(
@@ -328,22 +291,13 @@ def test_the_command_line_names_mistakes(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    message: str,
+    fact: str,
 ) -> None:
-    given = [str(root / part) if part.startswith("configs/") else part for part in arguments]
-    folders = [
-        "--data",
-        str(tmp_path),
-        "--checkpoints",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "m"),
-    ]
-    model = (
-        [] if "--config" in arguments else ["--set", f"model={write_checkpoint(tmp_path / 'base')}"]
-    )
-    assert main(["sft", "train", *model, *given, *folders]) == 2
-    assert message in capsys.readouterr().err
+    model = str(write_checkpoint(tmp_path / "base"))
+    given = [part.replace("MODEL", model).replace("ROOT", str(root)) for part in arguments]
+    folders = f"--data {tmp_path} --checkpoints {tmp_path} --out {tmp_path}/m"
+    assert main(["sft", "train", *given, *folders.split()]) == 2
+    assert fact in capsys.readouterr().err
 
 
 # ---- DeepSpeed
@@ -380,14 +334,9 @@ def command(deepspeed: Preloaded, folder: Path, out: str, **changes: Any) -> dic
 
 def check_same(account: dict[str, Any], folder: Path, out: str) -> None:
     """The training had the losses and weights of the one by plain torch."""
-    for (*place, loss), (*there, expected) in zip(
-        losses(account), losses(account_of(folder)), strict=True
-    ):
-        assert place == there
-        assert loss == pytest.approx(expected, rel=1e-5)
+    assert losses(account) == pytest.approx(losses(account_of(folder)), rel=1e-5)
     mine, theirs = (tensors(folder / name) for name in (out, "plain"))
-    for name in theirs:
-        torch.testing.assert_close(mine[name], theirs[name], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -438,8 +387,8 @@ def test_two_processes_share_what_one_accumulates(done: Path, deepspeed: Preload
 def test_bfloat16_passes_update_float32_weights(done: Path, deepspeed: Preloaded) -> None:
     account = command(deepspeed, done, "half", dtype="bfloat16", lr=1e-5, steps=3)
     # as weights move by less than its precision
-    at_first = [loss for _, _, loss in losses(account_of(done))[:2]]
-    assert [loss for _, _, loss in losses(account)[:2]] == pytest.approx(at_first, rel=0.01)
+    for point in ((0, "held_out"), (1, "train")):
+        assert losses(account)[point] == pytest.approx(CURVE[point], rel=0.01)
     after = tensors(done / "half")
     before = tensors(done / "model")
     for name, tensor in after.items():
@@ -461,15 +410,8 @@ def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPa
         started.extend(command)
         raise SystemExit(0)  # this process is that command from then on
 
-    given = [
-        "--set",
-        "model=smollm2-135m-instruct",
-        "--set",
-        "engine=deepspeed",
-        "--set",
-        "processes=2",
-    ]
-    command = ["sft", "train", *given, "--data", "d", "--checkpoints", "c", "--out", "model"]
+    options = "--set model=smollm2-135m-instruct --set engine=deepspeed --set processes=2"
+    command = f"sft train {options} --data d --checkpoints c --out model".split()
     monkeypatch.setattr(sft.os, "execv", execute)
     monkeypatch.setattr(sys, "argv", ["/nowhere/ragauge/cli.py", *command])
     with pytest.raises(SystemExit):
