@@ -127,23 +127,25 @@ def read_released(root: Path) -> RetroLM:
     return RetroLM(read_folder(resolver.resolve(f"path:{root / 'released'}")))
 
 
+WITHOUT_RETRIEVAL = [
+    "piperag",
+    "run",
+    "--mode",
+    "retro",
+    "--schedule",
+    "no_retrieval",
+    "--tokens",
+    "100",
+    "--limit",
+    "2",
+]
+
+
 def scored(root: Path, out: Path, *options: str) -> list[float]:
     """Likelihoods of two texts of `own` without neighbours, by the command line."""
-    common = [
-        "piperag",
-        "run",
-        "--mode",
-        "retro",
-        "--schedule",
-        "no_retrieval",
-        "--tokens",
-        "100",
-        "--limit",
-        "2",
-    ]
-    common += ["--scoring", "after_first_query", "--database", str(root / "own")]
-    common += ["--model", f"path:{root / 'released'}", "--threads", "1"]
-    assert main([*common, *options, "--out", str(out)]) == 0
+    where = ["--database", str(root / "own"), "--model", f"path:{root / 'released'}"]
+    how = ["--scoring", "after_first_query", "--threads", "1"]
+    assert main([*WITHOUT_RETRIEVAL, *where, *how, *options, "--out", str(out)]) == 0
     return [record.nll or math.nan for record in read_kind(out, SequenceRecord)]
 
 

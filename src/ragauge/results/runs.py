@@ -367,22 +367,21 @@ class Runs:
             return ""
         if job is None:
             return "not in the configuration"
-        made = variant.specification
-        if made is None:
+        recorded = variant.specification
+        if recorded is None:
             return ""
-        entry = self.config.models[job.model]
-        configured = asdict(self.config.methods[job.variant].instance)
-        asked = self.config.specification(job)
-        options = {**defaults(made.method), **made.options}
-        limits = {None, asked.max_new_tokens}
-        models = {_last_part(name) for name in (job.model, entry.source)}
+        configured = self.config.specification(job)
+        # as stated, where the engine has the method run with other options
+        stated = asdict(self.config.methods[job.variant].instance)
+        options = {**defaults(recorded.method), **recorded.options}
+        source = self.config.models[job.model].source
         agrees = {
-            "method": made.method == asked.method,
-            "options": _agree(options, asked.options) or _agree(options, configured),
-            "data set": made.dataset == asked.dataset,
-            "options of the data set": _agree(made.dataset_options, asked.dataset_options),
-            "max_new_tokens": made.max_new_tokens in limits,
-            "model": _last_part(made.model) in models,
+            "method": recorded.method == configured.method,
+            "options": _agree(options, configured.options) or _agree(options, stated),
+            "data set": recorded.dataset == configured.dataset,
+            "options of the data set": _agree(recorded.dataset_options, configured.dataset_options),
+            "max_new_tokens": recorded.max_new_tokens in (None, configured.max_new_tokens),
+            "model": _last_part(recorded.model) in {_last_part(job.model), _last_part(source)},
         }
         differing = [name for name, same in agrees.items() if not same]
         return f"made with another {', '.join(differing)}" if differing else ""
@@ -430,15 +429,16 @@ class Runs:
         return Variant(name, dataset, model, method, options, None, {}, path, missing)
 
 
-def _agree(made: Any, asked: Any) -> bool:
+def _agree(recorded: Any, configured: Any) -> bool:
     """Whether settings, as JSON has them, agree in all keys that both have: neither older records
     nor another version know all of them.
     """
-    if isinstance(made, Mapping) and isinstance(asked, Mapping):
-        return all(_agree(made[key], asked[key]) for key in made.keys() & asked.keys())
-    if isinstance(made, list) and isinstance(asked, list | tuple):
-        return len(made) == len(asked) and all(map(_agree, made, asked))
-    return bool(made == asked)
+    if isinstance(recorded, Mapping) and isinstance(configured, Mapping):
+        shared = recorded.keys() & configured.keys()
+        return all(_agree(recorded[key], configured[key]) for key in shared)
+    if isinstance(recorded, list) and isinstance(configured, list | tuple):
+        return len(recorded) == len(configured) and all(map(_agree, recorded, configured))
+    return bool(recorded == configured)
 
 
 def _last_part(source: str) -> str:

@@ -24,6 +24,7 @@ from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
 from retro_parts import ExactRetriever, logits_of, tokens
 from retro_released import (
     SETTINGS,
+    WITHOUT_RETRIEVAL,
     Released,
     read_released,
     released_state,
@@ -184,19 +185,8 @@ def test_a_pipeline_scores_with_it(root: Path, tmp_path: Path) -> None:
 def test_a_database_in_other_tokens_is_refused(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [
-        "piperag",
-        "run",
-        "--mode",
-        "retro",
-        "--schedule",
-        "no_retrieval",
-        "--tokens",
-        "100",
-        "--limit",
-        "2",
-    ]
-    given += ["--database", str(root / "db"), "--model", f"path:{root / 'released'}"]
+    given = [*WITHOUT_RETRIEVAL, "--database", str(root / "db")]
+    given += ["--model", f"path:{root / 'released'}"]
     assert main([*given, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "its chunks were cut by the tokenizer of" in capsys.readouterr().err
 
