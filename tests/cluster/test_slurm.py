@@ -19,7 +19,6 @@ import yaml
 import served_workflow
 import workflow_folder
 from ragauge.testing import write_checkpoint, write_questions
-from served_workflow import PIPELINES
 from workflow_folder import records
 
 pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
@@ -172,24 +171,9 @@ def test_pipelines_ask_a_server_that_is_a_job_over_the_nodes_own_name(
     """The database is made and one pipeline run on this machine; the server and those that ask it
     are Slurm's jobs.
     """
-    trustme = pytest.importorskip("trustme", reason="needs trustme")
+    pytest.importorskip("trustme", reason="needs trustme")
     folder = fill_in(served_workflow.write(root, tmp_path_factory.mktemp("served")))
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    pair = authority.issue_cert(socket.gethostname())
-    pair.private_key_pem.write_to_path(folder / "key.pem")
-    pair.cert_chain_pems[0].write_to_path(folder / "cert.pem")
-    (folder / "token").write_text("a token that all of them know".replace(" ", "-"))
-    secured = {
-        "server_cert": "cert.pem",
-        "server_key": "key.pem",
-        "tls_ca": "ca.pem",
-        "token_file": "token",
-    }
-    pipelines = {
-        label: {**pipeline, **(secured if "server" in pipeline else {})}
-        for label, pipeline in PIPELINES.items()
-    }
+    pipelines = served_workflow.secured(folder, socket.gethostname())
     experiment = served_workflow.configure(folder, pipelines)
     run(folder, *served_workflow.targets("alone"), "--cores", "1", *experiment)
     run(folder, *served_workflow.targets(*pipelines), *PROFILE, *experiment)

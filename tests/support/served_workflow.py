@@ -57,6 +57,28 @@ def configure(folder: Path, pipelines: dict[str, Any] = PIPELINES) -> tuple[str,
     return "--configfile", path.name
 
 
+def secured(folder: Path, host: str) -> dict[str, Any]:
+    """The pipelines, where whoever asks the server's job needs a certificate and a token."""
+    import trustme
+
+    authority = trustme.CA()
+    pair = authority.issue_cert(host)
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    pair.private_key_pem.write_to_path(folder / "key.pem")
+    pair.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    (folder / "token").write_text("a-token-that-all-of-them-know")
+    access = {
+        "server_cert": "cert.pem",
+        "server_key": "key.pem",
+        "tls_ca": "ca.pem",
+        "token_file": "token",
+    }
+    return {
+        label: {**pipeline, **(access if "server" in pipeline else {})}
+        for label, pipeline in PIPELINES.items()
+    }
+
+
 def targets(*labels: str) -> list[str]:
     """The files of pipelines' records, as Snakemake is asked for them."""
     return [f"results/{NAME}/pipelines/{label}.jsonl" for label in labels]

@@ -1,6 +1,7 @@
 """A retrieval server as a job: asked by all its pipelines, ended with them, whatever happens."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ def test_the_server_ends_and_leaves_nothing_behind(finished: Path) -> None:
     left = {path.name for path in (finished / SERVER).iterdir()}
     assert left == {"needs", "clients"}
     assert "stopping" in (finished / f"logs/{NAME}/servers/words/ivf.log").read_text()
+
+
+def test_a_server_for_other_machines_is_reached_by_its_certificate_and_token(
+    root: Path, tmp_path: Path, preloaded: Preloaded
+) -> None:
+    pytest.importorskip("trustme", reason="needs trustme")
+    folder = served_workflow.write(root, tmp_path)
+    experiment = configure(folder, served_workflow.secured(folder, socket.gethostname()))
+    run(folder, *targets("beside"), "--cores", "2", *experiment, commands=preloaded)
+    assert all(record["status"] == "ok" for record in records(folder, "beside"))
 
 
 def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(

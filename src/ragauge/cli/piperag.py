@@ -178,7 +178,12 @@ def _servers(
     settings = specification.pipeline
     if not settings.queries_index:
         return Servers()
-    access = {key: value or getattr(settings, key) for key, value in options.access(args).items()}
+    configured: dict[str, Any] = {
+        "tls_ca": settings.tls_ca and Path(settings.tls_ca),
+        "tls_name": settings.tls_name,
+        "token_file": settings.token_file and Path(settings.token_file),
+    }
+    access = {key: value or configured[key] for key, value in options.access(args).items()}
     access["deadline_s"] = args.deadline
     addresses = args.server or settings.addresses
     if args.server_file:
