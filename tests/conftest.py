@@ -1,13 +1,9 @@
 """Fixtures that every tier of tests shares."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -15,9 +11,6 @@ from hypothesis import settings
 import quick_machine
 from preloaded import Preloaded
 from ragauge.testing import write_checkpoint
-
-if TYPE_CHECKING:
-    from ragauge.engines.lm import LM
 
 # Runs of the workflow in tests are too short to be worth a process for their jobs; those that are
 # about it say so.
@@ -34,13 +27,13 @@ settings.load_profile("derandomised")
 LONG = {"workflow", "browser", "test_finetuning", "test_wiki_questions"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """The longest files come first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: LONG.isdisjoint((item.path.parent.name, item.path.stem)))
 
 
 @pytest.fixture(autouse=True, scope="module")
-def frozen() -> None:
+def frozen():
     """What was imported stays: the collector, which timed code calls before each trial, need not
     look at it again.
     """
@@ -49,12 +42,12 @@ def frozen() -> None:
 
 
 @pytest.fixture(scope="session")
-def root() -> Path:
+def root():
     return ROOT
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
+def shared_data():
     """The folder of real samples, which lies beside the repository and not in it."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
@@ -63,14 +56,14 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def preloaded() -> Iterator[Preloaded]:
+def preloaded():
     """Commands that need not import the heavy libraries again."""
     with tempfile.TemporaryDirectory() as folder, Preloaded(Path(folder)) as commands:
         yield commands
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """A tiny checkpoint with a context of 1,024 tokens; a module whose tests need another has its
     own.
     """
@@ -78,7 +71,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lm() -> LM:
+def lm():
     """A tiny Llama with random weights; a module whose tests need another decoder has its own."""
     import tiny_models
 
@@ -86,7 +79,7 @@ def lm() -> LM:
 
 
 @pytest.fixture(scope="session")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def encoder(tmp_path_factory):
     """A tiny encoder as a source."""
     import tiny_models
 
@@ -94,7 +87,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def measured_quickly(monkeypatch):
     """The machine's rates take milliseconds, and are wrong."""
     for name, value in quick_machine.SHORTENED.items():
         monkeypatch.setattr(quick_machine.machine, name, value)

@@ -7,15 +7,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ragauge.config import loading
-from ragauge.config.experiment import Config
 from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers
 from ragauge.report.page import page as report_page
@@ -23,7 +20,7 @@ from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_latency, write_variant
 
 if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
+    pass
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'> \u202eabc\x07 <b>bold</b>"
 QUESTIONS = 60
@@ -46,7 +43,7 @@ OFFLINE_S = 10.0  # of superposition
 RECORDS = f"records/nq_open/{MODEL}"
 
 
-def settings(methods: dict[str, Any] = METHODS, **more: Any) -> Config:
+def settings(methods=METHODS, **more):
     data = {
         "run": "tried",
         "models": {MODEL: {}},
@@ -57,7 +54,7 @@ def settings(methods: dict[str, Any] = METHODS, **more: Any) -> Config:
     return loading.parse({"items": ["frontier"], **data}, "tried.yaml")
 
 
-def edit(path: Path, change: Any) -> None:
+def edit(path, change):
     """Pass each record of a file, with its number, through a function."""
     records = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
     path.write_text(
@@ -66,7 +63,7 @@ def edit(path: Path, change: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A run with times, one hostile and one failed question, and its report."""
     made = tmp_path_factory.mktemp("tried")
     for name, (right, _) in MADE.items():
@@ -100,25 +97,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(browser: Chrome, folder: Path) -> Iterator[Chrome]:
+def page(browser, folder):
     """The report, freshly opened; at the end nothing stands on the console."""
     browser.get_log("browser")
     yield opened(browser, folder / "out")
     assert browser.get_log("browser") == []
 
 
-def opened(browser: Chrome, out: Path, place: str = "") -> Chrome:
+def opened(browser, out, place=""):
     browser.get("about:blank")
     browser.get((out / "index.html").as_uri() + place)
     return browser
 
 
-def run(browser: Chrome, script: str) -> Any:
+def run(browser, script):
     return browser.execute_script(f"return {script}")
 
 
 @contextmanager
-def screen(browser: Chrome, width: int, height: int, mobile: bool = False) -> Iterator[None]:
+def screen(browser, width, height, mobile=False):
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
@@ -127,7 +124,7 @@ def screen(browser: Chrome, width: int, height: int, mobile: bool = False) -> It
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def fill_in(browser: Chrome, name: str, value: Any) -> None:
+def fill_in(browser, name, value):
     """Set a control as its user does."""
     browser.execute_script(
         "const control = document.getElementById(arguments[0]); control.value = arguments[1];"
@@ -138,29 +135,29 @@ def fill_in(browser: Chrome, name: str, value: Any) -> None:
     )
 
 
-def wait(browser: Chrome, script: str) -> None:
+def wait(browser, script):
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(browser, 20).until(lambda b: run(b, script))
 
 
-def verdicts(browser: Chrome) -> dict[str, str]:
+def verdicts(browser):
     rows = "[...document.querySelectorAll('#variants tbody tr')]"
     return dict(
         run(browser, f"{rows}.map(row => [row.dataset.variant, row.lastElementChild.textContent])")
     )
 
 
-def open_records(browser: Chrome, variant: str) -> None:
+def open_records(browser, variant):
     browser.execute_script("location.hash = arguments[0]", f"#{RECORDS}/{variant}")
     wait(browser, f"document.getElementById('found').textContent.startsWith('{variant}:')")
 
 
-def found(browser: Chrome) -> str:
+def found(browser):
     return str(run(browser, "document.getElementById('found').textContent"))
 
 
-def test_numbers_are_those_of_the_csv(page: Chrome, folder: Path) -> None:
+def test_numbers_are_those_of_the_csv(page, folder):
     with open(folder / "out/frontier.csv", encoding="utf-8") as file:
         lines = {(line["variant"], line["quantity"]): line for line in csv.DictReader(file)}
     rows = run(
@@ -181,7 +178,7 @@ def test_numbers_are_those_of_the_csv(page: Chrome, folder: Path) -> None:
     assert any("naive" in row and "0.400" in row for row in shown)
 
 
-def test_the_chooser_keeps_its_limits(page: Chrome) -> None:
+def test_the_chooser_keeps_its_limits(page):
     fill_in(page, "target", 1.5)
     assert verdicts(page)["superposition_k1"] == "recommended"
     assert verdicts(page)["bm25_k1"] == "qualifies"
@@ -195,7 +192,7 @@ def test_the_chooser_keeps_its_limits(page: Chrome) -> None:
     assert "recommended" not in verdicts(page).values()
 
 
-def test_the_first_screen_recommends_what_the_command_prints(page: Chrome, folder: Path) -> None:
+def test_the_first_screen_recommends_what_the_command_prints(page, folder):
     [group] = numbers.groups(Runs(folder / "results", settings()))
     assert (row := numbers.recommended(group)) is not None
     assert run(page, "document.getElementById('recommended').textContent") == row["name"]
@@ -209,7 +206,7 @@ def test_the_first_screen_recommends_what_the_command_prints(page: Chrome, folde
 
 
 @pytest.mark.parametrize("width", [390, 1366])
-def test_the_recommendation_is_on_the_first_screen(page: Chrome, width: int) -> None:
+def test_the_recommendation_is_on_the_first_screen(page, width):
     with screen(page, width, 844, mobile=width < 800):
         place = run(
             page, "document.getElementById('recommended').getBoundingClientRect().bottom + scrollY"
@@ -220,7 +217,7 @@ def test_the_recommendation_is_on_the_first_screen(page: Chrome, width: int) -> 
         assert run(page, "document.documentElement.scrollWidth") <= width
 
 
-def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:
+def test_documents_that_are_not_reused_are_waited_for(page):
     fill_in(page, "target", 3)
     fill_in(page, "reuse", 4)  # 0.9 s + a quarter of 10 s
     assert verdicts(page)["superposition_k1"] == "3.4 s is over the target"
@@ -232,7 +229,7 @@ def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:
     )
 
 
-def test_the_chart_has_every_variant_and_keys_move_in_it(page: Chrome) -> None:
+def test_the_chart_has_every_variant_and_keys_move_in_it(page):
     points = "[...document.querySelectorAll('.chart .point')]"
     assert set(run(page, f"{points}.map(p => p.dataset.variant)")) == set(METHODS)
     assert run(page, f"{points}.filter(p => p.getAttribute('tabindex') === '0').length") == 1
@@ -249,14 +246,14 @@ def test_the_chart_has_every_variant_and_keys_move_in_it(page: Chrome) -> None:
     wait(page, "document.getElementById('found').textContent.includes('questions')")
 
 
-def press(browser: Chrome, key: str) -> None:
+def press(browser, key):
     browser.execute_script(
         "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))",
         key,
     )
 
 
-def test_a_number_leads_to_its_records(page: Chrome) -> None:
+def test_a_number_leads_to_its_records(page):
     page.execute_script("document.querySelector('table[data-item=frontier] td.n a').click()")
     wait(
         page, "document.getElementById('found').textContent.startsWith('naive: 60 of 60 questions')"
@@ -267,7 +264,7 @@ def test_a_number_leads_to_its_records(page: Chrome) -> None:
     assert "Page 2 of 3" in run(page, "document.getElementById('pager').textContent")
 
 
-def test_filters_and_sorting_work(page: Chrome) -> None:
+def test_filters_and_sorting_work(page):
     open_records(page, "superposition_k2")
     for outcome, count in {"right": 36, "wrong": 23, "failed": 1, "kept": 60, "all": 60}.items():
         fill_in(page, "records-outcome", outcome)
@@ -283,7 +280,7 @@ def test_filters_and_sorting_work(page: Chrome) -> None:
     assert run(page, first) == "0"
 
 
-def test_texts_of_data_sets_do_nothing(page: Chrome) -> None:
+def test_texts_of_data_sets_do_nothing(page):
     open_records(page, "superposition_k1")
     page.execute_script("document.querySelector('#records-table tbody button').click()")
     row = run(page, "document.querySelector('#records-table tbody tr').innerText")
@@ -297,7 +294,7 @@ def test_texts_of_data_sets_do_nothing(page: Chrome) -> None:
     assert re.search(r"query\s+online\s+20 in parallel", details)
 
 
-def test_controls_have_names_and_tables_have_heads(page: Chrome) -> None:
+def test_controls_have_names_and_tables_have_heads(page):
     open_records(page, "naive")
     unnamed = "[...document.querySelectorAll('input, select')].filter(c => !c.labels.length).length"
     assert run(page, unnamed) == 0
@@ -309,7 +306,7 @@ def test_controls_have_names_and_tables_have_heads(page: Chrome) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nothing", "one point", "no cost"])
-def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -> None:
+def test_pages_of_little_are_quiet(browser, tmp_path, kind):
     if kind != "nothing":
         path = write_variant(tmp_path / "results", "naive", "naive", [True])
         nothing = {"trace": [], "online_s": None, "first_token_s": None}

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import one_node_slurm
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Path]:
+def cluster():
     """The folder of a cluster at work, whose commands this process finds."""
     if not os.environ.get("RAGAUGE_CLUSTER"):
         pytest.skip("starts a Slurm and takes minutes: `make cluster` runs it")

@@ -8,10 +8,8 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -45,7 +43,7 @@ LOCAL_RULES = {"asset", "predictions", "provenance", "report_page", "superpositi
 
 
 @pytest.fixture(scope="module")
-def folder(root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(root, cluster, tmp_path_factory):
     """The workflow with a tiny model, its profile filled in for a cluster of several partitions and
     kinds of nodes.
     """
@@ -56,7 +54,7 @@ def folder(root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) 
     return made
 
 
-def fill_in(folder: Path) -> Path:
+def fill_in(folder):
     profile = folder / "profiles" / "slurm" / "config.yaml"
     filled = yaml.safe_load(profile.read_text(encoding="utf-8"))
     filled["default-resources"] |= {"slurm_partition": "spare", "constraint": "tested"}
@@ -66,7 +64,7 @@ def fill_in(folder: Path) -> Path:
     return folder
 
 
-def configure(folder: Path, name: str, data: str, **changes: Any) -> tuple[str, str]:
+def configure(folder, name, data, **changes):
     """An experiment of one method; the options that name it."""
     experiment = yaml.safe_load(EXPERIMENT.format(name=name, folder=folder, data=data))
     path = folder / f"{name}.yaml"
@@ -74,16 +72,16 @@ def configure(folder: Path, name: str, data: str, **changes: Any) -> tuple[str, 
     return "--configfile", path.name
 
 
-def answers(folder: Path, name: str) -> Path:
+def answers(folder, name):
     return folder / "results" / name / "answers" / "nq_open" / "tiny" / "superposition_k1.jsonl"
 
 
-def of_answers(folder: Path, state: str = "") -> list[Job]:
+def of_answers(folder, state=""):
     return [job for job in jobs(folder) if job.rule == "answers" and job.state.startswith(state)]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(folder: Path) -> list[Any]:
+def undisturbed(folder):
     """The records over the many questions of a local run that nobody disturbed."""
     out = answers(folder, "local")
     run(
@@ -96,7 +94,7 @@ def undisturbed(folder: Path) -> list[Any]:
     return records(out)
 
 
-def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folder: Path) -> None:
+def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folder):
     timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 1}
     printed = run(folder, *PROFILE, *configure(folder, "timed", "few.jsonl", latency=timed))
     submitted = {job.rule: job for job in jobs(folder)}
@@ -116,7 +114,7 @@ def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folde
     assert (folder / "reports" / "timed" / "index.html").is_file()
 
 
-def test_a_run_with_nothing_to_do_submits_nothing(folder: Path) -> None:
+def test_a_run_with_nothing_to_do_submits_nothing(folder):
     timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 1}
     before = jobs(folder)
     assert "Nothing to be done" in run(
@@ -125,9 +123,7 @@ def test_a_run_with_nothing_to_do_submits_nothing(folder: Path) -> None:
     assert jobs(folder) == before
 
 
-def test_a_job_that_is_cancelled_is_tried_again_with_more_memory_and_goes_on(
-    folder: Path, undisturbed: list[Any]
-) -> None:
+def test_a_job_that_is_cancelled_is_tried_again_with_more_memory_and_goes_on(folder, undisturbed):
     out = answers(folder, "cancelled")
     experiment = configure(folder, "cancelled", "many.jsonl")
     earlier = len(of_answers(folder))
@@ -146,7 +142,7 @@ def test_a_job_that_is_cancelled_is_tried_again_with_more_memory_and_goes_on(
     assert records(out) == undisturbed
 
 
-def test_a_run_goes_on_after_its_snakemake_was_killed(folder: Path, undisturbed: list[Any]) -> None:
+def test_a_run_goes_on_after_its_snakemake_was_killed(folder, undisturbed):
     """SIGKILL for the coordinator leaves its job at work in Slurm, which must not write beside the
     next run's.
     """
@@ -166,8 +162,8 @@ def test_a_run_goes_on_after_its_snakemake_was_killed(folder: Path, undisturbed:
 
 
 def test_pipelines_ask_a_server_that_is_a_job_over_the_nodes_own_name(
-    root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+    root, cluster, tmp_path_factory
+):
     """The database is made and one pipeline run on this machine; the server and those that ask it
     are Slurm's jobs.
     """
@@ -187,10 +183,10 @@ def test_pipelines_ask_a_server_that_is_a_job_over_the_nodes_own_name(
     assert served_workflow.records(folder, "beside") == served_workflow.records(folder, "alone")
 
 
-def first_records(process: subprocess.Popen[str], out: Path) -> list[bytes]:
+def first_records(process, out):
     """The first answers of a run, as soon as it has some."""
 
-    def made() -> list[bytes]:
+    def made():
         assert process.poll() is None, process.communicate()
         made_so_far = lines(out.with_name(f"{out.name}.partial"))[1:]  # without the header
         return made_so_far if len(made_so_far) > 3 else []
@@ -219,11 +215,11 @@ class Job:
     what: str  # rule_<rule>, or rule_<rule>_wildcards_<their values>
 
     @property
-    def rule(self) -> str:
+    def rule(self):
         return self.what.removeprefix("rule_").partition("_wildcards_")[0]
 
 
-def jobs(folder: Path) -> list[Job]:
+def jobs(folder):
     """The jobs of the runs in `folder`, in the order they were submitted."""
     listed = subprocess.run(
         ["squeue", "--states=all", "--noheader", "--sort=i", f"--Format={FORMAT}"],
@@ -235,7 +231,7 @@ def jobs(folder: Path) -> list[Job]:
     return [job for job in known if job.folder == folder]
 
 
-def failures(folder: Path) -> list[str]:
+def failures(folder):
     """What the jobs said that Slurm does not call completed."""
     return [
         f"{job.what}: {job.state}\n{log.read_text(errors='replace')[-4000:]}"
@@ -245,7 +241,7 @@ def failures(folder: Path) -> list[str]:
     ]
 
 
-def _job(fields: list[str]) -> Job:
+def _job(fields):
     number, state, partition, cpus, memory, limit, shared, feature, tres, folder, what, _ = fields
     request = {
         "cpus": int(cpus),
@@ -266,12 +262,12 @@ def _job(fields: list[str]) -> Job:
     )
 
 
-def _megabytes(memory: str) -> int:
+def _megabytes(memory):
     number, unit = re.fullmatch(r"([\d.]+)([MGT])", memory).groups()  # type: ignore[union-attr]
     return round(float(number) * {"M": 1, "G": 1024, "T": 1024**2}[unit])
 
 
-def _minutes(limit: str) -> int:
+def _minutes(limit):
     """Of Slurm's days-hours:minutes:seconds."""
     days, _, clock = limit.rpartition("-")
     seconds = 0
@@ -280,14 +276,14 @@ def _minutes(limit: str) -> int:
     return int(days or 0) * 1440 + seconds // 60
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder, *arguments):
     """A run of the workflow that has to succeed; what it printed."""
     done = workflow_folder.snakemake(folder, *arguments, timeout_s=WAIT_S)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-12000:]
     return done.stdout + done.stderr
 
 
-def wait_for(what: str, happened: Callable[[], Any]) -> Any:
+def wait_for(what, happened):
     """What `happened` returns once that is true."""
     deadline = time.monotonic() + WAIT_S
     while not (result := happened()):
@@ -296,7 +292,7 @@ def wait_for(what: str, happened: Callable[[], Any]) -> Any:
     return result
 
 
-def lines(path: Path) -> list[bytes]:
+def lines(path):
     """The lines of a file that are whole; none where there is no file yet."""
     *whole, _torn = path.read_bytes().split(b"\n") if path.exists() else [b""]
     return whole

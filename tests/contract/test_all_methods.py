@@ -11,13 +11,11 @@ import pytest
 import tiny_models
 from ragauge import registry
 from ragauge.cost import shapes
-from ragauge.cost.trace import Trace
 from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Method
-from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
 
@@ -58,7 +56,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
-def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name: str) -> None:
+def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name):
     method = making.make(name)
     assert isinstance(method, Method)
     assert is_dataclass(method)
@@ -72,7 +70,7 @@ def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name:
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
-def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str) -> None:
+def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name):
     with pytest.raises(
         UserError, match=rf"^c\.yaml: methods\.v: unknown option of {name} 'top_kk'"
     ) as caught:
@@ -83,7 +81,7 @@ def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str)
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
-def test_a_value_of_another_type_is_one_line_with_the_place(name: str) -> None:
+def test_a_value_of_another_type_is_one_line_with_the_place(name):
     for option in fields(making.make(name)):
         with pytest.raises(UserError) as caught:
             making.make(name, where="c.yaml: methods.v", **{option.name: ["wrong"]})
@@ -96,7 +94,7 @@ def test_a_value_of_another_type_is_one_line_with_the_place(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "option"), [("superposition", {"top_k": 0}), ("cache_blend", {"recompute": 1.5})]
 )
-def test_a_number_out_of_range_is_refused(name: str, option: dict[str, float]) -> None:
+def test_a_number_out_of_range_is_refused(name, option):
     [value] = option.values()
     with pytest.raises(UserError, match=f"; got {value}$"):
         making.make(name, **option)
@@ -105,7 +103,7 @@ def test_a_number_out_of_range_is_refused(name: str, option: dict[str, float]) -
 # ---- costs without weights
 
 
-def traced(lm: Any, name: str, options: dict[str, Any], encoder: str, prompt: Prompt) -> Trace:
+def traced(lm, name, options, encoder, prompt):
     method = making.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
     assert method.refusal(lm) is None
     with lm.tracing() as trace:
@@ -114,9 +112,7 @@ def traced(lm: Any, name: str, options: dict[str, Any], encoder: str, prompt: Pr
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
-def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(
-    name: str, options: dict[str, Any], encoder: str
-) -> None:
+def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(name, options, encoder):
     """Documents of one length, since which of them are kept is not known without weights."""
     prompt = tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)
     real = traced(tiny_models.tiny_lm(), name, options, encoder, prompt)
@@ -127,12 +123,12 @@ def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(
 
 
 @pytest.mark.parametrize("name", sorted(BY_CONTENT))
-def test_a_method_that_needs_weights_says_so(name: str) -> None:
+def test_a_method_that_needs_weights_says_so(name):
     assert "weights" in (making.make(name).refusal(ShapeLM(tiny_models.LLAMA)) or "")
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache"])
-def test_paths_side_by_side_may_hold_more_than_the_context(name: str) -> None:
+def test_paths_side_by_side_may_hold_more_than_the_context(name):
     """Positions end with the longest path, so that a response has room."""
     draw = random.Random(0)
     prompt = tiny_models.tiny_prompt([draw.randint(100, 170) for _ in range(20)])
@@ -141,5 +137,5 @@ def test_paths_side_by_side_may_hold_more_than_the_context(name: str) -> None:
     assert trace[-1].steps == LIMITS.max_new_tokens - 1
 
 
-def _but_seconds(call: Any) -> dict[str, Any]:
+def _but_seconds(call):
     return {k: v for k, v in call.to_json().items() if k != "seconds"}

@@ -1,7 +1,5 @@
 """The audit of the dependencies: known flaws fail it."""
 
-from typing import Any
-
 import pytest
 
 import audit
@@ -20,8 +18,6 @@ UNKNOWN = {"name": "c", "skip_reason": "not found"}
         ([UNKNOWN], "0", 0),
     ],
 )
-def test_the_findings_decide(
-    packages: list[Any], required: str, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_findings_decide(packages, required, code, monkeypatch):
     monkeypatch.setenv("AUDIT_REQUIRED", required)
     assert audit.judged(packages) == code

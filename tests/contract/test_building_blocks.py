@@ -4,7 +4,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ BASES = [
 
 
 @pytest.fixture(scope="module")
-def named(root: Path) -> dict[str, set[str]]:
+def named(root):
     """The names of each module's list, which stand before a colon."""
     page = (root / "docs/plugins.md").read_text(encoding="utf-8")
     found: dict[str, set[str]] = {}
@@ -28,7 +27,7 @@ def named(root: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("module", BASES)
-def test_the_page_names_what_a_module_defines(module: str, named: dict[str, set[str]]) -> None:
+def test_the_page_names_what_a_module_defines(module, named):
     there = importlib.import_module(module)
     assert all(hasattr(there, name) for name in named[module])
     own = {

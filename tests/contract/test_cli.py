@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -101,7 +100,7 @@ PARTS = {
 MISTAKES = [line.format(**PARTS).split(" -> ") for line in TABLE.splitlines()]
 
 
-def code_of(arguments: list[str]) -> int:
+def code_of(arguments):
     """The exit code, whether the parser leaves with it or the verb returns it."""
     try:
         return main(arguments)
@@ -110,23 +109,23 @@ def code_of(arguments: list[str]) -> int:
 
 
 @pytest.mark.parametrize("verb", registry.names("verb"))
-def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_has_help(verb, capsys):
     assert code_of([verb, "--help"]) == 0
     assert f"usage: ragauge {verb}" in capsys.readouterr().out
 
 
-def test_every_verb_has_a_mistake_here() -> None:
+def test_every_verb_has_a_mistake_here():
     assert {command.partition(" ")[0] for command, _ in MISTAKES} >= set(registry.names("verb"))
 
 
 @pytest.mark.parametrize(("command", "message"), MISTAKES)
 def test_a_mistake_is_one_line_and_exit_2(
-    command: str,
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    command,
+    message,
+    capsys,
+    tmp_path,
+    monkeypatch,
+):
     (tmp_path / "here").write_text("")
     monkeypatch.chdir(tmp_path)
     assert code_of(command.split()) == 2
@@ -139,9 +138,7 @@ def test_a_mistake_is_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize("verb", registry.names("verb"))
-def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb, capsys):
     assert code_of([verb, "--no-such-option"]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"ragauge {verb}: error: unknown option '--no-such-option'")
@@ -152,7 +149,7 @@ def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(
 @pytest.mark.parametrize(
     "kind", ["methods", "datasets", "metrics", "items", "schedules", "modes", "engines"]
 )
-def test_list_names_one_component_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_one_component_a_line(kind, capsys):
     assert main(["list", kind]) == 0
     lines = capsys.readouterr().out.split("\n")[:-1]
     assert [line.split() for line in lines] == [
@@ -160,8 +157,8 @@ def test_list_names_one_component_a_line(kind: str, capsys: pytest.CaptureFixtur
     ]
 
 
-def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(kind: str) -> list[str]:
+def test_a_defect_keeps_its_traceback(monkeypatch):
+    def broken(kind):
         raise ZeroDivisionError(kind)
 
     monkeypatch.setattr(registry, "names", broken)
@@ -169,17 +166,15 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         main(["list", "methods"])
 
 
-def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(kind: str) -> list[str]:
+def test_an_interrupt_is_130(monkeypatch):
+    def interrupted(kind):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(registry, "names", interrupted)
     assert main(["list", "methods"]) == 130
 
 
-def test_score_prints_one_json_object_last(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_prints_one_json_object_last(tmp_path, capsys):
     path = tmp_path / "p.jsonl"
     path.write_text(
         '{"said": "in Paris", "right": ["Paris"]}\n{"said": "Rome", "right": ["Paris"]}\n'
@@ -194,9 +189,7 @@ def test_score_prints_one_json_object_last(
     ("arguments", "verbs"),
     [(["--help"], []), (["list", "models"], ["list"]), (["run", "--help"], ["run"])],
 )
-def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(
-    arguments: list[str], verbs: list[str]
-) -> None:
+def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(arguments, verbs):
     code = (
         "import sys\nfrom ragauge.cli._main import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
@@ -208,7 +201,7 @@ def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(
     assert [name for name in registry.names("verb") if f"ragauge.cli.{name}" in imported] == verbs
 
 
-def test_of_libraries_only_warnings_are_printed() -> None:
+def test_of_libraries_only_warnings_are_printed():
     code = (
         "import logging\nfrom ragauge.cli._main import main\nmain(['list', 'methods'])\n"
         "talkative = logging.getLogger('bm25s')\ntalkative.setLevel(logging.DEBUG)\n"

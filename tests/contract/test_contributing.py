@@ -7,13 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from preloaded import Preloaded
 from ragauge.testing import write_checkpoint, write_questions
 
 Prints = Callable[..., str]
@@ -150,7 +148,7 @@ for mistake in ({"schedule": "retro", "mode": "in_context", "retrofit_minutes": 
 
 
 @pytest.fixture(scope="module")
-def blocks(root: Path) -> list[tuple[str, str]]:
+def blocks(root):
     """(file, text) of every example of the page."""
     found = BLOCK.findall((root / "docs/components.md").read_text(encoding="utf-8"))
     assert len(found) > 15
@@ -158,9 +156,7 @@ def blocks(root: Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def extended(
-    root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def extended(root, blocks, tmp_path_factory):
     """A copy of the repository's code with every example added, and an experiment that uses them."""
     folder = tmp_path_factory.mktemp("extended")
     for name in ("src", "workflow", "profiles", "envs"):
@@ -200,29 +196,29 @@ def extended(
     return folder
 
 
-def _write(path: Path, experiment: dict[str, Any]) -> None:
+def _write(path, experiment):
     path.write_text(yaml.safe_dump(experiment, sort_keys=False))
 
 
-def _add(path: Path, text: str) -> None:
+def _add(path, text):
     """A new file, or more lines of one that exists."""
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     path.write_text(before + text, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def python(extended: Path, preloaded: Preloaded) -> Prints:
+def python(extended, preloaded):
     """What a Python that sees the copy prints."""
     return partial(preloaded.run, "python", folder=extended, PYTHONPATH=str(extended / "src"))
 
 
 @pytest.fixture(scope="module")
-def ragauge(python: Prints) -> Prints:
+def ragauge(python):
     return partial(python, "-m", "ragauge.cli")
 
 
 @pytest.fixture(scope="module")
-def records(extended: Path, python: Prints) -> Path:
+def records(extended, python):
     """The answers of the added method under the tiny model, from a run of the workflow that renders
     the added item.
     """
@@ -230,7 +226,7 @@ def records(extended: Path, python: Prints) -> Path:
     return extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
 
 
-def test_the_workflow_plans_what_was_added(python: Prints) -> None:
+def test_the_workflow_plans_what_was_added(python):
     output = python("-m", "snakemake", "-n")
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert jobs["lost_in_the_middle"] == "1"
@@ -239,12 +235,12 @@ def test_the_workflow_plans_what_was_added(python: Prints) -> None:
     assert built == ["2", "4", "2", "2"]  # the added type's index and a graph, of two shards each
 
 
-def test_the_method_answers_from_the_documents_it_says(records: Path) -> None:
+def test_the_method_answers_from_the_documents_it_says(records):
     answered = [json.loads(line) for line in records.read_text().splitlines()]
     assert [(record["status"], record["kept"]) for record in answered] == [("ok", [0, 1])] * 4
 
 
-def test_the_data_set_reads_its_official_record(extended: Path, ragauge: Prints) -> None:
+def test_the_data_set_reads_its_official_record(extended, ragauge):
     (extended / "hotpot.jsonl").write_text(json.dumps(HOTPOT) + "\n")
     ragauge("fetch", "--dataset", "hotpotqa", "--data", "hotpot.jsonl", "--out", "examples.jsonl")
     example = json.loads((extended / "examples.jsonl").read_text())
@@ -256,9 +252,7 @@ def test_the_data_set_reads_its_official_record(extended: Path, ragauge: Prints)
     assert (example["key"], example["answers"]) == ("5a8b57f2", ["Danube"])
 
 
-def test_the_metric_scores_records_and_plain_predictions(
-    extended: Path, records: Path, ragauge: Prints
-) -> None:
+def test_the_metric_scores_records_and_plain_predictions(extended, records, ragauge):
     scored = json.loads(ragauge("score", "--metric", "answer_rate", str(records), "--json"))
     assert scored["n"] == 4
     (extended / "said.jsonl").write_text('{"prediction": "The Danube"}\n{"prediction": "the"}\n')
@@ -268,7 +262,7 @@ def test_the_metric_scores_records_and_plain_predictions(
     )
 
 
-def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path, python: Prints) -> None:
+def test_a_text_engine_and_a_wrapper_are_one_file_each(extended, python):
     printed = python("-c", ENGINE, str(extended / "tiny")).splitlines()
     same, trace, refusals, kept, options, error = printed[-6:]
     assert (same, trace) == ("True", "[('prompt', 1)] 8")
@@ -281,7 +275,7 @@ def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path, python: P
     assert error.startswith("x.inner.top_k: Input should be greater than or equal to 1")
 
 
-def test_the_engine_answers_through_the_configuration(extended: Path, records: Path) -> None:
+def test_the_engine_answers_through_the_configuration(extended, records):
     theirs = records.parent.with_name("by_transformers") / records.name
     own, other = (
         [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
@@ -292,19 +286,17 @@ def test_the_engine_answers_through_the_configuration(extended: Path, records: P
     assert meta["fingerprint"]["engine"]["name"] == "transformers"
 
 
-def test_the_family_equals_transformers(python: Prints) -> None:
+def test_the_family_equals_transformers(python):
     assert float(python("-c", FAMILY, "seed_oss").splitlines()[-1]) < 1e-4
 
 
-def test_the_index_type_is_brute_force(root: Path, python: Prints) -> None:
+def test_the_index_type_is_brute_force(root, python):
     code = f"import sys; sys.path.append({str(root / 'tests/support')!r}){FLAT}"
     held, chunks, recalls = python("-c", code, "flat").splitlines()[-1].split(maxsplit=2)
     assert (held, recalls) == (chunks, "{1.0}")
 
 
-def test_the_schedule_and_the_form_are_run_planned_and_checked(
-    root: Path, extended: Path, python: Prints, ragauge: Prints
-) -> None:
+def test_the_schedule_and_the_form_are_run_planned_and_checked(root, extended, python, ragauge):
     printed = python("-c", SCHEDULE, str(root / "tests"), str(extended / "tiny")).splitlines()
     assert printed[:2] == ["3", "3"]  # of six windows
     assert printed[2:5] == ["ok 2", "True", "True 74"]
@@ -314,7 +306,7 @@ def test_the_schedule_and_the_form_are_run_planned_and_checked(
     assert "no_retrieval,piperag" in ragauge("piperag", "run", "--help").replace("alternate,", "")
 
 
-def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -> None:
+def test_the_items_rule_renders_it_from_records(extended, records):
     rendered = extended / "reports" / "added" / "lost_in_the_middle.csv"
     lines = rendered.read_text().splitlines()
     assert (
@@ -326,9 +318,7 @@ def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -
     assert rendered.with_suffix(".svg").stat().st_size > 1000
 
 
-def test_the_examples_keep_the_houses_style(
-    root: Path, extended: Path, blocks: list[tuple[str, str]]
-) -> None:
+def test_the_examples_keep_the_houses_style(root, extended, blocks):
     files = [
         str(extended / name)
         for name, _ in blocks

@@ -7,7 +7,6 @@ import pkgutil
 import re
 import runpy
 import shlex
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -38,11 +37,11 @@ NAMED = {"dataset": "datasets", "model": "models", "method": "methods", "methods
 PAPERS = ("superposition", "cfic", "piperag")  # targets of the workflow beside its items
 
 
-def text(root: Path, page: str) -> str:
+def text(root, page):
     return (root / page).read_text(encoding="utf-8")
 
 
-def commands(page: str, program: str = "ragauge") -> list[list[str]]:
+def commands(page, program="ragauge"):
     """The arguments of every line of an indented block that calls a program."""
     joined = page.replace("\\\n", " ")
     lines = re.findall(rf"^    {program} (.+)$", joined, re.MULTILINE)
@@ -53,7 +52,7 @@ def commands(page: str, program: str = "ragauge") -> list[list[str]]:
     ]
 
 
-def test_every_command_parses(root: Path) -> None:
+def test_every_command_parses(root):
     for arguments in (arguments for page in PAGES for arguments in commands(text(root, page))):
         command_parser(arguments).parse_args(arguments)
 
@@ -61,7 +60,7 @@ def test_every_command_parses(root: Path) -> None:
 # --- commands with a configuration of the repository find there what they name ---
 
 
-def configuration(files: list[Path], settings: list[str]) -> Config:
+def configuration(files, settings):
     """The configuration of files, each laid over those before it, and of settings; its data need not be there."""
     merged: dict[str, Any] = {}
     for file in files:
@@ -71,7 +70,7 @@ def configuration(files: list[Path], settings: list[str]) -> Config:
     return checked(Config, merged, " ".join(map(str, files)))
 
 
-def lay_over(below: dict[str, Any], above: dict[str, Any]) -> None:
+def lay_over(below, above):
     """As Snakemake does with several files: sections are joined, key by key."""
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(below.get(key), dict):
@@ -80,7 +79,7 @@ def lay_over(below: dict[str, Any], above: dict[str, Any]) -> None:
             below[key] = value
 
 
-def section_of(arguments: list[str]) -> str | None:
+def section_of(arguments):
     """The section of a configuration whose entry a verb works on, as its help says."""
     called = [f"ragauge {arguments[0]}", " ".join(["ragauge", *arguments[:2]])]
     [leaf] = [leaf for leaf in leaves(command_parser(arguments)) if leaf.prog in called]
@@ -88,7 +87,7 @@ def section_of(arguments: list[str]) -> str | None:
     return re.findall(r"section `(\w+)`", about[0])[0] if about else None
 
 
-def configured(page: str) -> Iterator[tuple[list[str], argparse.Namespace]]:
+def configured(page):
     """The commands of a page that name a configuration of the repository, and as what they are parsed."""
     for arguments in commands(page):
         parsed = command_parser(arguments).parse_args(arguments)
@@ -97,7 +96,7 @@ def configured(page: str) -> Iterator[tuple[list[str], argparse.Namespace]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_finds_what_it_names_in_its_configuration(root: Path, page: str) -> None:
+def test_every_command_finds_what_it_names_in_its_configuration(root, page):
     for arguments, parsed in configured(text(root, page)):
         config = loading.load(root / parsed.config)
         if section := section_of(arguments):
@@ -111,7 +110,7 @@ def test_every_command_finds_what_it_names_in_its_configuration(root: Path, page
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_run_of_the_workflow_has_its_configuration_and_targets(root: Path, page: str) -> None:
+def test_every_run_of_the_workflow_has_its_configuration_and_targets(root, page):
     parser = argparse.ArgumentParser()
     parser.add_argument("targets", nargs="*")
     parser.add_argument("--configfile", nargs="+", default=["config.yaml"])
@@ -126,18 +125,18 @@ def test_every_run_of_the_workflow_has_its_configuration_and_targets(root: Path,
             assert (root / parsed.profile / "config.yaml").exists(), arguments
 
 
-def test_every_verb_has_an_example(root: Path) -> None:
+def test_every_verb_has_an_example(root):
     shown = {arguments[0] for arguments in commands(text(root, "docs/command-line.md"))}
     assert shown == set(registry.names("verb"))
 
 
-def test_every_item_has_a_row(root: Path) -> None:
+def test_every_item_has_a_row(root):
     rows = re.findall(r"^- `(\w+)`: ", text(root, "docs/items.md"), re.MULTILINE)
     assert sorted(rows) == registry.names("item")
 
 
 @pytest.mark.parametrize("method", registry.names("method"))
-def test_every_method_and_option_is_described(root: Path, method: str) -> None:
+def test_every_method_and_option_is_described(root, method):
     page = text(root, "docs/methods.md")
     row = re.search(rf"^\| `{method}` \|.*$", page, re.MULTILINE)
     assert row
@@ -146,19 +145,19 @@ def test_every_method_and_option_is_described(root: Path, method: str) -> None:
         assert method == "superposition" or f"`{option.name}`" in row[0], option.name
 
 
-def test_the_drawing_of_methods_is_what_its_script_writes(root: Path) -> None:
+def test_the_drawing_of_methods_is_what_its_script_writes(root):
     script = runpy.run_path(str(root / "docs/reuse_methods.py"))
     assert text(root, "docs/reuse_methods.svg") == script["drawn"]()
     assert {panel.name for panel in script["PANELS"]} <= set(registry.names("method"))
 
 
-def test_every_data_set_and_metric_is_described(root: Path) -> None:
+def test_every_data_set_and_metric_is_described(root):
     page = text(root, "docs/data-sets.md")
     for name in registry.names("dataset") + registry.names("metric"):
         assert f"`{name}`" in page, name
 
 
-def test_every_promise_names_a_test_that_exists(root: Path) -> None:
+def test_every_promise_names_a_test_that_exists(root):
     page = text(root, "docs/reliability.md")
     promises = re.findall(r"^- .*(?:\n  .*)*", page, re.MULTILINE)
     assert len(promises) >= 40
@@ -170,7 +169,7 @@ def test_every_promise_names_a_test_that_exists(root: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_to_a_file_or_a_heading(root: Path, page: str) -> None:
+def test_every_link_leads_to_a_file_or_a_heading(root, page):
     content = re.sub(r"`[^`\n]+`", "", text(root, page))
     for link in re.findall(r"(?<!!)\[[^\]]+\]\(([^)]+)\)", content):
         if link.startswith("https://"):
@@ -182,7 +181,7 @@ def test_every_link_leads_to_a_file_or_a_heading(root: Path, page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_named_source_file_exists(root: Path, page: str) -> None:
+def test_every_named_source_file_exists(root, page):
     content = text(root, page)
     made_by_examples = set(re.findall(r"^(?:#|\.\.) (\S+/\S+)$", content, re.MULTILINE))
     prose = re.sub(r"^```.*?^```$", "", content, flags=re.MULTILINE | re.DOTALL)
@@ -194,19 +193,19 @@ def test_every_named_source_file_exists(root: Path, page: str) -> None:
         assert path.startswith("results/") or any(place.exists() for place in places), path
 
 
-def test_every_named_module_exists(root: Path) -> None:
+def test_every_named_module_exists(root):
     pages = "\n".join(text(root, page) for page in PAGES)
     for name in set(re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", pages)):
         if name != "ragauge.pipelines.retrieval.v1.Retrieval":  # the service's name on the wire
             assert pkgutil.resolve_name(name)
 
 
-def test_the_index_leads_to_every_page(root: Path) -> None:
+def test_the_index_leads_to_every_page(root):
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text(root, "docs/README.md")))
     assert linked == {page.name for page in (root / "docs").glob("*.md")} - {"README.md"}
 
 
-def test_every_page_that_code_names_exists(root: Path) -> None:
+def test_every_page_that_code_names_exists(root):
     folders = ("src", "workflow", "configs", "profiles", "benchmarks")
     files = [path for folder in folders for path in (root / folder).rglob("*")]
     for file in files:
@@ -215,7 +214,7 @@ def test_every_page_that_code_names_exists(root: Path) -> None:
                 assert (root / page).exists(), f"{file}: {page}"
 
 
-def headings(content: str) -> set[str]:
+def headings(content):
     """The anchors of a page's headings."""
     return {
         re.sub(r"[^\w -]", "", line).lower().replace(" ", "-")

@@ -5,8 +5,6 @@ import ast
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -41,13 +39,13 @@ SPELLING = {
 }
 
 
-def parser_of(verb: str) -> argparse.ArgumentParser:
+def parser_of(verb):
     actions = _parser.command_parser([verb])._actions
     [verbs] = [action for action in actions if isinstance(action, argparse._SubParsersAction)]
     return verbs.choices[verb]
 
 
-def options() -> Iterator[tuple[str, argparse.Action]]:
+def options():
     """(verb and step, action) of every argument of every verb."""
     for verb in VERBS:
         for leaf in _parser.leaves(parser_of(verb)):
@@ -59,19 +57,19 @@ OPTIONS = list(options())
 
 
 @pytest.mark.parametrize("option", MEANING)
-def test_a_spelling_means_the_same_in_every_verb(option: str) -> None:
+def test_a_spelling_means_the_same_in_every_verb(option):
     found = {(prog, action.metavar) for prog, action in OPTIONS if option in action.option_strings}
     assert found
     assert {metavar for _, metavar in found} <= MEANING[option], found
 
 
-def test_a_concept_has_one_spelling() -> None:
+def test_a_concept_has_one_spelling():
     for prog, action in OPTIONS:
         if action.metavar in SPELLING:
             assert (action.option_strings or [action.dest]) == [SPELLING[action.metavar]], prog
 
 
-def test_no_option_is_spelled_in_two_ways() -> None:
+def test_no_option_is_spelled_in_two_ways():
     for prog, action in OPTIONS:
         names = [name for name in action.option_strings if not name.startswith("--no-")]
         assert len(names) <= 1 or names == ["-h", "--help"], (prog, names)
@@ -79,14 +77,14 @@ def test_no_option_is_spelled_in_two_ways() -> None:
             assert re.fullmatch(r"--?[a-z0-9]+(-[a-z0-9]+)*", name), (prog, name)
 
 
-def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
+def test_every_verb_is_quiet_on_request_and_prints_json():
     for prog in {prog for prog, _ in OPTIONS}:
         names = {name for leaf, action in OPTIONS if leaf == prog for name in action.option_strings}
         assert "--quiet" in names, prog
         assert prog.split()[1] in _parser.WITHOUT_RESULT or "--json" in names, prog
 
 
-def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_has_every_verb_once_in_a_group(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = re.findall(r"^  (\w+)  +[A-Z]", capsys.readouterr().out, re.MULTILINE)
@@ -104,12 +102,12 @@ def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_json_is_one_object_on_the_last_line(
-    command: str,
-    key: str,
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    command,
+    key,
+    root,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(root)
     assert main([*command.split(), "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
@@ -117,9 +115,7 @@ def test_json_is_one_object_on_the_last_line(
     assert captured.err == ""
 
 
-def test_a_name_of_the_catalog_is_known_in_any_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_of_the_catalog_is_known_in_any_case(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "MiniLM").mkdir()  # a folder of that spelling is not the catalog's
     assert [spelled(name) for name in ("MiniLM", "MINILM")] == ["MiniLM", "minilm"]
@@ -128,7 +124,7 @@ def test_a_name_of_the_catalog_is_known_in_any_case(
 # --- spellings in rules; those in pages parse (`test_documentation.py`) ---
 
 
-def test_rules_use_todays_spelling(root: Path) -> None:
+def test_rules_use_todays_spelling(root):
     found = [
         command
         for path in (root / "workflow").rglob("*.smk")
@@ -142,7 +138,7 @@ def test_rules_use_todays_spelling(root: Path) -> None:
             assert not option.startswith("--") or option == "--" or option in known, command
 
 
-def commands(rules: str) -> Iterator[list[str]]:
+def commands(rules):
     """The `ragauge` commands of rules' shell lines, up to what follows in the shell."""
     for quoted in re.findall(r"shell:\n((?: +[\"'].*\n?)+)", rules):
         for line in re.findall(r"\bragauge (.*)", ast.literal_eval(f"({quoted})")):
@@ -150,7 +146,7 @@ def commands(rules: str) -> Iterator[list[str]]:
             yield re.split(r"2>&1|\|\||#", line.replace("{params.verb:q}", "time"))[0].split()
 
 
-def known_options(command: list[str]) -> set[str]:
+def known_options(command):
     parser = parser_of(command[0])
     leaves = list(_parser.leaves(parser))
     mine = [leaf for leaf in leaves if leaf.prog.split()[-1] == [*command, ""][1]] or leaves[:1]
@@ -160,7 +156,7 @@ def known_options(command: list[str]) -> set[str]:
 # --- completion ---
 
 
-def completed(script: str, *words: str) -> list[str]:
+def completed(script, *words):
     line = " ".join(f"'{word}'" for word in words)
     call = f'COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_ragauge; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(
@@ -169,7 +165,7 @@ def completed(script: str, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_the_shell_completes_verbs_options_and_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shell_completes_verbs_options_and_names(capsys):
     with pytest.raises(SystemExit):
         main(["--print-completion", "bash"])
     script = capsys.readouterr().out

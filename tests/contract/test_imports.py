@@ -68,27 +68,27 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 
-def modules() -> list[str]:
+def modules():
     names = [".".join(path.relative_to(digest.ROOT).with_suffix("").parts) for path in FILES]
     return [name.removesuffix(".__init__") for name in names]
 
 
-def stated(path: Path) -> list[ast.ImportFrom]:
+def stated(path):
     """The imports of a file, wherever it has them."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return [node for node in nodes if isinstance(node, ast.ImportFrom)]
 
 
 @pytest.fixture(scope="module")
-def imports() -> dict[str, list[ast.ImportFrom]]:
+def imports():
     return dict(zip(modules(), map(stated, FILES), strict=True))
 
 
-def part(module: str) -> str:
+def part(module):
     return [*module.split("."), ""][1]
 
 
-def test_the_page_on_architecture_states_these_rules(root: Path) -> None:
+def test_the_page_on_architecture_states_these_rules(root):
     rows = re.findall(
         r"^\| `(\w+)` \|.*\| (.*) \|$", (root / "docs/architecture.md").read_text(), re.MULTILINE
     )
@@ -98,7 +98,7 @@ def test_the_page_on_architecture_states_these_rules(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ALLOWED))
-def test_a_part_imports_only_what_lies_below_it(name: str) -> None:
+def test_a_part_imports_only_what_lies_below_it(name):
     upwards = [
         f"{module} imports {imported}"
         for module in modules()
@@ -109,7 +109,7 @@ def test_a_part_imports_only_what_lies_below_it(name: str) -> None:
     assert not upwards
 
 
-def test_no_modules_import_each_other_in_a_circle(imports: dict[str, list[ast.ImportFrom]]) -> None:
+def test_no_modules_import_each_other_in_a_circle(imports):
     """Neither when they run nor for their types; who imports a module imports its packages but
     those of both.
     """
@@ -126,7 +126,7 @@ def test_no_modules_import_each_other_in_a_circle(imports: dict[str, list[ast.Im
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_no_part_takes_private_names_of_another(imports: dict[str, list[ast.ImportFrom]]) -> None:
+def test_no_part_takes_private_names_of_another(imports):
     taken = []
     for module, nodes in imports.items():
         for node in nodes:
@@ -144,7 +144,7 @@ def test_no_part_takes_private_names_of_another(imports: dict[str, list[ast.Impo
     assert not taken
 
 
-def test_components_of_a_kind_do_not_import_each_other() -> None:
+def test_components_of_a_kind_do_not_import_each_other():
     for kind in registry.PACKAGES:
         siblings = {registry.module_name(kind, name) for name in registry.names(kind)}
         crossed = [
@@ -155,7 +155,7 @@ def test_components_of_a_kind_do_not_import_each_other() -> None:
         assert not crossed, kind
 
 
-def test_no_part_is_without_a_rule() -> None:
+def test_no_part_is_without_a_rule():
     entries = {"cli", ""}  # the top, which may import everything
     assert {part(module) for module in modules()} == set(ALLOWED) | entries
 
@@ -177,7 +177,7 @@ FOREIGN = {
 }
 
 
-def test_libraries_are_imported_where_they_are_used() -> None:
+def test_libraries_are_imported_where_they_are_used():
     steps = [
         f"import {asked}; print({asked!r}, *({names!r} & sys.modules.keys()))"
         for asked, names in FOREIGN.items()
@@ -190,7 +190,7 @@ def test_libraries_are_imported_where_they_are_used() -> None:
 @pytest.mark.parametrize(
     "script", sorted(Path(__file__).parents[2].glob("benchmarks/*.py")), ids=lambda path: path.stem
 )
-def test_benchmarks_import_what_there_is(script: Path) -> None:
+def test_benchmarks_import_what_there_is(script):
     names = {(node.module or "", alias.name) for node in stated(script) for alias in node.names}
     for module, name in sorted(n for n in names if n[0].startswith("ragauge")):
         assert hasattr(importlib.import_module(module), name) or find_spec(f"{module}.{name}"), (

@@ -4,8 +4,6 @@ machine.
 
 import doctest
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import matplotlib
 import pytest
@@ -21,7 +19,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[str]:
+def source(tmp_path):
     """The packaged model, or a folder with a tiny one in its place."""
     if resolver.describe(MODEL)["path"]:
         yield MODEL
@@ -29,9 +27,7 @@ def source(tmp_path: Path) -> Iterator[str]:
         yield str(write_checkpoint(tmp_path / "in_its_place"))
 
 
-def test_the_examples_say_what_the_page_says(
-    root: Path, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_examples_say_what_the_page_says(root, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_questions(tmp_path / "nq-open.jsonl", count=5)
     text = (
@@ -55,7 +51,7 @@ def test_the_examples_say_what_the_page_says(
     assert run.failed == 0, "".join(failures)
 
 
-def test_the_page_names_all_there_is(root: Path) -> None:
+def test_the_page_names_all_there_is(root):
     page = (root / "docs/library.md").read_text(encoding="utf-8")
     # what the functions give
     for name in set(ragauge.__all__) - {"Dataset", "Method", "Model", "Question"}:

@@ -9,8 +9,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,14 +42,14 @@ LINUX = {
 
 
 @pytest.fixture(scope="module")
-def project(root: Path) -> dict[str, Any]:
+def project(root):
     found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
     return found
 
 
-def closure(project: dict[str, Any], *extras: str) -> Iterator[Requirement]:
+def closure(project, *extras):
     """The requirements of extras, and of those that they name."""
     for extra in extras:
         for text in project["optional-dependencies"][extra]:
@@ -62,11 +60,11 @@ def closure(project: dict[str, Any], *extras: str) -> Iterator[Requirement]:
                 yield requirement
 
 
-def named(requirements: Iterator[Requirement]) -> set[str]:
+def named(requirements):
     return {canonicalize_name(requirement.name) for requirement in requirements}
 
 
-def pins(path: Path) -> dict[str, Version]:
+def pins(path):
     """name -> version of a lock file, on Linux with Python 3.11."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -79,7 +77,7 @@ def pins(path: Path) -> dict[str, Version]:
     return found
 
 
-def listed(root: Path, variable: str) -> list[str]:
+def listed(root, variable):
     (found,) = re.findall(
         rf"^{variable} := (.+)$", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -90,9 +88,7 @@ def listed(root: Path, variable: str) -> list[str]:
     ("variable", "name"),
     [("LOCKED", "requirements.lock"), ("OLDEST", "envs/requirements-oldest.txt")],
 )
-def test_a_lock_pins_every_dependency_within_its_range(
-    root: Path, project: dict[str, Any], variable: str, name: str
-) -> None:
+def test_a_lock_pins_every_dependency_within_its_range(root, project, variable, name):
     locked = pins(root / name) | pins(root / "envs/requirements-torch.txt")
     wanted = [
         *map(Requirement, project["dependencies"]),
@@ -107,7 +103,7 @@ def test_a_lock_pins_every_dependency_within_its_range(
         )
 
 
-def test_the_oldest_versions_are_the_lower_bounds(root: Path, project: dict[str, Any]) -> None:
+def test_the_oldest_versions_are_the_lower_bounds(root, project):
     """But where a bound is below what another package asks for: then the bound is not tested, and is raised."""
     oldest = pins(root / "envs/requirements-oldest.txt") | pins(
         root / "envs/requirements-torch.txt"
@@ -120,13 +116,13 @@ def test_the_oldest_versions_are_the_lower_bounds(root: Path, project: dict[str,
         )
 
 
-def test_the_tests_of_the_oldest_versions_exist(root: Path) -> None:
+def test_the_tests_of_the_oldest_versions_exist(root):
     makefile = (root / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
     [tests] = re.findall(r"^OLDEST_TESTS \?= (.+)$", makefile, re.MULTILINE)
     assert [name for name in tests.split() if not (root / name).exists()] == []
 
 
-def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root: Path) -> None:
+def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root):
     text = (root / "requirements.lock").read_text(encoding="utf-8")
     pinned = re.findall(
         r"^[\w.-]+==.*\\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
@@ -145,12 +141,12 @@ def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root:
         ]
 
 
-def test_all_has_every_extra_of_a_user(project: dict[str, Any]) -> None:
+def test_all_has_every_extra_of_a_user(project):
     (everything,) = map(Requirement, project["optional-dependencies"]["all"])
     assert everything.extras == set(project["optional-dependencies"]) - INTERNAL - {"all"}
 
 
-def test_the_two_builds_of_onnx_runtime_never_meet(project: dict[str, Any]) -> None:
+def test_the_two_builds_of_onnx_runtime_never_meet(project):
     for extra in project["optional-dependencies"]:
         found = named(closure(project, extra))
         assert not {"onnxruntime", "onnxruntime-gpu"} <= found, extra
@@ -160,7 +156,7 @@ def test_the_two_builds_of_onnx_runtime_never_meet(project: dict[str, Any]) -> N
     assert on_gpu - {"onnxruntime-gpu"} == on_cpu - {"onnxruntime"}
 
 
-def test_every_package_of_an_extra_has_its_line(project: dict[str, Any]) -> None:
+def test_every_package_of_an_extra_has_its_line(project):
     """And names an extra that installs it."""
     modules = {}
     for extra in set(project["optional-dependencies"]) - ELSEWHERE - {"all"}:
@@ -170,14 +166,14 @@ def test_every_package_of_an_extra_has_its_line(project: dict[str, Any]) -> None
     assert all(extra in modules[module] for module, extra in EXTRAS.items())
 
 
-def test_the_environments_install_this_version(root: Path) -> None:
+def test_the_environments_install_this_version(root):
     for path in (root / "envs").glob("*.post-deploy.sh"):
         assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [
             ragauge.__version__
         ], path.name
 
 
-def test_the_sdist_has_what_the_wheel_copies(root: Path) -> None:
+def test_the_sdist_has_what_the_wheel_copies(root):
     setup = (root / "setup.py").read_text(encoding="utf-8")
     manifest = (root / "MANIFEST.in").read_text(encoding="utf-8")
     copied = re.findall(r"^(?:FILES|FOLDERS) = (.+)$", setup, re.MULTILINE)
@@ -191,9 +187,7 @@ def test_the_sdist_has_what_the_wheel_copies(root: Path) -> None:
 @pytest.mark.parametrize(
     ("tag", "released"), [("v{}", True), ("v{}.1", False), ("v", False), ("{}", False)]
 )
-def test_a_release_has_the_tag_of_the_packages_version(
-    root: Path, tag: str, released: bool
-) -> None:
+def test_a_release_has_the_tag_of_the_packages_version(root, tag, released):
     """The very line of shell that the workflow of releases runs."""
     workflow = yaml.safe_load((root / ".github/workflows/release.yml").read_text(encoding="utf-8"))
     [line] = [
@@ -221,7 +215,7 @@ sys.meta_path.insert(0, Missing())
 """
 
 
-def without_extras(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def without_extras(code, folder, *arguments):
     """Python code run as if only the light set were installed."""
     command = [sys.executable, "-c", WITHOUT + code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
@@ -242,7 +236,7 @@ LIGHT_LAYERS = (
 NEEDING = {"ragauge.engines.onnx"}  # a package that is the feature of an extra
 
 
-def test_the_library_is_imported_with_the_light_set(tmp_path: Path) -> None:
+def test_the_library_is_imported_with_the_light_set(tmp_path):
     code = f"""
 import importlib, pkgutil, ragauge
 layers = {LIGHT_LAYERS!r}
@@ -280,9 +274,7 @@ NEEDS = {  # the extra that a command needs
 }
 
 
-def test_a_missing_extra_is_one_line_and_the_light_set_does_without(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_missing_extra_is_one_line_and_the_light_set_does_without(root, tmp_path):
     commands = [*LIGHT, *(command.format(root=root) for command in NEEDS)]
     done = without_extras(MAIN, tmp_path, json.dumps(commands))
     assert done.returncode == 0, done.stderr
@@ -298,7 +290,7 @@ def test_a_missing_extra_is_one_line_and_the_light_set_does_without(
         assert "Traceback" not in error
 
 
-def test_other_missing_packages_are_defects() -> None:
+def test_other_missing_packages_are_defects():
     with pytest.raises(ModuleNotFoundError), explain_missing_extra():
         raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
     with (

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("page", page_numbers.pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_numbers_of_a_page_are_those_of_the_tables(page: Path) -> None:
+def test_the_numbers_of_a_page_are_those_of_the_tables(page):
     text = page.read_text(encoding="utf-8")
     assert page_numbers.generated(text) == text, "run `python docs/page_numbers.py`"
     labels = [label for label, _, _ in page_numbers.DEFINITION.findall(text)]
@@ -21,7 +21,7 @@ def test_the_numbers_of_a_page_are_those_of_the_tables(page: Path) -> None:
     assert sorted(labels) == sorted(set(re.findall(r"\]\[([\w.-]+)\]", text)))
 
 
-def test_the_checks_of_the_qwen_run_are_those_of_its_records() -> None:
+def test_the_checks_of_the_qwen_run_are_those_of_its_records():
     with (qwen_checks.RUN / "checks.csv").open(encoding="utf-8") as file:
         assert list(csv.DictReader(file)) == qwen_checks.table(), (
             "run `python reports/qwen_checks.py`"

@@ -21,7 +21,7 @@ QUESTION = '{"key":"k","question":"who","answers":["Röntgen"],"documents":[{"ti
 PACKED = sorted(path for path in (ROOT / "reports").glob("*/answers/*/*/*.jsonl.gz"))
 
 
-def test_records_are_the_same_once_unpacked(tmp_path: Path) -> None:
+def test_records_are_the_same_once_unpacked(tmp_path):
     results, reports, again = (tmp_path / name for name in ("results", "reports", "again"))
     files = {
         "answers/nq/m/naive.jsonl": RECORD,
@@ -49,7 +49,7 @@ def test_records_are_the_same_once_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", PACKED, ids=lambda path: f"{path.parts[-5]}-{path.name.removesuffix('.jsonl.gz')}"
 )
-def test_committed_records_stand_behind_the_committed_scores(path: Path) -> None:
+def test_committed_records_stand_behind_the_committed_scores(path):
     """Each has its questions in scores.csv, and none of the data set's texts."""
     lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     assert not any(name in line for line in lines for name in records.TEXTS)

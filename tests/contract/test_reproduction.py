@@ -2,12 +2,9 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 
-def test_the_committed_page_and_its_directions_are_what_the_script_writes(
-    root: Path, tmp_path: Path
-) -> None:
+def test_the_committed_page_and_its_directions_are_what_the_script_writes(root, tmp_path):
     script = root / "reports/reproduction.py"
     subprocess.run([sys.executable, script, tmp_path], check=True, cwd=root)
     for name in ("reproduction.md", "directions.csv"):

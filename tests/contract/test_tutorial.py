@@ -1,7 +1,6 @@
 """What the tutorial shows is what the commands print, as far as it does not depend on the machine."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,24 +12,24 @@ MODEL = "smollm2-135m-instruct"
 
 
 @pytest.fixture
-def page(root: Path) -> str:
+def page(root):
     return (root / "docs/tutorial.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def example(tmp_path, monkeypatch):
     """A folder in which the tutorial's `ragauge init example --example` was run."""
     monkeypatch.chdir(tmp_path)
     assert _main.main(["init", "example", "--example", "--quiet"]) == 0
     return tmp_path
 
 
-def shown(page: str, heading: str, kind: str = "text") -> list[str]:
+def shown(page, heading, kind="text"):
     section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
-def test_the_questions_are_those_of_the_example(page: str, example: Path) -> None:
+def test_the_questions_are_those_of_the_example(page, example):
     [block] = shown(page, "2. Documents and questions")
     name, *lines, more = block.splitlines()
     assert (name, more) == ("# example/questions.csv", "...")
@@ -41,9 +40,7 @@ def test_the_questions_are_those_of_the_example(page: str, example: Path) -> Non
     assert f"and {len(asked) - 1} questions" in page
 
 
-def test_the_study_finds_what_is_shown(
-    page: str, example: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_study_finds_what_is_shown(page, example, capsys):
     if not resolver.describe(MODEL)["fetched"]:
         pytest.skip(
             f"{MODEL}, whose tokens are counted, is not in the asset store; ragauge fetch {MODEL}"
@@ -55,8 +52,8 @@ def test_the_study_finds_what_is_shown(
 
 
 def test_the_table_of_comparisons_has_these_columns_and_variants(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    page, tmp_path, monkeypatch, capsys
+):
     """On invented records of the same variants."""
     monkeypatch.chdir(tmp_path)
     table, _ = shown(page, "5. Use it from Python")

@@ -45,7 +45,7 @@ class _Step(torch.nn.Module):
     (0: all).
     """
 
-    def __init__(self, model, past: int, keep: int) -> None:
+    def __init__(self, model, past, keep):
         super().__init__()
         self.model = model.eval()
         self.past = past

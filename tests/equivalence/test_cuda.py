@@ -7,11 +7,9 @@ used.
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,6 @@ from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Answer
 from ragauge.methods.prompts import unit_steps
 from ragauge.pipelines.database.embed import EncoderChoice
 from ragauge.pipelines.evaluation import EvaluationStretch
@@ -87,13 +84,13 @@ READ_TEXT = {"cfic", "chunks", "free_extraction", "long_llmlingua", "sentence_pr
 
 
 @pytest.fixture(autouse=True)
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def gpu(monkeypatch):
     monkeypatch.setattr(steps, "CAPACITY_STEP", 256)
     with pretended():
         yield
 
 
-def on_gpu(lm: LM) -> LM:
+def on_gpu(lm):
     return LM(
         Decoder(lm.shape, _mapped(lm.decoder.weights, lambda _, tensor: tensor.to("cuda"))),
         lm.tokenizer,
@@ -114,12 +111,12 @@ def on_gpu(lm: LM) -> LM:
         lambda x: x.numpy(),
     ],
 )
-def test_cuda_refuses_other_tensors_of_the_host(mistake: Callable[[Tensor], Any]) -> None:
+def test_cuda_refuses_other_tensors_of_the_host(mistake):
     with pytest.raises((RuntimeError, TypeError), match=r"(?i)device|cpu"):
         mistake(torch.tensor([0.0, 1.0, 2.0], device="cuda"))
 
 
-def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch):
     lm = on_gpu(tiny_models.tiny_lm())
     right = Decoder.embed
     monkeypatch.setattr(Decoder, "embed", lambda self, ids: right(self, ids[: 1 + int(ids.max())]))
@@ -128,20 +125,20 @@ def test_a_decoding_step_that_waits_for_the_host_is_caught(monkeypatch: pytest.M
 
 
 def test_other_threads_read_and_wait_while_a_graph_is_captured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """As the one that reads a pipeline's next neighbours does."""
     lm = on_gpu(tiny_models.tiny_lm())
     right = Decoder.embed
     threads = list[threading.Thread]()
     done = list[Tensor]()
 
-    def work() -> None:
+    def work():
         done.append(torch.ones(3, device="cuda"))
         lm.synchronize()
         done.append(torch.ones(3, device="cuda"))
 
-    def embed(self: Decoder, ids: Tensor) -> Tensor:
+    def embed(self, ids):
         threads.append(threading.Thread(target=work))
         threads[-1].start()
         threads[-1].join(0.05)  # in the capture it waits for its end
@@ -159,7 +156,7 @@ def test_other_threads_read_and_wait_while_a_graph_is_captured(
 # --- the decoder: methods, several questions, caches, stored documents, checkpoints
 
 
-def answer(engine: Any, name: str, options: dict[str, Any]) -> Answer:
+def answer(engine, name, options):
     """What a method answers."""
     prompt = prompt_of(("", ARTICLE[:240])) if name in READ_TEXT else tiny_models.tiny_prompt()
     method = making.make(name, **options | NEEDED.get(name, {}))
@@ -167,7 +164,7 @@ def answer(engine: Any, name: str, options: dict[str, Any]) -> Answer:
     return method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
 
 
-def assert_alike(found: Answer, lm: LM, name: str, options: dict[str, Any]) -> None:
+def assert_alike(found, lm, name, options):
     with host():
         expected = answer(lm, name, options)
     assert (found.ids, found.kept, found.evidence) == (
@@ -179,7 +176,7 @@ def assert_alike(found: Answer, lm: LM, name: str, options: dict[str, Any]) -> N
 
 
 @pytest.fixture(scope="module")
-def variants(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[str, Any]]]:
+def variants(tmp_path_factory):
     """Every method, under some options."""
     encoder = {"encoder": f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"}
     return [
@@ -190,9 +187,7 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[s
 
 
 @pytest.mark.parametrize("family", sorted(tiny_models.FAMILIES))
-def test_every_method_answers_as_on_the_cpu(
-    family: str, variants: list[tuple[str, dict[str, Any]]]
-) -> None:
+def test_every_method_answers_as_on_the_cpu(family, variants):
     shape = tiny_models.FAMILIES[family]
     third = {
         name: (*getattr(shape, name), getattr(shape, name)[0])
@@ -211,7 +206,7 @@ def test_every_method_answers_as_on_the_cpu(
     assert there.steps.fallback is None  # graphs were captured
 
 
-def test_questions_side_by_side_are_answered_as_on_the_cpu(variants: list[Any]) -> None:
+def test_questions_side_by_side_are_answered_as_on_the_cpu(variants):
     lm = long_lm()
     there = on_gpu(lm)
     assert max_batch_size(there, 1000) > 1
@@ -225,7 +220,7 @@ def test_questions_side_by_side_are_answered_as_on_the_cpu(variants: list[Any]) 
 
 
 @torch.inference_mode()
-def moved(lm: LM) -> list[Tensor]:
+def moved(lm):
     """Caches after every way to change one, and what is read behind them."""
     cache = lm.new_cache(4)  # grows
     rows = [Row(tokens(n, n), unit_steps(5, n), (Span(0, 5),)) for n in (7, 4, 6)]
@@ -254,12 +249,12 @@ def moved(lm: LM) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("family", sorted(tiny_models.SHAPES))
-def test_caches_are_moved_as_on_the_cpu(family: str) -> None:
+def test_caches_are_moved_as_on_the_cpu(family):
     lm = tiny_models.tiny_lm(replace(tiny_models.SHAPES[family], kv_heads=(2, 2)))
     torch.testing.assert_close(moved(on_gpu(lm)), moved(lm), atol=1e-5, rtol=1e-5)
 
 
-def test_stored_documents_are_loaded_to_the_device(tmp_path: Path) -> None:
+def test_stored_documents_are_loaded_to_the_device(tmp_path):
     lm = on_gpu(tiny_models.tiny_lm())
     lm.documents = DocumentStore(tmp_path, "decoder", 10**9)
     rows = [Row(tokens(n, n), unit_steps(0, n)) for n in (7, 4)]
@@ -269,16 +264,14 @@ def test_stored_documents_are_loaded_to_the_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_checkpoints_and_random_weights_are_read_to_the_device(dtype: str, model: Path) -> None:
+def test_checkpoints_and_random_weights_are_read_to_the_device(dtype, model):
     given = {"device": "cuda", "dtype": dtype}
     for lm in (load_lm(str(model), **given), random_lm(tiny_models.ALIBI, **given)):
         assert lm.device.type == lm.decoder.weights.head.weight.device.type == "cuda"
         assert len(lm.respond([5, 6, 7], LIMITS).ids) == 3
 
 
-def test_times_are_measured(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured_quickly: None
-) -> None:
+def test_times_are_measured(model, tmp_path, monkeypatch, measured_quickly):
     monkeypatch.setattr(machine, "CUDA_READ_BYTES", 1 << 20)
     monkeypatch.setattr(machine, "CUDA_MATMUL_SIDE", 64)
     out = tmp_path / "time.json"
@@ -291,7 +284,7 @@ def test_times_are_measured(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_texts_are_embedded_as_on_the_cpu(dtype: Any, tmp_path: Path) -> None:
+def test_texts_are_embedded_as_on_the_cpu(dtype, tmp_path):
     name = f"path:{tiny_models.encoder(tmp_path)}"
     # of several batches' lengths
     texts = ["", "House 3 has 8 cats.", "Nobody counts them! " * 9, "é" * 700]
@@ -315,13 +308,13 @@ def test_texts_are_embedded_as_on_the_cpu(dtype: Any, tmp_path: Path) -> None:
     ],
 )
 def test_pipelines_generate_and_score_as_on_the_cpu(
-    mode: str,
-    schedule: str,
-    family: str,
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    mode,
+    schedule,
+    family,
+    model,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.setattr(_retro, "PAPER", TINY)
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     path = tmp_path / "adapters.safetensors"
@@ -352,9 +345,7 @@ def test_pipelines_generate_and_score_as_on_the_cpu(
 
 
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
-def test_retrofit_has_the_losses_of_the_cpu(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retrofit_has_the_losses_of_the_cpu(mode, tmp_path, monkeypatch):
     monkeypatch.setattr(fit, "MOST_STEPS", 2)
     searcher = ExactRetriever([tokens(64 * 4, seed) for seed in range(20, 31)])
     given: dict[str, Any] = {"mode": mode, "minutes": 1e6, "batch": 2, "held_out": 2}
@@ -367,9 +358,7 @@ def test_retrofit_has_the_losses_of_the_cpu(
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
-def test_fine_tuning_has_the_losses_of_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fine_tuning_has_the_losses_of_the_cpu(tmp_path, monkeypatch):
     """Where activations are computed again, too."""
     built(tmp_path, monkeypatch)
     losses = []

@@ -1,7 +1,5 @@
 """Our encoder gives sentence-transformers' embeddings on the real all-MiniLM-L6-v2."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from ragauge.methods.rankers.dense import Encoder
 
 
 @pytest.mark.network
-def test_minilm_equals_sentence_transformers(shared_data: Path) -> None:
+def test_minilm_equals_sentence_transformers(shared_data):
     library = pytest.importorskip(
         "sentence_transformers", reason="needs sentence-transformers to compare with"
     )

@@ -5,18 +5,13 @@ about 1; measured: at most 7e-6). In half precision it stays below a share of th
 deviation, HALF, about twice what was measured, which is what transformers itself differs by.
 """
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 import transformers
-from torch import Tensor
 
 import lm_references as tiny
 from ragauge.assets import gguf_weights, resolver
 from ragauge.cost.shapes import alibi_slopes
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
@@ -29,7 +24,7 @@ IDS = tiny.tokens(37)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Path]]:
+def folders(tmp_path_factory):
     """Every tiny model, and the folder that transformers saved it in."""
     made = {}
     for name in tiny.CONFIGS:
@@ -41,25 +36,25 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Pa
 
 
 @pytest.fixture(scope="module", params=tiny.CONFIGS)
-def pair(request: pytest.FixtureRequest, folders: dict[str, tuple[Any, Path]]) -> tuple[Any, LM]:
+def pair(request, folders):
     """transformers' model and our decoder of the same checkpoint."""
     model, folder = folders[request.param]
     return model, tiny.read(folder)
 
 
-def assert_close(ours: Tensor, theirs: Tensor, tolerance: float = EXACT) -> None:
+def assert_close(ours, theirs, tolerance=EXACT):
     difference = (ours.float() - theirs.float()).abs().max().item()
     assert difference <= tolerance
 
 
-def test_logits_with_and_without_a_cache(pair: tuple[Any, LM]) -> None:
+def test_logits_with_and_without_a_cache(pair):
     model, lm = pair
     expected = tiny.reference_logits(model, IDS)
     for chunk in (10**9, 7, 1):
         assert_close(tiny.all_logits(lm, IDS, chunk=chunk), expected)
 
 
-def test_rows_of_different_lengths_share_past_spans(pair: tuple[Any, LM]) -> None:
+def test_rows_of_different_lengths_share_past_spans(pair):
     """Three paths behind one preamble, the second behind another segment too, equal three plain
     prompts.
     """
@@ -81,14 +76,14 @@ def test_rows_of_different_lengths_share_past_spans(pair: tuple[Any, LM]) -> Non
         assert_close(logits, tiny.reference_logits(model, before + row)[len(before) :])
 
 
-def test_log_probabilities_of_a_row(pair: tuple[Any, LM]) -> None:
+def test_log_probabilities_of_a_row(pair):
     model, lm = pair
     [found] = lm.extend(lm.new_cache(len(IDS)), [tiny.row(IDS)], stage="prompt", logp=True).logp
     logits = tiny.reference_logits(model, IDS)[:-1]
     assert_close(found, logits.float().log_softmax(-1)[range(len(IDS) - 1), IDS[1:]])
 
 
-def test_greedy_generation(pair: tuple[Any, LM]) -> None:
+def test_greedy_generation(pair):
     model, lm = pair
     theirs = model.generate(
         torch.tensor([IDS]), attention_mask=torch.ones(1, 37, dtype=torch.long), max_new_tokens=24, do_sample=False,
@@ -97,13 +92,13 @@ def test_greedy_generation(pair: tuple[Any, LM]) -> None:
     assert generated(lm, IDS, Limits(24, ignore_stop=True)) == theirs[0, 37:].tolist()
 
 
-def generated(lm: LM, ids: list[int], limits: Limits) -> list[int]:
+def generated(lm, ids, limits):
     cache = lm.new_cache(len(ids))
     read = lm.extend(cache, [tiny.row(ids)], stage="prompt", last_logits=True)
     return lm.generate(cache, read.last_logits[0], len(ids), limits)
 
 
-def test_attention_means(pair: tuple[Any, LM]) -> None:
+def test_attention_means(pair):
     model, lm = pair
     with torch.no_grad():
         layers = model(torch.tensor([IDS]), use_cache=False, output_attentions=True).attentions
@@ -114,7 +109,7 @@ def test_attention_means(pair: tuple[Any, LM]) -> None:
 
 
 @pytest.mark.parametrize("name", tiny.CONFIGS)
-def test_half_precision_is_close(name: str, folders: dict[str, tuple[Any, Path]]) -> None:
+def test_half_precision_is_close(name, folders):
     model, folder = folders[name]
     expected = tiny.reference_logits(model, IDS)
     for dtype, share in (GEMMA_HALF if name == "gemma3" else HALF).items():
@@ -124,7 +119,7 @@ def test_half_precision_is_close(name: str, folders: dict[str, tuple[Any, Path]]
 
 
 @pytest.mark.parametrize("factor", [1.5, 2.0, 3.7])
-def test_fractional_positions_are_linear_rope_scaling(factor: float, tmp_path: Path) -> None:
+def test_fractional_positions_are_linear_rope_scaling(factor, tmp_path):
     """Position p under scaling by f is position p / f without it; given by the caller or by
     config.json.
     """
@@ -147,9 +142,7 @@ def test_fractional_positions_are_linear_rope_scaling(factor: float, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["bloom_4_heads", "bloom_6_heads"])
-def test_alibi_at_fractional_positions(
-    name: str, folders: dict[str, tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alibi_at_fractional_positions(name, folders, monkeypatch):
     """BLOOM's bias is slope * position of the key, so handed such a bias its own code does real
     positions.
     """
@@ -166,7 +159,7 @@ def test_alibi_at_fractional_positions(
         assert_close(tiny.all_logits(lm, IDS, positions, chunk), expected)
 
 
-def test_alibi_slopes() -> None:
+def test_alibi_slopes():
     """One formula is both BLOOM's and MPT's, whatever the number of heads."""
     for heads in (*range(1, 21), 32, 48, 71, 112):
         bloom = transformers.models.bloom.modeling_bloom._get_alibi_slopes(
@@ -178,7 +171,7 @@ def test_alibi_slopes() -> None:
         torch.testing.assert_close(ours, mpt, rtol=1e-5, atol=0)
 
 
-def test_mpt_with_another_largest_bias(tmp_path: Path) -> None:
+def test_mpt_with_another_largest_bias(tmp_path):
     """MosaicML's own code heeds `alibi_bias_max`, as ours does; transformers' port takes 8 whatever
     the config says.
     """
@@ -194,9 +187,7 @@ def test_mpt_with_another_largest_bias(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
 @pytest.mark.parametrize("name", ["bloom_6_heads", "mpt_4_heads"])
-def test_alibi_far_from_the_start(
-    name: str, dtype: torch.dtype, folders: dict[str, tuple[Any, Path]]
-) -> None:
+def test_alibi_far_from_the_start(name, dtype, folders):
     """Around position 1,900, where bf16 positions would err by up to 4, half precision is as close
     as at 0.
     """
@@ -214,7 +205,7 @@ def test_alibi_far_from_the_start(
 
 
 @pytest.mark.network
-def test_smollm2() -> None:
+def test_smollm2():
     """Real weights, whole and in chunks."""
     try:
         folder = gguf_weights.float_checkpoint(resolver.resolve("smollm2-135m-instruct"))

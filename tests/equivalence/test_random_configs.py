@@ -24,7 +24,7 @@ THETAS = st.sampled_from([300.0, 10000.0, 1e6])
 
 
 @st.composite
-def positions(draw: Draw, rotary: int) -> dict[str, Any]:
+def positions(draw, rotary):
     """The parameters of one rope type, some of them left out or of no value."""
     kind = draw(
         st.sampled_from(["default", "linear", "dynamic", "llama3", "yarn", "longrope", "ntk"])
@@ -79,7 +79,7 @@ OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 
 @st.composite
-def rotaries(draw: Draw, family: str) -> tuple[Any, dict[str, Any]]:
+def rotaries(draw, family):
     """A configuration of a family with rotary positions, and keys of its config.json that replace
     others.
     """
@@ -111,7 +111,7 @@ def rotaries(draw: Draw, family: str) -> tuple[Any, dict[str, Any]]:
 
 
 @st.composite
-def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
+def alibis(draw):
     """A configuration of BLOOM or MPT."""
     heads = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7]))
     tie = {"tie_word_embeddings": not draw(RARE)}
@@ -129,7 +129,7 @@ def alibis(draw: Draw) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def is_read(config: Any, stated: dict[str, Any], folder: Path) -> bool:
+def is_read(config, stated, folder):
     """Write the model, change its config.json, and compare both libraries' logits; False if it is
     refused.
     """
@@ -160,12 +160,12 @@ FAMILIES = {family: rotaries(family) for family in OPTIONS if family} | {"BLOOM 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_or_a_refusal(family: str) -> None:
+def test_logits_or_a_refusal(family):
     read = []
 
     @settings(max_examples=40, deadline=None, derandomize=True, database=None)
     @given(FAMILIES[family])
-    def checked(drawn: tuple[Any, dict[str, Any]]) -> None:
+    def checked(drawn):
         with tempfile.TemporaryDirectory() as folder:
             read.append(is_read(*drawn, Path(folder)))
 

@@ -1,9 +1,7 @@
 """Superposition prompting gives what the paper's released code gave on tiny random models."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from ragauge.engines.decoder import Decoder
 from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits
 from ragauge.methods.base.making import make
-from ragauge.methods.base.method import Answer
 from ragauge.methods.prompts import Prompt
 
 NEW_TOKENS = 8  # of the released answers
@@ -29,29 +26,29 @@ PRUNED = [
 
 
 @pytest.fixture(scope="module")
-def released(shared_data: Path) -> dict[str, Any]:
+def released(shared_data):
     return json.loads((shared_data.parent / "released/superposition.json").read_bytes())
 
 
 @pytest.fixture(scope="module")
-def arrays(shared_data: Path) -> Any:
+def arrays(shared_data):
     return np.load(shared_data.parent / "released/superposition.npz", allow_pickle=False)
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def model(request: pytest.FixtureRequest, shared_data: Path) -> tuple[str, LM]:
+def model(request, shared_data):
     folder = shared_data.parent / "released/tiny_superposition" / request.param
     weights = read_weights(folder, torch.float32, torch.device("cpu"), "full")
     tokenizer = SimpleNamespace(decode=lambda ids, **_: "", eos_token_id=None)  # only ids count
     return request.param, LM(Decoder(read_shape(folder, None), weights), tokenizer)
 
 
-def prompt_of(released: dict[str, Any]) -> Prompt:
+def prompt_of(released):
     inputs = released["inputs"]
     return Prompt([], inputs["preamble"], inputs["documents"], inputs["query"], inputs["task"])
 
 
-def answer(lm: LM, released: dict[str, Any], **options: Any) -> Answer:
+def answer(lm, released, **options):
     method = make("superposition", **options)
     prompt = prompt_of(released)
     limits = Limits(max_new_tokens=NEW_TOKENS)
@@ -60,14 +57,14 @@ def answer(lm: LM, released: dict[str, Any], **options: Any) -> Answer:
 
 @pytest.mark.parametrize(("positions", "saliency", "top_k", "temperature"), PRUNED)
 def test_kept_documents_and_answers_are_the_released_ones(
-    model: tuple[str, LM],
-    released: dict[str, Any],
-    arrays: Any,
-    positions: str,
-    saliency: str,
-    top_k: int,
-    temperature: float | None,
-) -> None:
+    model,
+    released,
+    arrays,
+    positions,
+    saliency,
+    top_k,
+    temperature,
+):
     name, lm = model
     expected = released["models"][name][f"{positions}/{saliency}/k{top_k}/T{temperature}"]
     options = {"reduce": "sum"} if saliency == "attention" else {}
@@ -91,9 +88,7 @@ def test_kept_documents_and_answers_are_the_released_ones(
 
 
 @pytest.mark.parametrize("positions", ["equilibrium", "left_aligned"])
-def test_without_pruning_the_answer_is_the_released_one(
-    model: tuple[str, LM], released: dict[str, Any], positions: str
-) -> None:
+def test_without_pruning_the_answer_is_the_released_one(model, released, positions):
     name, lm = model
     given = answer(lm, released, positions=positions, saliency="none")
     assert list(given.kept) == list(range(len(released["inputs"]["documents"])))
@@ -101,9 +96,7 @@ def test_without_pruning_the_answer_is_the_released_one(
 
 
 @pytest.mark.parametrize(("hops", "top_k"), [(1, 2), (2, 1), (3, 1)])
-def test_iterative_superposition_is_the_released_one(
-    model: tuple[str, LM], released: dict[str, Any], arrays: Any, hops: int, top_k: int
-) -> None:
+def test_iterative_superposition_is_the_released_one(model, released, arrays, hops, top_k):
     """Scores are compared with those of the positions that generation uses: the released code
     scores the last pass before it writes its positions.
     """

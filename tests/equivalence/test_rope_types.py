@@ -2,7 +2,6 @@
 under each.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +57,7 @@ STATED: dict[str, dict[str, Any]] = {  # keys of config.json
 }
 
 
-def checkpoint(folder: Path, **stated: Any) -> Any:
+def checkpoint(folder, **stated):
     """Write a Llama whose config.json states its positions in this way; return transformers' model
     of it.
     """
@@ -68,7 +67,7 @@ def checkpoint(folder: Path, **stated: Any) -> Any:
 
 
 @pytest.mark.parametrize("stated", STATED.values(), ids=STATED)
-def test_logits(stated: dict[str, Any], tmp_path: Path) -> None:
+def test_logits(stated, tmp_path):
     model = checkpoint(tmp_path, **stated)
     ids = tiny.tokens(60)
     expected = tiny.reference_logits(model, ids)
@@ -80,7 +79,7 @@ def test_logits(stated: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama3", "yarn, its factor of attention", "longrope"])
-def test_keys_that_move(name: str, tmp_path: Path) -> None:
+def test_keys_that_move(name, tmp_path):
     """A document that was read from position 0 and moved behind another is as if it had been read
     there.
     """
@@ -96,7 +95,7 @@ def test_keys_that_move(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(moved.k[0], there.k[0], atol=1e-5, rtol=1e-5)
 
 
-def test_longrope_beyond_its_original_length(tmp_path: Path) -> None:
+def test_longrope_beyond_its_original_length(tmp_path):
     """The long factors are taken for a context that is asked for; without one the model ends where
     they begin.
     """
@@ -138,7 +137,7 @@ def test_longrope_beyond_its_original_length(tmp_path: Path) -> None:
         ({"rope_scaling": LONGROPE | {"short_factor": [1.0]}}, "short_factor: must have 4 numbers"),
     ],
 )
-def test_positions_that_cannot_be_read(stated: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_positions_that_cannot_be_read(stated, says, tmp_path):
     tiny.build("llama").save_pretrained(tmp_path)
     tiny.edit(tmp_path / "config.json", **{"rope_parameters": None} | stated)
     with pytest.raises(UserError) as refused:
@@ -146,7 +145,7 @@ def test_positions_that_cannot_be_read(stated: dict[str, Any], says: str, tmp_pa
     assert says in str(refused.value)
 
 
-def test_dynamic_scaling_ends_at_the_trained_length(tmp_path: Path) -> None:
+def test_dynamic_scaling_ends_at_the_trained_length(tmp_path):
     checkpoint(tmp_path, **STATED["dynamic"])
     with pytest.raises(
         UserError, match="max_context 4096: frequencies of type dynamic change with the length"

@@ -9,9 +9,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +21,7 @@ SIZE = 8 << 20
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path):
     """The folder of a mounted file system of `SIZE` bytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -36,29 +33,27 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def questions(tmp_path_factory):
     return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", 6)
 
 
-def remount(disk: Path, how: str) -> None:
+def remount(disk, how):
     subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
 
 
-def run_arguments(model: Path, questions: Path, out: Path) -> list[str]:
+def run_arguments(model, questions, out):
     source = f"--method superposition --dataset nq_open --data {questions} --model {model}"
     return f"run {source} --threads 1 --max-new-tokens 5 --out {out}".split()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    model: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory
-) -> list[dict[str, Any]]:
+def undisturbed(model, questions, tmp_path_factory):
     out = tmp_path_factory.mktemp("undisturbed") / "x.jsonl"
     assert main(run_arguments(model, questions, out)) == 0
     return workflow_folder.records(out)
 
 
-def one_line(captured: Any) -> str:
+def one_line(captured):
     [line] = [line for line in captured.err.splitlines() if line.startswith("ragauge: error: ")]
     assert "Traceback" not in captured.err
     return str(line)
@@ -71,7 +66,7 @@ STAGES = {"shards/00000": "shard", "embeddings/00000": "embed", "indexes/ivf/mer
 
 
 @pytest.mark.parametrize("target", STAGES)
-def test_databases_and_indexes(disk: Path, target: str, tmp_path: Path) -> None:
+def test_databases_and_indexes(disk, target, tmp_path):
     """Each stage of an index's making, with no room for what it writes."""
     pytest.importorskip("faiss")
     import tiny_database as tiny
@@ -104,12 +99,12 @@ def test_databases_and_indexes(disk: Path, target: str, tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_of_results(
-    disk: Path,
-    model: Path,
-    questions: Path,
-    undisturbed: list[Any],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    disk,
+    model,
+    questions,
+    undisturbed,
+    capsys,
+):
     out = disk / "results" / "x.jsonl"
     remount(disk, "ro")
     assert main(run_arguments(model, questions, out)) == 2
@@ -128,13 +123,13 @@ def test_a_read_only_folder_of_results(
 
 
 def test_a_file_system_without_locks(
-    model: Path,
-    questions: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def flock(*_: Any) -> None:
+    model,
+    questions,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
+    def flock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)

@@ -3,7 +3,6 @@ they turn up.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,14 +47,14 @@ EXPERIMENT: dict[str, Any] = {
         lambda name: {"methods": {"dense_k1": {"method": "dense", "top_k": 1, "datasets": [name]}}},
     ],
 )
-def test_a_configuration(sections: Any, name: str) -> None:
+def test_a_configuration(sections, name):
     with pytest.raises(UserError, match=r"^small\.yaml: ") as raised:
         loading.parse({**EXPERIMENT, **sections(name)}, "small.yaml")
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", [LONG, NUL, "../outside", "/etc/passwd"])
-def test_a_manifest(name: str, tmp_path: Path) -> None:
+def test_a_manifest(name, tmp_path):
     folder = tmp_path / "a"
     folders.build(folder, "thing", {}, lambda made: {})
     path = folder / folders.MANIFEST
@@ -68,7 +67,7 @@ def test_a_manifest(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [LONG, NUL])
-def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
+def test_an_assets_manifest(name, tmp_path):
     folder = tmp_path / "url" / "a"
     folder.mkdir(parents=True)
     (folder / store.MANIFEST).write_text(
@@ -79,7 +78,7 @@ def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", DAMAGED_REPLIES)
-def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
+def test_replies_that_were_kept(line, tmp_path):
     """Those of a study; those of a training's data are in `training/test_data.py`."""
     path = tmp_path / "replies"
     chat = ScriptedChat(lambda request: f"reply to {request}")
@@ -96,7 +95,7 @@ def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("template", [[], {}, 5, "unknown"])
-def test_the_template_of_a_trained_model(template: Any, tmp_path: Path) -> None:
+def test_the_template_of_a_trained_model(template, tmp_path):
     folder = write_checkpoint(tmp_path / "model")
     (tmp_path / "model.json").write_text(json.dumps({"template": template}))
     assert inputs.template_of(f"path:{folder}") == "chat", "its tokenizer's, as without the account"

@@ -2,8 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,24 +16,24 @@ FATAL = 1
 
 
 @pytest.fixture
-def arguments(model: Path, tmp_path: Path) -> list[str]:
+def arguments(model, tmp_path):
     data = write_questions(tmp_path / "nq.jsonl", QUESTIONS)
     question = f"--method naive --dataset nq_open --data {data} --model {model}"
     return f"run {question} --threads 1 --max-new-tokens 2 --out {tmp_path / 'x.jsonl'}".split()
 
 
-def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> int:
+def end_of(arguments, fatal, number=signal.SIGKILL):
     """How a process ends that gets this signal at the fatal question: its exit code, or minus the
     signal.
     """
     ask = concurrency.ask
 
-    def dying(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
+    def dying(engine, method, example, *more, **options):
         if example.key == fatal:
             os.kill(os.getpid(), number)
         return ask(engine, method, example, *more, **options)
 
-    def work() -> None:
+    def work():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
         concurrency.ask = dying
         raise SystemExit(main(arguments))
@@ -43,15 +41,13 @@ def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> in
     return in_child(work)
 
 
-def keys(arguments: list[str], out: Path) -> list[str]:
+def keys(arguments, out):
     assert main([*arguments[:-1], str(out)]) == 0
     return [record.key for record in records.read(out)]
 
 
 @pytest.mark.parametrize("batch", ["1", "4"])
-def test_the_third_time_it_is_recorded_as_failed_and_the_run_goes_on(
-    arguments: list[str], tmp_path: Path, batch: str
-) -> None:
+def test_the_third_time_it_is_recorded_as_failed_and_the_run_goes_on(arguments, tmp_path, batch):
     """Side by side, nobody knows which one it was: those that were under way are asked alone, after
     the others.
     """
@@ -68,7 +64,7 @@ def test_the_third_time_it_is_recorded_as_failed_and_the_run_goes_on(
     assert [record.status for record in records.read(out)] == ["ok"] * QUESTIONS
 
 
-def test_ends_in_order_are_no_deaths(arguments: list[str], tmp_path: Path) -> None:
+def test_ends_in_order_are_no_deaths(arguments, tmp_path):
     """As a scheduler ends a job, or Ctrl-C."""
     all_keys = keys(arguments, tmp_path / "all.jsonl")
     for number, code in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)):

@@ -11,11 +11,9 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from hypothesis import strategies as st
 
 import damage
 from archives import tarred, zipped
@@ -35,7 +33,7 @@ Make = Callable[[Path], Reader]
 READERS: dict[str, Make] = {}
 
 
-def reader(make: Make) -> Make:
+def reader(make):
     READERS[make.__name__] = make
     return make
 
@@ -44,14 +42,14 @@ def reader(make: Make) -> Make:
 
 
 @reader
-def finished_records(folder: Path) -> Reader:
+def finished_records(folder):
     path = folder / "x.jsonl"
     run(path)
     return Reader(path, partial(records.read, path), damaged_lines, files=80)
 
 
 @reader
-def interrupted_records(folder: Path) -> Reader:
+def interrupted_records(folder):
     """What a killed run left: the next one ends with every question once, or says what is wrong."""
     out = folder / "x.jsonl"
     with RecordWriter(out, {"method": "bm25"}, KEYS) as writer:
@@ -59,7 +57,7 @@ def interrupted_records(folder: Path) -> Reader:
             writer.append(answered(key))
     left = writer.partial.read_bytes()
 
-    def go_on() -> None:
+    def go_on():
         out.unlink(missing_ok=True)
         with RecordWriter(out, {"method": "bm25"}, KEYS) as writer:
             for key in set(KEYS) - writer.done:
@@ -71,7 +69,7 @@ def interrupted_records(folder: Path) -> Reader:
     go_on()
     writer.partial.write_bytes(left)
 
-    def read() -> None:
+    def read():
         go_on()
         writer.partial.write_bytes(left)
 
@@ -92,27 +90,27 @@ LINES = {
 
 
 @reader
-def nq_open(folder: Path) -> Reader:
+def nq_open(folder):
     path = write_questions(folder / "nq.jsonl")
     return Reader(path, partial(loader.load, "nq_open", data=path, gold_position=1), damaged_lines)
 
 
 @reader
-def nq_open_gzipped(folder: Path) -> Reader:
+def nq_open_gzipped(folder):
     path = folder / "nq.jsonl.gz"
     path.write_bytes(gzip.compress(write_questions(folder / "nq.jsonl").read_bytes()))
     return Reader(path, partial(loader.load, "nq_open", data=path), files=60)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_data_sets(name: str, tmp_path: Path) -> None:
+def test_data_sets(name, tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text(f"{LINES[name]}\n")
     survives(Reader(path, partial(loader.load, name, data=path), damaged_lines))
 
 
 @reader
-def written_questions(folder: Path) -> Reader:
+def written_questions(folder):
     path = folder / "written.jsonl"
     write_examples(path, loader.load("nq_open", data=write_questions(folder / "nq.jsonl")))
     return Reader(path, partial(read_examples, path), damaged_lines, files=60)
@@ -131,7 +129,7 @@ CORPORA: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_corpora(name: str, tmp_path: Path) -> None:
+def test_corpora(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(CORPORA[name])
     inner: Damage = damaged
@@ -153,15 +151,15 @@ ARCHIVES = {
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
+def test_archives_are_unpacked_whole_or_not_at_all(name, tmp_path):
     path = tmp_path / name
     target = tmp_path / "home" / "unpacked"
     path.write_bytes(ARCHIVES[name])
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(folder):
         return {"members": archive.unpack(path, folder)}
 
-    def read() -> None:
+    def read():
         shutil.rmtree(target.parent, ignore_errors=True)
         try:
             store.Store(target.parent).build(target, make)
@@ -174,15 +172,15 @@ def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) ->
 
 
 @reader
-def asset_manifest(folder: Path) -> Reader:
+def asset_manifest(folder):
     """A damaged manifest makes an asset that is fetched anew, whatever it says."""
     target = folder / "asset"
 
-    def make(unfinished: Path) -> dict[str, Any]:
+    def make(unfinished):
         (unfinished / "weights").write_bytes(b"whole")
         return {}
 
-    def read() -> None:
+    def read():
         store.Store(folder).build(target, make)
         assert store.contents(target)["weights"]["bytes"] == 5
         assert (target / "weights").read_bytes() == b"whole"
@@ -202,7 +200,7 @@ CHECKPOINT = {
 
 
 @pytest.mark.parametrize("name", CHECKPOINT)
-def test_checkpoints(name: str, tmp_path: Path) -> None:
+def test_checkpoints(name, tmp_path):
     from ragauge.engines.loading import load_lm
 
     folder = write_checkpoint(tmp_path / "checkpoint")
@@ -224,16 +222,16 @@ items: [superposition_table_1]
 
 
 @reader
-def configuration(folder: Path) -> Reader:
+def configuration(folder):
     from ragauge.config import loading
 
     path = folder / "small.yaml"
     path.write_text(EXPERIMENT)
 
-    def read() -> None:
+    def read():
         loading.load(path)
 
-    def of_values(_: bytes) -> st.SearchStrategy[bytes]:
+    def of_values(_):
         return damage.damaged_json(yaml.safe_load(EXPERIMENT)).map(
             lambda value: json.dumps(value).encode()
         )
@@ -242,7 +240,7 @@ def configuration(folder: Path) -> Reader:
 
 
 @reader
-def token_counts(folder: Path) -> Reader:
+def token_counts(folder):
     from ragauge.cost import tokens
 
     path = folder / "counts.json"
@@ -251,5 +249,5 @@ def token_counts(folder: Path) -> Reader:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_malformed_files_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_malformed_files_are_refused_in_one_line(name, tmp_path):
     survives(READERS[name](tmp_path))

@@ -4,9 +4,7 @@ a report is of.
 
 import json
 import shutil
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -24,7 +22,6 @@ from ragauge.errors import UserError
 from ragauge.methods.evidence.chat import Endpoint
 from ragauge.pipelines.retrieval.retriever import Query
 from ragauge.pipelines.service import wire
-from ragauge.pipelines.service.server import Server
 from ragauge.report.page import page
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_latency, write_variant
@@ -42,7 +39,7 @@ PARTS = (
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """A chunk database of two shards with its embeddings and its index."""
     pytest.importorskip("faiss")
     from tiny_database import build, recipe, write_corpus, write_tokenizer
@@ -56,7 +53,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_databases(built: Path, part: str, tmp_path: Path) -> None:
+def test_databases(built, part, tmp_path):
     """A damaged part is refused, or gives answers where it has its size still and only `index
     verify` would tell.
     """
@@ -66,7 +63,7 @@ def test_databases(built: Path, part: str, tmp_path: Path) -> None:
 
     folder = shutil.copytree(built, tmp_path / "db")
 
-    def read() -> None:
+    def read():
         database = Database(folder)
         for shard in database.shards:
             list(shard.evaluation())
@@ -91,14 +88,14 @@ def test_databases(built: Path, part: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server():
     with service_parts.server(
         service_parts.Toy(), service_parts.ABOUT, detokenize=service_parts.spelled
     ) as running:
         yield running
 
 
-def test_requests(server: Server) -> None:
+def test_requests(server):
     """Whatever bytes are sent: an answer, or a refusal that is the sender's fault; never a defect,
     never silence.
     """
@@ -113,7 +110,7 @@ def test_requests(server: Server) -> None:
 
         @settings(max_examples=150, **SETTINGS)
         @given(damaged(whole))
-        def attempt(content: bytes) -> None:
+        def attempt(content):
             for call in calls:
                 try:
                     call(content, timeout=10)
@@ -123,13 +120,13 @@ def test_requests(server: Server) -> None:
         attempt()
 
 
-def test_replies_of_an_endpoint() -> None:
+def test_replies_of_an_endpoint():
     whole = says("Which city has two bridges?").body
     replies: list[Reply] = []
 
     @settings(max_examples=60, **SETTINGS)
     @given(damaged_document(whole))
-    def draw(content: bytes) -> None:
+    def draw(content):
         replies.append(Reply(content))
 
     draw()
@@ -164,7 +161,7 @@ FILES = {
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
+def run_folder(tmp_path):
     folder = tmp_path / "results"
     write_variant(folder, "naive", "naive", [False, True, None])
     write_variant(folder, "bm25_k1", "bm25", [True, True, False], params={"top_k": 1})
@@ -185,7 +182,7 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_report_is_made_or_the_file_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
+def test_a_report_is_made_or_the_file_is_named(name, run_folder, tmp_path):
     settled = loading.parse(yaml.safe_load(EXPERIMENT), "small.yaml")
     out = tmp_path / "out"
     survives(
@@ -196,7 +193,7 @@ def test_a_report_is_made_or_the_file_is_named(name: str, run_folder: Path, tmp_
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_item_is_made_or_the_file_is_named(name: str, run_folder: Path) -> None:
+def test_an_item_is_made_or_the_file_is_named(name, run_folder):
     """The figure is not drawn here: it is made of the table alone, and takes a second."""
     settled = loading.parse(yaml.safe_load(EXPERIMENT), "small.yaml")
     path = run_folder / name
@@ -205,7 +202,7 @@ def test_an_item_is_made_or_the_file_is_named(name: str, run_folder: Path) -> No
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Path:
+def machine(tmp_path):
     rate = {"median": 1e9, "low": 1e9, "high": 2e9, "n": 5}
     rates = {"bandwidth_bytes_per_s": rate}
     path = tmp_path / "machine.json"
@@ -217,7 +214,7 @@ def machine(tmp_path: Path) -> Path:
     return path
 
 
-def test_machine_files(machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_machine_files(machine, tmp_path, capsys):
     from ragauge.cost import machine as measured
 
     survives(Reader(machine, partial(measured.read, machine), damaged_document, 60))

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -23,8 +22,7 @@ from ragauge.pipelines.service import wire
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.credentials import server_credentials
 from ragauge.pipelines.service.fanout import Fanout
-from ragauge.pipelines.service.process import RunningServer, running_command
-from ragauge.pipelines.service.server import Server
+from ragauge.pipelines.service.process import running_command
 
 SLOW = Query(text=parts.SLEEP)  # half a second
 PLAIN = Query(text="a")
@@ -32,7 +30,7 @@ SLACK_S = 2.0  # that an error may come after its deadline, on a busy machine
 
 
 @contextmanager
-def ends_within(seconds: float) -> Iterator[None]:
+def ends_within(seconds):
     started = time.monotonic()
     try:
         yield
@@ -40,7 +38,7 @@ def ends_within(seconds: float) -> Iterator[None]:
         assert time.monotonic() - started < seconds + SLACK_S
 
 
-def error_of(client: Client, query: Query = PLAIN) -> str:
+def error_of(client, query=PLAIN):
     """The one line of a retrieval that fails, which names server and request."""
     with pytest.raises(RetrievalError) as caught:
         client.search([query])
@@ -49,14 +47,14 @@ def error_of(client: Client, query: Query = PLAIN) -> str:
     return text
 
 
-def free_port() -> int:
+def free_port():
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
+def server():
     """A server that survives what the tests do to it."""
     with parts.process() as running:
         yield running
@@ -65,17 +63,17 @@ def server() -> Iterator[RunningServer]:
 # --- servers that are not there, or no longer ---
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens():
     with Client(f"127.0.0.1:{free_port()}", deadline_s=5) as client, ends_within(1):
         assert "the server cannot be reached, was lost" in error_of(client)
 
 
-def test_the_server_is_killed_during_a_call() -> None:
+def test_the_server_is_killed_during_a_call():
     with pytest.raises(RetrievalError, match="killed by SIGKILL"):
         search_a_server_that_is_killed()
 
 
-def search_a_server_that_is_killed() -> None:
+def search_a_server_that_is_killed():
     with parts.process() as running, Client(running.address, deadline_s=10) as client:
         pending = client.start([Query(text=parts.HANG)])
         client.describe()  # the server has read what came before
@@ -84,7 +82,7 @@ def search_a_server_that_is_killed() -> None:
             pending.result()
 
 
-def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
+def test_a_server_that_comes_back_is_reconnected_to_where_asked():
     port = free_port()
     with (
         parts.process("--port", str(port)) as first,
@@ -98,7 +96,7 @@ def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
             parts.assert_same(pending.result(), parts.Toy().search([SLOW]))
 
 
-def test_a_server_that_hangs(server: RunningServer) -> None:
+def test_a_server_that_hangs(server):
     with Client(server.address, deadline_s=0.5) as client:
         client.search([PLAIN])
         os.kill(server.process.pid, signal.SIGSTOP)
@@ -114,7 +112,7 @@ def test_a_server_that_hangs(server: RunningServer) -> None:
         assert len(client.search([PLAIN])) == 1
 
 
-def test_a_part_that_hangs_is_an_error_or_a_labelled_answer() -> None:
+def test_a_part_that_hangs_is_an_error_or_a_labelled_answer():
     with (
         parts.server(parts.Toy(part=0, of=2)) as healthy,
         parts.process("--part", "1", "--of", "2", stop_s=0.1) as hung,
@@ -139,7 +137,7 @@ def test_a_part_that_hangs_is_an_error_or_a_labelled_answer() -> None:
 # --- the end of a server ---
 
 
-def test_sigterm_finishes_what_runs_and_refuses_what_is_new() -> None:
+def test_sigterm_finishes_what_runs_and_refuses_what_is_new():
     with parts.process() as running, Client(running.address) as client:
         pending = client.start([SLOW])
         client.describe()
@@ -154,7 +152,7 @@ def test_sigterm_finishes_what_runs_and_refuses_what_is_new() -> None:
         assert running.process.wait(5) == 0
 
 
-def test_a_search_that_does_not_end_is_given_up_after_the_grace() -> None:
+def test_a_search_that_does_not_end_is_given_up_after_the_grace():
     with parts.process("--grace", "0.3") as running, Client(running.address) as client:
         pending = client.start([Query(text=parts.HANG)])
         client.describe()
@@ -166,7 +164,7 @@ def test_a_search_that_does_not_end_is_given_up_after_the_grace() -> None:
                 pending.result()
 
 
-def test_a_server_ends_with_the_job_that_started_it() -> None:
+def test_a_server_ends_with_the_job_that_started_it():
     code = (
         "import sys, time; from ragauge.pipelines.service import process\n"
         "command = process.running_command([sys.executable, sys.argv[1], '--while-stdin-open'])\n"
@@ -183,7 +181,7 @@ def test_a_server_ends_with_the_job_that_started_it() -> None:
             time.sleep(0.02)
 
 
-def _is_gone(pid: int) -> bool:
+def _is_gone(pid):
     """Ended, whether or not whoever adopted it has taken note."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -202,7 +200,7 @@ def _is_gone(pid: int) -> bool:
         ("import time; time.sleep(60)", "did not start to serve within 0.5 s; it was killed"),
     ],
 )
-def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> None:
+def test_a_server_that_does_not_come_up_says_why(code, message):
     command = running_command([sys.executable, "-c", code], start_s=0.5, stop_s=1)
     with pytest.raises(RetrievalError, match=re.escape(message)), command:
         pass
@@ -211,18 +209,18 @@ def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> Non
 # --- what is sent to it ---
 
 
-def still_answers(server: RunningServer) -> None:
+def still_answers(server):
     with Client(server.address) as client:
         parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
 
 
-def test_a_message_that_is_too_long(server: RunningServer) -> None:
+def test_a_message_that_is_too_long(server):
     with Client(server.address, retries=3) as client, ends_within(1):
         assert "too large: " in error_of(client, Query(text="a" * (2 << 20)))
     still_answers(server)
 
 
-def test_a_compressed_message_is_refused_before_it_is_unpacked(server: RunningServer) -> None:
+def test_a_compressed_message_is_refused_before_it_is_unpacked(server):
     """64 MiB of zeros are 64 KiB on the wire, within the limit of a message."""
     memory = resident_bytes(server.process.pid)
     with grpc.insecure_channel(server.address) as channel:
@@ -234,7 +232,7 @@ def test_a_compressed_message_is_refused_before_it_is_unpacked(server: RunningSe
     assert resident_bytes(server.process.pid) - memory < 40e6
 
 
-def resident_bytes(pid: int) -> int:
+def resident_bytes(pid):
     pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -243,7 +241,7 @@ def resident_bytes(pid: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory):
     """Certificates of 127.0.0.1 (server) and example.org (elsewhere) of one authority, and another
     authority.
     """
@@ -259,12 +257,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tls_server(folder: Path, name: str) -> Server:
+def tls_server(folder, name):
     tls = server_credentials(folder / f"{name}.pem", folder / f"{name}.key")
     return parts.server(parts.Toy(), tls=tls)
 
 
-def test_with_the_right_certificate_answers_are_the_same(certificates: Path) -> None:
+def test_with_the_right_certificate_answers_are_the_same(certificates):
     server = tls_server(certificates, "server")
     with server, Client(server.address, tls_ca=certificates / "ca.pem") as client:
         parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
@@ -273,9 +271,7 @@ def test_with_the_right_certificate_answers_are_the_same(certificates: Path) -> 
 @pytest.mark.parametrize(
     ("name", "authority"), [("server", "other-ca.pem"), ("elsewhere", "ca.pem"), ("server", None)]
 )
-def test_a_wrong_certificate_or_none_is_an_error(
-    certificates: Path, name: str, authority: str | None
-) -> None:
+def test_a_wrong_certificate_or_none_is_an_error(certificates, name, authority):
     with tls_server(certificates, name) as server:
         tls_ca = certificates / authority if authority else None
         with Client(server.address, deadline_s=3, tls_ca=tls_ca) as client, ends_within(3):
@@ -286,9 +282,7 @@ def test_a_wrong_certificate_or_none_is_an_error(
     ("certificate", "key"),
     [("none.pem", "server.key"), ("ca.pem", "server.key"), ("server.key", "server.pem")],
 )
-def test_certificates_that_cannot_be_used_are_told(
-    certificates: Path, certificate: str, key: str
-) -> None:
+def test_certificates_that_cannot_be_used_are_told(certificates, certificate, key):
     with pytest.raises(UserError, match=rf"TLS: .*{certificate} and .*{key} cannot be used: "):
         parts.server(
             parts.Toy(), tls=server_credentials(certificates / certificate, certificates / key)

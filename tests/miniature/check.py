@@ -7,12 +7,11 @@ Nothing is excused for a busy machine: the overlay allows other load, so that ev
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.plan.part import RunPaths
@@ -34,18 +33,18 @@ class Run:
     part: bool = False  # of the experiment: what its items read is made, and nothing else
 
     @cached_property
-    def made(self) -> set[str] | None:
+    def made(self):
         """The files of records that its items read; None: all are made."""
         items = Plan(self.config).items
         read = (paths for item in self.config.item_names() for paths in items.inputs(item).values())
         return {path for paths in read for path in paths} if self.part else None
 
     @cached_property
-    def timed(self) -> set[tuple[str, str]]:
+    def timed(self):
         """The pairs of data set and model that are timed."""
         return set(self.config.measured("latency"))
 
-    def records(self, place: str) -> list[dict[str, Any] | None]:
+    def records(self, place):
         """The records of a file that is made; [None] where there is none."""
         if self.made is not None and place not in self.made:
             return []
@@ -53,7 +52,7 @@ class Run:
         lines = path.read_bytes().splitlines() if path.is_file() else []
         return [json.loads(line) for line in lines] or [None]
 
-    def rows(self, item: str) -> list[Row] | None:
+    def rows(self, item):
         path = self.folder / RunPaths(self.config.run).reports / f"{item}.csv"
         if not path.is_file():
             return None
@@ -81,7 +80,7 @@ EMPTY = (
 )
 
 
-def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
+def faults(config, folder, part=False):
     """One line a fault of the run of `config` in a folder; none where all is well.
 
     Args:
@@ -99,7 +98,7 @@ def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
     ]
 
 
-def _answer_faults(run: Run) -> Iterator[str]:
+def _answer_faults(run):
     pattern = RunPaths(run.config.run).answers
     for job in run.config.answers():
         place = pattern.format(dataset=job.dataset, model=job.model, variant=job.variant) + ".jsonl"
@@ -111,13 +110,13 @@ def _answer_faults(run: Run) -> Iterator[str]:
                 yield f"{place}: {record['key']}: {record['truncated']} tokens were cut out"
 
 
-def _failed(run: Run, place: str) -> Iterator[str]:
+def _failed(run, place):
     for record in run.records(place):
         if record is None or record["status"] != "ok":
             yield f"{place}: {record['reason'] if record else 'no record'}"
 
 
-def _item_faults(run: Run) -> Iterator[str]:
+def _item_faults(run):
     for item in run.config.item_names():
         rows = run.rows(item)
         if rows is None:
@@ -127,7 +126,7 @@ def _item_faults(run: Run) -> Iterator[str]:
             yield from sorted(f"{item}: {problem}" for problem in found)
 
 
-def _problem(run: Run, item: str, row: Row) -> str:
+def _problem(run, item, row):
     """What is wrong with a cell; nothing where the papers' own plan leaves it empty."""
     lost = row["status"] == CellStatus.COULD_NOT_RUN and not _stays_empty(run, item, row)
     replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
@@ -137,7 +136,7 @@ def _problem(run: Run, item: str, row: Row) -> str:
     return f"{keys}: {row['note'] or 'empty'}" if lost or replaced else ""
 
 
-def _has_protocol(run: Run, item: str, row: Row) -> bool:
+def _has_protocol(run, item, row):
     """Whether the latency protocol has the time of a cell; off the frontiers it has those of
     variants that are all timed.
     """
@@ -153,7 +152,7 @@ def _has_protocol(run: Run, item: str, row: Row) -> bool:
     return item in FRONTIERS or compared <= set(protocol.methods)
 
 
-def _stays_empty(run: Run, item: str, row: Row) -> bool:
+def _stays_empty(run, item, row):
     """Whether a cell may be empty: its note is one of `EMPTY`, and the plan bears it out."""
     note = row["note"]
     is_known = any(fnmatch(item, name) and note.startswith(start) for name, start in EMPTY)
@@ -167,13 +166,13 @@ def _stays_empty(run: Run, item: str, row: Row) -> bool:
     return is_known
 
 
-def _is_timed(run: Run, row: Row) -> bool:
+def _is_timed(run, row):
     protocol = run.config.protocol(row["dataset"])
     timed = (row["dataset"], row["model"]) in run.timed
     return bool(timed and protocol and row["variant"] in protocol.methods)
 
 
-def _is_measured_twice(run: Run, row: Row) -> bool:
+def _is_measured_twice(run, row):
     """Whether a row's pipeline is both scored and timed."""
     entry = run.config.pipelines.get(row["variant"])
     if entry is None:

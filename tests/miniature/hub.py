@@ -9,9 +9,7 @@ SmolLM2; Llama's has its 32,000 rows, LongLoRA's one more. They stand in the cac
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -27,7 +25,7 @@ END_OF_TEXT = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftex
 Shapes = dict[str, tuple[int, ...]]
 
 
-def write_all(home: Path, hub: Path) -> None:
+def write_all(home, hub):
     """Fill the cache of the hub (`$HF_HUB_CACHE`), and `$RAGAUGE_HOME` with the one encoder that a
     wheel has.
     """
@@ -65,7 +63,7 @@ def write_all(home: Path, hub: Path) -> None:
     _unpacked(home, hub)
 
 
-def snapshot(hub: Path, repository: str) -> Path:
+def snapshot(hub, repository):
     """The folder of a repository's one commit."""
     root = hub / f"models--{repository.replace('/', '--')}"
     commit = hashlib.sha1(repository.encode()).hexdigest()
@@ -75,9 +73,7 @@ def snapshot(hub: Path, repository: str) -> Path:
     return root / "snapshots" / commit
 
 
-def _llama(
-    hub: Path, repository: str, changes: dict[str, Any], shards: int = 0, **tokenizer: bool
-) -> None:
+def _llama(hub, repository, changes, shards=0, **tokenizer):
     """Llama 2 and its kin; `shards` of pytorch_model.bin, or safetensors."""
     folder = snapshot(hub, repository)
     config = CONFIGS["llama"] | changes
@@ -85,7 +81,7 @@ def _llama(
     vocabularies.write_llama(folder, **tokenizer)
 
 
-def _shapes(config: Mapping[str, Any]) -> Shapes:
+def _shapes(config):
     """The tensors of a checkpoint as transformers names them."""
     import torch
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
@@ -99,7 +95,7 @@ def _shapes(config: Mapping[str, Any]) -> Shapes:
     return {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
 
 
-def _smollm2(hub: Path, repository: str) -> None:
+def _smollm2(hub, repository):
     folder = snapshot(hub, repository)
     vocab = vocabularies.write_bytewise(
         folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False
@@ -115,7 +111,7 @@ def _smollm2(hub: Path, repository: str) -> None:
     _write(folder, config, _shapes(config), "bfloat16", repository)
 
 
-def _bloom(hub: Path, repository: str, seed: int) -> None:
+def _bloom(hub, repository, seed):
     folder = snapshot(hub, repository)
     special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
     vocab = (
@@ -126,7 +122,7 @@ def _bloom(hub: Path, repository: str, seed: int) -> None:
     _write(folder, config, _shapes(config), "float16", repository)
 
 
-def _mpt(hub: Path, repository: str) -> None:
+def _mpt(hub, repository):
     folder = snapshot(hub, repository)
     vocab = (
         vocabularies.write_bytewise(folder, END_OF_TEXT, "GPTNeoXTokenizer", add_prefix_space=False)
@@ -136,7 +132,7 @@ def _mpt(hub: Path, repository: str) -> None:
     _write(folder, config, _shapes(config), "bfloat16", repository, shards=2)
 
 
-def _openelm(hub: Path, repository: str) -> None:
+def _openelm(hub, repository):
     """No tokenizer: it is Llama 2's."""
     config = CONFIGS["openelm"]
     per_layer = ("num_query_heads", "num_kv_heads", "ffn_multipliers")
@@ -160,7 +156,7 @@ def _openelm(hub: Path, repository: str) -> None:
     _write(snapshot(hub, repository), config, shapes, "bfloat16", repository)
 
 
-def write_small_retro(folder: Path) -> None:
+def write_small_retro(folder):
     """A converted RETRO that reads SmolLM2's tokens: for the pipelines of RETRO's sizes over
     SmolLM2's database.
     """
@@ -178,9 +174,7 @@ def write_small_retro(folder: Path) -> None:
     vocabularies.write_bytewise(folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False)
 
 
-def _encoder(
-    folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False
-) -> None:
+def _encoder(folder, pooling="mean", normalised=True, binary=False):
     """A BERT; `normalised` None is a checkpoint of transformers, which says nothing of its pooling."""
     vocab = vocabularies.write_wordpiece(folder)
     config = CONFIGS["bert"] | {"vocab_size": vocab}
@@ -189,7 +183,7 @@ def _encoder(
         _modules(folder, pooling, normalised)
 
 
-def _modules(folder: Path, pooling: str, normalised: bool) -> None:
+def _modules(folder, pooling, normalised):
     """What sentence-transformers keeps beside a BERT."""
     parts = ["Transformer", "Pooling", *(["Normalize"] if normalised else [])]
     modules = [
@@ -218,19 +212,19 @@ def _modules(folder: Path, pooling: str, normalised: bool) -> None:
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
 
 
-def _unpacked(home: Path, hub: Path) -> None:
+def _unpacked(home, hub):
     """all-MiniLM-L6-v2 and PipeRAG's RETRO where their archives would be unpacked to, and T5's
     tokenizer for RETRO.
     """
     from ragauge.assets.catalog import entries
     from ragauge.assets.store import Store
 
-    def minilm(folder: Path) -> dict[str, Any]:
+    def minilm(folder):
         (folder / str(wheel.use)).mkdir(parents=True)
         _encoder(folder / str(wheel.use))
         return {"source": wheel.source}
 
-    def released(folder: Path) -> dict[str, Any]:
+    def released(folder):
         vocab = vocabularies.write_unigram(snapshot(hub, "google-t5/t5-base"))
         write_released(folder, SETTINGS | {"num_embeddings": vocab + 28})
         return {"source": retro.source}
@@ -246,9 +240,7 @@ def _unpacked(home: Path, hub: Path) -> None:
     )
 
 
-def _write(
-    folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, seed: str, shards: int = 0
-) -> None:
+def _write(folder, config, shapes, dtype, seed, shards=0):
     """`config.json` and random weights: one safetensors file, or `shards` files of torch's own
     kind.
     """

@@ -1,21 +1,17 @@
 """The kinds of cells that an experiment plans: what of it differs by more than a number."""
 
-from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
-from ragauge.config.schema import VariantEntry
 from ragauge.methods.base import making
 
 Kind = tuple[Any, ...]
 
 
-def laid_over(files: Sequence[Path]) -> dict[str, Any]:
+def laid_over(files):
     """Configurations one over the other as Snakemake merges them: mappings by their keys, all else
     as a whole.
     """
@@ -28,12 +24,12 @@ def laid_over(files: Sequence[Path]) -> dict[str, Any]:
 
 
 @cache
-def planned(*files: Path) -> Config:
+def planned(*files):
     """The experiment of a configuration under its overlays."""
     return parse(laid_over(files), str(files[-1]))
 
 
-def kinds(config: Config) -> set[Kind]:
+def kinds(config):
     """Every kind of cell, the sections of the configuration first."""
     return {
         *_answers(config),
@@ -44,7 +40,7 @@ def kinds(config: Config) -> set[Kind]:
     } | {("item", name) for name in config.item_names()}
 
 
-def _answers(config: Config) -> Iterator[Kind]:
+def _answers(config):
     judged = set(config.judged())
     for job in config.answers():
         variant = config.methods[job.variant]
@@ -61,13 +57,13 @@ def _answers(config: Config) -> Iterator[Kind]:
             )
 
 
-def _method(variant: VariantEntry) -> Kind:
+def _method(variant):
     """A method and its options other than numbers, which are swept."""
     changed = making.changed_options(variant.instance).items()
     return variant.method, *sorted((k, str(v)) for k, v in changed if type(v) not in (int, float))
 
 
-def _timed(config: Config) -> Iterator[Kind]:
+def _timed(config):
     for dataset, model in config.measured("latency"):
         protocol = config.protocol(dataset)
         for name in protocol.methods if protocol else ():
@@ -80,7 +76,7 @@ def _timed(config: Config) -> Iterator[Kind]:
             )
 
 
-def _trained(config: Config) -> Iterator[Kind]:
+def _trained(config):
     for label, training in config.training.items():
         yield (
             "training",
@@ -92,7 +88,7 @@ def _trained(config: Config) -> Iterator[Kind]:
         )
 
 
-def _retrieved(config: Config) -> Iterator[Kind]:
+def _retrieved(config):
     for label, database in config.databases.items():
         yield (
             "database",
@@ -118,7 +114,7 @@ def _retrieved(config: Config) -> Iterator[Kind]:
         )
 
 
-def _pipelines(config: Config) -> Iterator[Kind]:
+def _pipelines(config):
     for pipeline in config.pipelines.values():
         nprobe = "hide" if pipeline.hides_search else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index

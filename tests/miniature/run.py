@@ -18,13 +18,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from endpoints import Reply, says, served, streams
+from endpoints import says, served, streams
 from miniature import check, hub, texts
 from miniature.kinds import planned
-from ragauge.config.experiment import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "resources" / "miniature"
@@ -49,7 +47,7 @@ BESIDE = (
 )
 
 
-def environment(folder: Path) -> dict[str, str]:
+def environment(folder):
     """What points the program at the folder's models in place of the network's."""
     return {
         "RAGAUGE_HOME": str(folder / "home"),
@@ -59,7 +57,7 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def write(folder: Path) -> None:
+def write(folder):
     """Models, encoders, data sets and corpora, once."""
     if not (folder / "whole").exists():
         hub.write_all(folder / "home", folder / "hub")
@@ -67,13 +65,13 @@ def write(folder: Path) -> None:
         (folder / "whole").touch()
 
 
-def write_local(folder: Path) -> None:
+def write_local(folder):
     """What the overlay names by its path: data sets, corpora and a checkpoint."""
     texts.write_all(folder)
     hub.write_small_retro(folder / "retro")
 
 
-def reply(request: str) -> Reply:
+def reply(request):
     """What the endpoint says: to the judge's questions a label, to a span a question about a word
     of its own.
     """
@@ -86,7 +84,7 @@ def reply(request: str) -> Reply:
     return says(f"Which of all of them is it that {longest} stands for?")
 
 
-def write_text(_: str) -> Reply:
+def write_text(_):
     """What served models write, as evidence or as an answer."""
     return streams(
         "It is ",
@@ -97,7 +95,7 @@ def write_text(_: str) -> Reply:
     )
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments):
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--part", choices=(*PARTS, "servers"))
     chosen, rest = parser.parse_known_args(arguments)
@@ -114,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
     return code or (int(failed(config, chosen.part)) if _is_whole(rest) else 0)
 
 
-def serve_two(options: Sequence[str]) -> int:
+def serve_two(options):
     """Run the pipelines of two servers, which are jobs, in a run of its own; the exit code."""
     targets = [f"results/miniature-servers/pipelines/{label}.jsonl" for label in SERVED]
     for folder in ("pipelines", "served"):
@@ -131,14 +129,14 @@ def serve_two(options: Sequence[str]) -> int:
     return int(not whole)
 
 
-def of_part(config: Config, part: str) -> Config:
+def of_part(config, part):
     """The experiment with the items of one paper alone."""
     return config.model_copy(
         update={"items": [name for name in config.item_names() if name.startswith(part)]}
     )
 
 
-def workflow(options: Sequence[str], files: Sequence[Path] = CONFIGURATIONS, *changes: str) -> int:
+def workflow(options, files=CONFIGURATIONS, *changes):
     """Run Snakemake in the miniature's folder, beside endpoints that write, judge and answer; its
     exit code.
     """
@@ -158,12 +156,12 @@ def workflow(options: Sequence[str], files: Sequence[Path] = CONFIGURATIONS, *ch
         ).returncode
 
 
-def _is_whole(arguments: Sequence[str]) -> bool:
+def _is_whole(arguments):
     """Whether the arguments leave the run all of its targets: none but a number of cores."""
     return not arguments or (len(arguments) == 2 and arguments[0] == "--cores")
 
 
-def failed(config: Config, part: str | None = None) -> bool:
+def failed(config, part=None):
     """Whether the run has faults, which are printed."""
     found = check.faults(config, Path(), part is not None)
     print("\n".join(found or [f"every kind of {part or 'all'} was run"]), file=sys.stderr)

@@ -3,7 +3,6 @@ check can fail.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import yaml
 from miniature import check, hub, run
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
 from ragauge.config.plan.plan import Plan
 
@@ -23,7 +21,7 @@ OVERLAY = CONFIGS / "ci/miniature.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def corpora(tmp_path_factory):
     """The miniature's texts, where its overlay says."""
     folder = tmp_path_factory.mktemp("texts")
     run.write_local(folder / "data")
@@ -32,14 +30,14 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def test_the_overlay_leaves_out_no_kind() -> None:
+def test_the_overlay_leaves_out_no_kind():
     full = kinds(planned(PAPER))
     thinned = kinds(planned(PAPER, OVERLAY))
     assert not full - thinned
     assert len(list(planned(PAPER, OVERLAY).pipelines)) < len(list(planned(PAPER).pipelines)) / 2
 
 
-def test_a_kind_that_is_left_out_is_found(tmp_path: Path) -> None:
+def test_a_kind_that_is_left_out_is_found(tmp_path):
     overlay = tmp_path / "overlay.yaml"
     changes = {
         "staleness": {"c4": {"encoder": "minilm"}},
@@ -51,15 +49,13 @@ def test_a_kind_that_is_left_out_is_found(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub")
     hub.write_all(folder / "home", folder / "hub")
     return folder
 
 
-def test_every_model_of_the_papers_is_fetched_from_the_cache(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_model_of_the_papers_is_fetched_from_the_cache(cache, monkeypatch):
     from ragauge.assets import resolver
 
     for name, value in run.environment(cache).items():
@@ -73,7 +69,7 @@ def test_every_model_of_the_papers_is_fetched_from_the_cache(
     assert all((resolver.resolve(source) / "config.json").is_file() for source in sources)
 
 
-def test_a_sentencepiece_model_alone_is_a_tokenizer(cache: Path) -> None:
+def test_a_sentencepiece_model_alone_is_a_tokenizer(cache):
     """Vicuna, LongChat and LongAlpaca ship no tokenizer.json; Llama 2 ships both files, which
     agree.
     """
@@ -98,7 +94,7 @@ def test_a_sentencepiece_model_alone_is_a_tokenizer(cache: Path) -> None:
     assert padded.convert_tokens_to_ids("[PAD]") == 32_000
 
 
-def small(**changes: Any) -> Config:
+def small(**changes):
     config: dict[str, Any] = {
         "run": "t",
         "models": {"m": {"source": "smollm2-360m"}},
@@ -113,9 +109,7 @@ def small(**changes: Any) -> Config:
     return parse(config | changes, "t.yaml")
 
 
-def a_run(
-    folder: Path, status: str = "ok", truncated: int = 0, cell: str = "measured", **row: str
-) -> Path:
+def a_run(folder, status="ok", truncated=0, cell="measured", **row):
     for dataset, cut in (("nq_open", truncated), ("cut", 7)):
         path = folder / f"results/t/answers/{dataset}/m/naive.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,12 +146,12 @@ def a_run(
         ),
     ],
 )
-def test_every_kind_of_fault_is_found(tmp_path: Path, fault: dict[str, Any], said: str) -> None:
+def test_every_kind_of_fault_is_found(tmp_path, fault, said):
     assert not check.faults(small(), a_run(tmp_path))
     assert said in check.faults(small(), a_run(tmp_path, **fault))
 
 
-def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_a_fault(tmp_path):
     a_run(tmp_path)
     (tmp_path / "reports/t/frontier.csv").unlink()
     (tmp_path / "results/t/answers/nq_open/m/naive.jsonl").unlink()
@@ -168,14 +162,14 @@ def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cell_may_stay_empty_where_the_plan_has_nothing_for_it(tmp_path: Path) -> None:
+def test_a_cell_may_stay_empty_where_the_plan_has_nothing_for_it(tmp_path):
     folder = a_run(tmp_path, cell="could_not_run", note="not timed", variant="oracle")
     assert check.faults(small(), folder) == [
         "superposition_table_1: m, nq_open, naive, oracle, time: not timed"
     ]
 
 
-def test_the_parts_are_the_papers_items_and_read_all_pipelines_and_trainings() -> None:
+def test_the_parts_are_the_papers_items_and_read_all_pipelines_and_trainings():
     whole = planned(PAPER, OVERLAY)
     parts = {part: run.of_part(whole, part) for part in run.PARTS}
     ours = {"frontier", "documents_reuse", "load_curve"}
@@ -186,7 +180,7 @@ def test_the_parts_are_the_papers_items_and_read_all_pipelines_and_trainings() -
     assert "results/miniature/training/cfic/data/train.jsonl" in made["cfic"]
 
 
-def test_times_are_never_refused() -> None:
+def test_times_are_never_refused():
     """A check that let busy machines off could not fail on one."""
     assert all(protocol.allow_load for protocol in planned(PAPER, OVERLAY).protocols)
     assert not any(protocol.allow_load for protocol in planned(PAPER).protocols)

@@ -3,9 +3,6 @@
 import gzip
 import json
 import random
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 LETTERS = "bcdfglmnprstv"
 VOWELS = "aeiou"
@@ -13,7 +10,7 @@ LONGBENCH = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "musique")
 ARTICLE = 5200  # words of a LongBench article: more than what Llama 2 is given of it
 
 
-def _words() -> list[str]:
+def _words():
     draw = random.Random(0)
     found = dict.fromkeys(("the", "of", "and", "which", "what", "question", "answer"))
     while len(found) < 900:
@@ -28,12 +25,12 @@ def _words() -> list[str]:
 WORDS = _words()
 
 
-def sentence(draw: random.Random) -> str:
+def sentence(draw):
     """Eight to fourteen words, a capital and a full stop."""
     return " ".join(draw.choices(WORDS, k=draw.randint(8, 14))).capitalize() + "."
 
 
-def prose(draw: random.Random, words: int, paragraph: int = 90) -> str:
+def prose(draw, words, paragraph=90):
     """Paragraphs of sentences, at least `words` words in all."""
     paragraphs: list[str] = []
     while sum(len(p.split()) for p in paragraphs) < words:
@@ -44,7 +41,7 @@ def prose(draw: random.Random, words: int, paragraph: int = 90) -> str:
     return "\n\n".join(paragraphs)
 
 
-def write_all(folder: Path) -> None:
+def write_all(folder):
     """The data sets that configs/papers/paper.yaml names, and the corpora of its databases and its
     training.
     """
@@ -66,7 +63,7 @@ def write_all(folder: Path) -> None:
     _lines(folder / "articles.jsonl", _documents("articles", 8, 5600, seed=9))
 
 
-def _nq_open(count: int) -> Iterator[dict[str, Any]]:
+def _nq_open(count):
     draw = random.Random("nq_open")
     for _ in range(count):
         answer = draw.choice(WORDS).capitalize()
@@ -84,7 +81,7 @@ def _nq_open(count: int) -> Iterator[dict[str, Any]]:
         yield {"question": sentence(draw)[:-1].lower(), "answers": [answer], "ctxs": contexts}
 
 
-def _musique(count: int) -> Iterator[dict[str, Any]]:
+def _musique(count):
     draw = random.Random("musique")
     for number in range(count):
         answer = draw.choice(WORDS).capitalize()
@@ -109,7 +106,7 @@ def _musique(count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _longbench(task: str, count: int) -> Iterator[dict[str, Any]]:
+def _longbench(task, count):
     draw = random.Random(task)
     for number in range(count):
         answer = draw.choice(WORDS).capitalize()
@@ -126,7 +123,7 @@ def _longbench(task: str, count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _documents(corpus: str, count: int, words: int, seed: int) -> Iterator[dict[str, Any]]:
+def _documents(corpus, count, words, seed):
     draw = random.Random(seed)
     for number in range(count):
         address = f"https://example.org/{corpus}/{number}"
@@ -137,7 +134,7 @@ def _documents(corpus: str, count: int, words: int, seed: int) -> Iterator[dict[
             yield {"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": address}
 
 
-def _lines(path: Path, records: Iterator[dict[str, Any]]) -> None:
+def _lines(path, records):
     with (
         gzip.open(path, "wt", encoding="utf-8")
         if path.suffix == ".gz"

@@ -3,8 +3,6 @@
 """
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from miniature.texts import WORDS
@@ -22,7 +20,7 @@ LLAMA_CHAT = (
 )
 
 
-def _prefixes(mark: str) -> Iterator[str]:
+def _prefixes(mark):
     """Every prefix of every word after a space, so that pairwise merges reach the word."""
     yield from dict.fromkeys(
         mark + form[:stop]
@@ -32,7 +30,7 @@ def _prefixes(mark: str) -> Iterator[str]:
     )
 
 
-def llama_pieces() -> list[tuple[str, float, int]]:
+def llama_pieces():
     """Llama's 32,000 pieces: three special ones, bytes, words by their prefixes, letters, and rare
     signs to the end.
     """
@@ -44,7 +42,7 @@ def llama_pieces() -> list[tuple[str, float, int]]:
     return pieces + [(piece, -float(rank), NORMAL) for rank, piece in enumerate([*known, *rare])]
 
 
-def write_sentencepiece(path: Path) -> None:
+def write_sentencepiece(path):
     """A `tokenizer.model` as SentencePiece writes it: a protobuf of pieces and of how the model was
     trained.
     """
@@ -68,9 +66,7 @@ def write_sentencepiece(path: Path) -> None:
     path.write_bytes(made.SerializeToString())
 
 
-def write_llama(
-    folder: Path, *, fast: bool = False, pad: bool = False, template: bool = False
-) -> None:
+def write_llama(folder, *, fast=False, pad=False, template=False):
     """Llama's tokenizer: `tokenizer.model`; `fast` adds tokenizer.json, `pad` LongLoRA's [PAD],
     `template` a chat.
     """
@@ -93,7 +89,7 @@ def write_llama(
     _json(folder / "special_tokens_map.json", special)
 
 
-def _llama_fast() -> Any:
+def _llama_fast():
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
     pieces = [text for text, _, _ in llama_pieces()]
@@ -123,14 +119,14 @@ def _llama_fast() -> Any:
     return made
 
 
-def _merges(pieces: list[str]) -> list[tuple[str, str]]:
+def _merges(pieces):
     """Each longer piece from its prefix and its last letter, the pieces in their order."""
     known = set(pieces)
     longer = [p for p in pieces if len(p) > 1 and not p.startswith("<")]
     return [(p[:-1], p[-1]) for p in longer if p[:-1] in known and p[-1] in known]
 
 
-def write_unigram(folder: Path) -> int:
+def write_unigram(folder):
     """T5's `tokenizer.json`: pad, end and unknown first, then words and letters. Returns its
     length.
     """
@@ -151,9 +147,7 @@ def write_unigram(folder: Path) -> int:
     return int(made.get_vocab_size())
 
 
-def write_bytewise(
-    folder: Path, special: dict[str, str], tokenizer_class: str, **settings: Any
-) -> int:
+def write_bytewise(folder, special, tokenizer_class, **settings):
     """A byte-level BPE as BLOOM, GPT-NeoX and SmolLM2 have it; `special` stands first. Returns its
     length.
     """
@@ -178,7 +172,7 @@ def write_bytewise(
     return len(pieces)
 
 
-def write_wordpiece(folder: Path) -> int:
+def write_wordpiece(folder):
     """BERT's uncased word pieces: `vocab.txt` and tokenizer.json. Returns their number."""
     from tokenizers import BertWordPieceTokenizer
 
@@ -206,5 +200,5 @@ def write_wordpiece(folder: Path) -> int:
     return len(pieces)
 
 
-def _json(path: Path, content: Any) -> None:
+def _json(path, content):
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")

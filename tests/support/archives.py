@@ -3,11 +3,9 @@
 import io
 import tarfile
 import zipfile
-from collections.abc import Mapping
-from pathlib import Path
 
 
-def zipped(files: Mapping[str, bytes | str]) -> bytes:
+def zipped(files):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, body in files.items():
@@ -15,7 +13,7 @@ def zipped(files: Mapping[str, bytes | str]) -> bytes:
     return packed.getvalue()
 
 
-def tarred(name: str, body: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
+def tarred(name, body=b"x", kind=tarfile.REGTYPE, link=""):
     """One member in a gzipped archive."""
     packed = io.BytesIO()
     info = tarfile.TarInfo(name)
@@ -25,9 +23,7 @@ def tarred(name: str, body: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: s
     return packed.getvalue()
 
 
-def write_wheel(
-    folder: Path, package: str, files: Mapping[str, bytes | str], tag: str = "py3-none-any"
-) -> Path:
+def write_wheel(folder, package, files, tag="py3-none-any"):
     """Version 1.0 of a package."""
     name = package.replace("-", "_")
     metadata = {

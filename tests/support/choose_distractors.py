@@ -8,7 +8,7 @@ questions and passages:
     PYTHONPATH=src python tests/support/choose_distractors.py
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -19,7 +19,6 @@ from ragauge.datasets._wiki import (
     QUESTIONS,
     SAMPLE,
     WikiCorpus,
-    WikiQuestion,
     digest,
     read_questions,
 )
@@ -32,9 +31,7 @@ ENCODER = "minilm"  # its name in the catalog of assets
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> (text, dim) float32, of length 1
 
 
-def choose(
-    questions: Sequence[WikiQuestion], corpus: WikiCorpus, embeddings: np.ndarray, encode: Encode
-) -> dict[str, list[int]]:
+def choose(questions, corpus, embeddings, encode):
     """Choose for each question's id the neighbours of the question and, for two hops, of the
     bridge.
 
@@ -60,7 +57,7 @@ def choose(
     return chosen
 
 
-def in_turns(orders: Iterable[Sequence[int]], excluded: set[int], count: int) -> list[int]:
+def in_turns(orders, excluded, count):
     """The first `count` different passages of the orders, taken in turns, that are not excluded."""
     turns = (
         i for turn in zip_longest(*orders) for i in turn if i is not None and i not in excluded
@@ -68,12 +65,12 @@ def in_turns(orders: Iterable[Sequence[int]], excluded: set[int], count: int) ->
     return list(dict.fromkeys(turns))[:count]
 
 
-def _descending(scores: np.ndarray) -> list[int]:
+def _descending(scores):
     order: list[int] = np.argsort(-scores, kind="stable").tolist()
     return order
 
 
-def main() -> None:
+def main():
     """Choose the distractors of all questions of the package and store them in it."""
     corpus = WikiCorpus(wikipedia.read_passages(resolver.resolve(SAMPLE)))
     encode = load_encoder(ENCODER).encode

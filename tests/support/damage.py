@@ -4,7 +4,7 @@ import copy
 import json
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +74,7 @@ VALUES: tuple[Any, ...] = (
 
 
 @st.composite
-def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+def damaged(draw, whole):
     """Bytes that differ from `whole` in one to three places, or end early, or are another file
     altogether.
     """
@@ -87,7 +87,7 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
 
 
 @st.composite
-def damaged_json(draw: st.DrawFn, value: Any) -> Any:
+def damaged_json(draw, value):
     """A JSON value in which one or two places hold something else, are missing, or are there as
     well.
     """
@@ -109,11 +109,11 @@ def damaged_json(draw: st.DrawFn, value: Any) -> Any:
     return found
 
 
-def damaged_lines(whole: bytes) -> st.SearchStrategy[bytes]:
+def damaged_lines(whole):
     lines = whole.split(b"\n")[:-1]
 
     @st.composite
-    def one_line(draw: st.DrawFn) -> bytes:
+    def one_line(draw):
         number = draw(st.integers(0, len(lines) - 1))
         line = json.dumps(draw(damaged_json(json.loads(lines[number]))))
         return b"\n".join([*lines[:number], line.encode(), *lines[number + 1 :], b""])
@@ -121,17 +121,17 @@ def damaged_lines(whole: bytes) -> st.SearchStrategy[bytes]:
     return damaged(whole) | one_line()
 
 
-def damaged_document(whole: bytes) -> st.SearchStrategy[bytes]:
+def damaged_document(whole):
     return damaged(whole) | damaged_json(json.loads(whole)).map(
         lambda value: json.dumps(value).encode()
     )
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
+def bounded():
     """Fail what takes `LONGEST_S` seconds or `MOST_BYTES` of further address space."""
 
-    def late(*_: Any) -> None:
+    def late(*_):
         raise TimeoutError(f"still reading after {LONGEST_S} s")
 
     before = signal.signal(signal.SIGALRM, late)
@@ -147,7 +147,7 @@ def bounded() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, limit)
 
 
-def _holders(value: Any) -> Iterator[tuple[Any, Any]]:
+def _holders(value):
     """(container, key or index) of every value inside a JSON value."""
     places = (
         value.items()
@@ -161,26 +161,26 @@ def _holders(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _holders(inner)
 
 
-def _span(draw: st.DrawFn, whole: bytes, longest: int) -> tuple[int, int]:
+def _span(draw, whole, longest):
     start = draw(st.integers(0, len(whole)))
     return start, min(len(whole), start + draw(st.integers(1, longest)))
 
 
-def _cut(draw: st.DrawFn, whole: bytes) -> bytes:
+def _cut(draw, whole):
     return whole[: draw(st.integers(0, len(whole)))]
 
 
-def _dropped(draw: st.DrawFn, whole: bytes) -> bytes:
+def _dropped(draw, whole):
     start, stop = _span(draw, whole, 40)
     return whole[:start] + whole[stop:]
 
 
-def _repeated(draw: st.DrawFn, whole: bytes) -> bytes:
+def _repeated(draw, whole):
     start, stop = _span(draw, whole, 40)
     return whole[:stop] + whole[start:]
 
 
-def _overwritten(draw: st.DrawFn, whole: bytes) -> bytes:
+def _overwritten(draw, whole):
     """Some bytes overwritten, which is where sizes and offsets become absurd."""
     stray = draw(st.sampled_from(STRAYS) | st.binary(min_size=1, max_size=8))
     start = draw(st.integers(0, min(len(whole), 200)) | st.integers(0, len(whole)))
@@ -192,7 +192,7 @@ class Repeatable(providers.HypothesisProvider):
     loaded so far.
     """
 
-    def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:
+    def _maybe_draw_constant(self, *_, **__):
         return None
 
 
@@ -221,7 +221,7 @@ class Reader:
     named: str = ""  # what a refusal names, where it is not the file
 
 
-def survives(made: Reader) -> None:
+def survives(made):
     """Read a file in as many malformed states as its reader says: accepted, or refused in a line
     that names it.
     """
@@ -229,7 +229,7 @@ def survives(made: Reader) -> None:
 
     @settings(max_examples=made.files, **SETTINGS)
     @given(made.damage(whole))
-    def attempt(content: bytes) -> None:
+    def attempt(content):
         made.path.write_bytes(content)
         try:
             with bounded():

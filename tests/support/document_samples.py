@@ -4,7 +4,7 @@ each.
 
 from typing import NamedTuple
 
-from study_files import Placed, docx, paragraph, pdf, placed_pdf, row
+from study_files import docx, paragraph, pdf, placed_pdf, row
 
 
 class Sample(NamedTuple):
@@ -15,11 +15,11 @@ class Sample(NamedTuple):
     title: str = ""
 
 
-def column(x: float, lines: list[str], top: float = 700) -> list[Placed]:
+def column(x, lines, top=700):
     return [(x, top - 12 * i, line) for i, line in enumerate(lines)]
 
 
-def by_rows(*columns: list[Placed]) -> list[Placed]:
+def by_rows(*columns):
     return sorted(
         (one for each in columns for one in each), key=lambda placed: (-placed[1], placed[0])
     )

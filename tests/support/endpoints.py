@@ -1,8 +1,7 @@
 """A local HTTP server in place of a language model's endpoint, which answers as it is told."""
 
 import json
-import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,14 +19,14 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def says(text: Any) -> Reply:
+def says(text):
     """A chat completion with this content."""
     return Reply(
         json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
     )
 
 
-def streams(*pieces: str, done: bool = True, **usage: Any) -> Reply:
+def streams(*pieces, done=True, **usage):
     """A streamed chat completion in these pieces; `done=False`: torn before its end."""
     choices: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": None}}]
     choices += [{"delta": {"content": piece}, "text": piece} for piece in pieces]
@@ -38,7 +37,7 @@ def streams(*pieces: str, done: bool = True, **usage: Any) -> Reply:
     return Reply(text.encode(), headers={"Content-Type": "text/event-stream"})
 
 
-def sse(*events: Any, done: bool = True) -> Reply:
+def sse(*events, done=True):
     """A stream of these events as they are."""
     return Reply(
         "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
@@ -46,7 +45,7 @@ def sse(*events: Any, done: bool = True) -> Reply:
     )
 
 
-def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+def chunk(finish=None, **delta):
     """An event of a streamed chat completion."""
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
@@ -61,10 +60,10 @@ class Served:
 
 @contextmanager
 def served(
-    replies: Sequence[Reply] | Callable[[str], Reply] = (),
-    whole: Callable[[dict[str, Any]], Reply] | None = None,
-    tls: ssl.SSLContext | None = None,
-) -> Iterator[Served]:
+    replies=(),
+    whole=None,
+    tls=None,
+):
     """Serve the replies in turn, the last one for ever, or what a function of the last message or
     the prompt says.
 
@@ -75,7 +74,7 @@ def served(
     left = [] if callable(replies) else list(replies)
 
     class Handler(Quiet, BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
             if whole:

@@ -1,8 +1,6 @@
 """Small GGUF files: random decoders with blocks of any type and a tokenizer of few tokens."""
 
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,16 +16,16 @@ CHATML = (
 
 
 def write_gguf(
-    path: Path,
-    architecture: str = "llama",
-    pre: str = "smollm",
-    d: int = D,
-    ffn: int = FFN,
-    types: dict[str, str] | None = None,
-    tensors: dict[str, Any] | None = None,
-    split: int = 0,
-    **keys: Any,
-) -> dict[str, Any]:
+    path,
+    architecture="llama",
+    pre="smollm",
+    d=D,
+    ffn=FFN,
+    types=None,
+    tensors=None,
+    split=0,
+    **keys,
+):
     """A random decoder of one layer with a tokenizer of single bytes and few merges; returns its
     tensors.
 
@@ -75,12 +73,12 @@ def write_gguf(
     return values
 
 
-def type_of(name: str, types: dict[str, str]) -> str:
+def type_of(name, types):
     """Biases are not quantised."""
     return types.get(name.split(".")[-2], "F32") if name.endswith("weight") else "F32"
 
 
-def write_tokenizer(writer: Any, pre: str) -> None:
+def write_tokenizer(writer, pre):
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     if pre == "sentencepiece":
@@ -95,7 +93,7 @@ def write_tokenizer(writer: Any, pre: str) -> None:
     writer.add_chat_template(CHATML)
 
 
-def write_sentencepiece(writer: Any) -> None:
+def write_sentencepiece(writer):
     """Llama 2's kind: scores in place of merges, bytes for what the vocabulary lacks."""
     bytewise = [f"<0x{b:02X}>" for b in range(88)]
     tokens = ["<unk>", "<s>", "</s>", *bytewise, "ab", "\u2581ab", "\u2581a", "\u2581", "a", "b"]
@@ -107,7 +105,7 @@ def write_sentencepiece(writer: Any) -> None:
     )
 
 
-def tensor_sizes(architecture: str, d: int, ffn: int) -> dict[str, tuple[int, ...]]:
+def tensor_sizes(architecture, d, ffn):
     block = {"attn_q": (d, d), "attn_k": (d // 2, d), "attn_v": (d // 2, d), "attn_output": (d, d)}
     block |= {"ffn_gate": (ffn, d), "ffn_up": (ffn, d), "ffn_down": (d, ffn)}
     sizes: dict[str, tuple[int, ...]] = {
@@ -130,7 +128,7 @@ HALVES = {
 }
 
 
-def blocks(rng: Any, size: tuple[int, ...], kind: Any) -> Any:
+def blocks(rng, size, kind):
     """Random bytes of a type's blocks, whose half-precision scales are small numbers."""
     import gguf
     import numpy as np

@@ -4,14 +4,11 @@ found in it.
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import tiny_models
-from ragauge.cost.shape import Shape
-from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits
-from ragauge.methods.base import making, method
-from ragauge.methods.prompts import Prompt, PromptStyle, build_prompt
+from ragauge.methods.base import making
+from ragauge.methods.prompts import PromptStyle, build_prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
@@ -21,16 +18,16 @@ ARTICLE = (
 )
 
 
-def long_lm(shape: Shape = tiny_models.LLAMA, context: int = 4096) -> LM:
+def long_lm(shape=tiny_models.LLAMA, context=4096):
     return tiny_models.tiny_lm(replace(shape, max_context=context, eos=(1,)))
 
 
 def prompt_of(
-    *documents: tuple[str, str],
-    question: str = "Where is house 7?",
-    instruction: str = INSTRUCTION,
-    **more: Any,
-) -> Prompt:
+    *documents,
+    question="Where is house 7?",
+    instruction=INSTRUCTION,
+    **more,
+):
     """The prompt of some (title, text), or of the article alone."""
     tokenizer = more.pop("tokenizer", None) or tiny_models.byte_tokenizer()
     documents = documents or (("", ARTICLE),)
@@ -39,14 +36,14 @@ def prompt_of(
     return build_prompt(question, documents, style, tokenizer, **gold)
 
 
-def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> method.Answer:
+def answered(name, prompt, lm=None, **options):
     method = making.make(name, **options)
     lm = lm or long_lm()
     assert method.refusal(lm) is None
     return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
 
 
-def check_verbatim(answer: method.Answer, prompt: Prompt) -> None:
+def check_verbatim(answer, prompt):
     """Evidence is text of the documents, stripped, in their order and without overlaps."""
     assert answer.evidence
     for piece in answer.evidence:

@@ -3,10 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -32,7 +30,7 @@ LARGE = (".safetensors", ".bin")
 class Hub(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.commit = COMMIT  # of every repository; no other is known
         self.repositories = {
@@ -45,14 +43,14 @@ class Hub(ThreadingHTTPServer):
         self.lies = False  # about the hashes of large files
         self.sent: list[str] = []
 
-    def sha256(self, body: bytes) -> str:
+    def sha256(self, body):
         return hashlib.sha256(body + b"other" * self.lies).hexdigest()
 
 
 class Handler(Quiet, BaseHTTPRequestHandler):
     server: Hub
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         path = unquote(urlsplit(self.path).path).strip("/")
         if path.startswith("api/models/"):
             self._api(path.removeprefix("api/models/"))
@@ -60,10 +58,10 @@ class Handler(Quiet, BaseHTTPRequestHandler):
             repository, _, name = path.partition(f"/resolve/{self.server.commit}/")
             self._file(repository, name)
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self.do_GET()
 
-    def _api(self, path: str) -> None:
+    def _api(self, path):
         repository = "/".join(path.split("/")[:2])
         files = self.server.repositories.get(repository)
         if files is None:
@@ -86,7 +84,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
                 ).encode(),
             )
 
-    def _entry(self, name: str, body: bytes) -> dict[str, object]:
+    def _entry(self, name, body):
         entry: dict[str, object] = {
             "type": "file",
             "path": name,
@@ -97,17 +95,17 @@ class Handler(Quiet, BaseHTTPRequestHandler):
             entry["lfs"] = {"oid": self.server.sha256(body), "size": len(body), "pointerSize": 100}
         return entry
 
-    def _oid(self, body: bytes) -> str:
+    def _oid(self, body):
         return hashlib.sha1(body).hexdigest()
 
-    def _file(self, repository: str, name: str) -> None:
+    def _file(self, repository, name):
         body = self.server.repositories[repository][name]
         tag = self.server.sha256(body) if name.endswith(LARGE) else self._oid(body)
         if self.command == "GET":
             self.server.sent.append(f"{repository}/{name}")
         self._reply(200, body, {"ETag": f'"{tag}"', "X-Repo-Commit": self.server.commit})
 
-    def _reply(self, code: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+    def _reply(self, code, body, headers=None):
         self.send_response(code)
         for key, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(key, value)
@@ -117,7 +115,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def served_hub(tmp_path, monkeypatch):
     """The hub of this process: with a cache and a home of its own."""
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))

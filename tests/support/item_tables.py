@@ -1,8 +1,5 @@
 """Tables of items, single lines of them, and what their figures show."""
 
-from pathlib import Path
-from typing import Any
-
 from matplotlib.text import Text
 
 from ragauge import registry
@@ -11,7 +8,7 @@ from ragauge.results.cells import Table
 from ragauge.results.runs import Runs, unconfigured
 
 
-def table(item: str, folder: Path, config: dict[str, Any] | None = None) -> Table:
+def table(item, folder, config=None):
     """The table of an item from a folder of results, and from a configuration as its file holds it."""
     found: Table = registry.module("item", item).table(
         Runs(folder, parse(config, "t.yaml") if config else unconfigured())
@@ -19,14 +16,14 @@ def table(item: str, folder: Path, config: dict[str, Any] | None = None) -> Tabl
     return found
 
 
-def line(frame: Table, **keys: Any) -> dict[Any, Any]:
+def line(frame, **keys):
     for key, value in keys.items():
         frame = frame[frame[key] == value]
     assert len(frame) == 1, f"{len(frame)} lines with {keys}"
     return dict(frame.iloc[0].to_dict())
 
 
-def shown(item: str, frame: Table) -> str:
+def shown(item, frame):
     """Everything that is written in an item's figure of a table, which is laid out as it is for a
     file.
     """

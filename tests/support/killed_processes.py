@@ -2,13 +2,11 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable
-from typing import Any
 
 from ragauge.errors import UserError
 
 
-def in_child(work: Callable[[], Any]) -> int:
+def in_child(work):
     """Do the work in a forked process; return its exit code (2: a UserError) or minus the signal
     that killed it.
     """
@@ -27,14 +25,14 @@ def in_child(work: Callable[[], Any]) -> int:
         os._exit(status)
 
 
-def die_at(operation: int, calls: Iterable[tuple[Any, str]], after: bool = False) -> None:
+def die_at(operation, calls, after=False):
     """From now on the given one of these calls (owner, name) of this process, counted from 0, is
     its last.
     """
     left = iter(range(operation, -1, -1))
 
-    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any, **named: Any) -> Any:
+    def dying(call):
+        def wrapped(*arguments, **named):
             last = next(left) == 0
             if last and not after:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -3,8 +3,7 @@ either library.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -71,7 +70,7 @@ OPENELM: dict[str, Any] = {
 }
 
 
-def rope(kind: str, kv_heads: int, **changes: Any) -> Callable[[], Any]:
+def rope(kind, kv_heads, **changes):
     heads = {"num_attention_heads": 4, "num_key_value_heads": kv_heads}
     return lambda: getattr(transformers, f"{kind}Config")(**ROPE | heads | changes)
 
@@ -154,7 +153,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 }
 
 
-def build(name: str, **changes: Any) -> Any:
+def build(name, **changes):
     """A transformers model of the named configuration: random weights, norms and biases as well,
     fp32, eager.
     """
@@ -173,7 +172,7 @@ def build(name: str, **changes: Any) -> Any:
     return model
 
 
-def openelm_tensors() -> dict[str, Tensor]:
+def openelm_tensors():
     """Random tensors by the names of OpenELM's checkpoints."""
     sizes: dict[str, tuple[int, ...]] = {
         "transformer.token_embeddings.weight": (VOCAB, WIDTH),
@@ -195,7 +194,7 @@ def openelm_tensors() -> dict[str, Tensor]:
     return {name: torch.randn(size, generator=generator) * 0.4 for name, size in sizes.items()}
 
 
-def write_openelm(folder: Path, tensors: dict[str, Tensor], **changes: Any) -> Path:
+def write_openelm(folder, tensors, **changes):
     """OpenELM's checkpoint of these tensors, in a folder that exists."""
     (folder / "config.json").write_text(json.dumps(OPENELM | changes))
     save_file(tensors, folder / "model.safetensors")
@@ -203,11 +202,11 @@ def write_openelm(folder: Path, tensors: dict[str, Tensor], **changes: Any) -> P
 
 
 def read(
-    folder: Path,
-    dtype: torch.dtype = torch.float32,
-    tokenizer: Any = None,
-    max_context: int | None = None,
-) -> LM:
+    folder,
+    dtype=torch.float32,
+    tokenizer=None,
+    max_context=None,
+):
     """Our decoder of a checkpoint folder."""
     return LM(
         Decoder(read_shape(folder, max_context), read_weights(folder, dtype, torch.device("cpu"))),
@@ -215,32 +214,30 @@ def read(
     )
 
 
-def edit(path: Path, **changes: Any) -> None:
+def edit(path, **changes):
     """Change keys of a JSON file; None takes one out."""
     data = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({k: v for k, v in data.items() if v is not None}))
 
 
-def tokens(count: int, seed: int = 0) -> list[int]:
+def tokens(count, seed=0):
     """Random token ids, no special ones among them."""
     return torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def row(ids: Sequence[int], start: float = 0.0, past: Sequence[Any] = (), step: float = 1.0) -> Row:
+def row(ids, start=0.0, past=(), step=1.0):
     return Row(ids, [start + step * i for i in range(len(ids))], tuple(past))
 
 
 @torch.no_grad()
-def reference_logits(model: Any, ids: Sequence[int]) -> Tensor:
+def reference_logits(model, ids):
     """transformers' logits of a plain prompt: (token, vocab)."""
     logits: Tensor = model(torch.tensor([ids]), use_cache=False).logits[0]
     return logits
 
 
 @torch.inference_mode()
-def all_logits(
-    lm: LM, ids: Sequence[int], positions: Sequence[float] | None = None, chunk: int = 10**9
-) -> Tensor:
+def all_logits(lm, ids, positions=None, chunk=10**9):
     """Our logits of every token of a plain prompt that is read `chunk` tokens at a time: (token,
     vocab).
     """
@@ -257,7 +254,7 @@ def all_logits(
     return lm.decoder.logits(torch.cat(parts))
 
 
-def hidden(lm: LM, cache: Any, rows: Sequence[Row]) -> Tensor:
+def hidden(lm, cache, rows):
     """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
     piece = Reading(lm.decoder, cache, rows, CallOptions()).request(rows, range(len(rows)))
     states: Tensor = lm.decoder.weights.norm(lm.decoder.read(piece.x, [piece.part]))

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,7 +55,7 @@ PartitionName=spare Nodes={host} MaxTime=INFINITE State=UP OverSubscribe=NO
 """
 
 
-def missing() -> str | None:
+def missing():
     """Why no cluster can be started here; None where it can."""
     if not all(shutil.which(daemon) for daemon in DAEMONS) and not shutil.which("apt-get"):
         return (
@@ -65,7 +64,7 @@ def missing() -> str | None:
     return None if os.geteuid() == 0 else "needs root, to start Slurm's daemons"
 
 
-def start(folder: Path) -> dict[str, str]:
+def start(folder):
     """Start a cluster and wait for its node.
 
     Returns:
@@ -95,7 +94,7 @@ def start(folder: Path) -> dict[str, str]:
     return environment
 
 
-def stop(folder: Path) -> None:
+def stop(folder):
     """End the jobs and the daemons of the cluster in `folder`; its files stay."""
     pids = json.loads((folder / "pids.json").read_text())
     client = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
@@ -108,7 +107,7 @@ def stop(folder: Path) -> None:
             _wait_until(lambda name=name: not _is(pids[name], name))
 
 
-def install() -> None:
+def install():
     """Install Debian's packages where a daemon is missing."""
     if all(shutil.which(daemon) for daemon in DAEMONS):
         return
@@ -122,7 +121,7 @@ def install() -> None:
     )
 
 
-def _write_files(folder: Path) -> dict[str, str]:
+def _write_files(folder):
     host = socket.gethostname().partition(".")[0]
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     configuration = CONFIGURATION.format(
@@ -147,7 +146,7 @@ def _write_files(folder: Path) -> dict[str, str]:
     return environment
 
 
-def _munged(folder: Path) -> list[str]:
+def _munged(folder):
     paths = {
         "key-file": "munge.key",
         "socket": "munge.socket",
@@ -158,7 +157,7 @@ def _munged(folder: Path) -> list[str]:
     return ["munged", "--foreground", "--force", *options]
 
 
-def _free_ports(count: int) -> list[int]:
+def _free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -168,7 +167,7 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _daemon(log: Path, command: Sequence[str]) -> int:
+def _daemon(log, command):
     """The process id of a daemon that outlives this process, which therefore does not wait for it."""
     append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     files = [
@@ -179,7 +178,7 @@ def _daemon(log: Path, command: Sequence[str]) -> int:
     return os.posix_spawnp(command[0], command, os.environ, file_actions=files, setsid=True)
 
 
-def _wait_until(happened: Callable[[], bool]) -> bool:
+def _wait_until(happened):
     """Whether it happened in time."""
     deadline = time.monotonic() + WAIT_S
     while not (so := happened()) and time.monotonic() < deadline:
@@ -187,11 +186,11 @@ def _wait_until(happened: Callable[[], bool]) -> bool:
     return so
 
 
-def _shown(command: Sequence[str], environment: dict[str, str]) -> str:
+def _shown(command, environment):
     return subprocess.run(command, env=environment, capture_output=True, text=True).stdout.strip()
 
 
-def _is(pid: int, name: str) -> bool:
+def _is(pid, name):
     with suppress(OSError):
         status = Path(f"/proc/{pid}/stat").read_text()
         return f"({name})" in status and ") Z " not in status

@@ -3,7 +3,7 @@ writes.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,18 +37,18 @@ Install = Callable[..., Path]
 
 
 @contextmanager
-def installer(folder: Path) -> Iterator[Install]:
+def installer(folder):
     """What installs packages into a folder on the path, until the block ends."""
     before = set(sys.modules)
     sys.path.insert(0, str(folder))
     forget()
 
     def install(
-        package: str,
-        points: Mapping[str, Mapping[str, str]],
-        files: Mapping[str, str],
-        version: str = "1.0",
-    ) -> Path:
+        package,
+        points,
+        files,
+        version="1.0",
+    ):
         write(folder, package, points, files, version)
         forget()
         return folder
@@ -64,12 +64,12 @@ def installer(folder: Path) -> Iterator[Install]:
 
 
 def write(
-    folder: Path,
-    package: str,
-    points: Mapping[str, Mapping[str, str]],
-    files: Mapping[str, str],
-    version: str,
-) -> None:
+    folder,
+    package,
+    points,
+    files,
+    version,
+):
     """The files of a package, its metadata and its entry points by group and name."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def write(
     (about / "entry_points.txt").write_text("\n".join(lines))
 
 
-def forget() -> None:
+def forget():
     """Look for packages and read their code anew, as a new process would."""
     for cached in (
         plugins.installed,

@@ -13,10 +13,9 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 import psutil
 
@@ -55,13 +54,13 @@ COMMANDS = {"python": [], "ragauge": ["-c", RAGAUGE], "snakemake": ["-m", "snake
 class Preloaded:
     """The process and, in `folder`, the commands."""
 
-    def __init__(self, folder: Path, libraries: Sequence[str] = LIBRARIES) -> None:
+    def __init__(self, folder, libraries=LIBRARIES):
         self.folder = folder
         server = [sys.executable, "-P", __file__, str(folder), *libraries]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(server, env=env, stdin=subprocess.PIPE)
 
-    def __enter__(self) -> Preloaded:
+    def __enter__(self):
         while not all((self.folder / name).exists() for name in COMMANDS):
             assert self.process.poll() is None, "it could not be started"
             time.sleep(0.01)
@@ -69,10 +68,10 @@ class Preloaded:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+        kind,
+        error,
+        at,
+    ):
         left = psutil.Process(self.process.pid).children(recursive=True)
         with self.process:  # it ends when its pipe is closed
             pass
@@ -80,14 +79,12 @@ class Preloaded:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **more):
         """Ours, with these commands first on the PATH."""
         path = f"{self.folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **more}
 
-    def run(
-        self, command: str, *arguments: str, folder: Path | None = None, **environment: str
-    ) -> str:
+    def run(self, command, *arguments, folder=None, **environment):
         """What a command prints; it must succeed."""
         done = subprocess.run(
             [str(self.folder / command), *arguments],
@@ -101,7 +98,7 @@ class Preloaded:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def working(self, folder: Path) -> list[psutil.Process]:
+    def working(self, folder):
         return [
             fork
             for fork in psutil.Process(self.process.pid).children()
@@ -109,7 +106,7 @@ class Preloaded:
         ]
 
 
-def run_python(arguments: list[str]) -> int:
+def run_python(arguments):
     """Run Python with these arguments in this fork and return its exit code."""
     sys.executable = str(Path(sys.argv[1]) / "python")  # what this fork starts is a fork, too
     for name in [name for name in sys.modules if name.partition(".")[0] == "ragauge"]:

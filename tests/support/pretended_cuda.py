@@ -8,7 +8,6 @@ their data types, random numbers, memory, streams that overlap.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from types import SimpleNamespace
@@ -56,7 +55,7 @@ class Pretended(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, values: Tensor) -> "Pretended":
+    def __new__(cls, values):
         like = {
             "strides": values.stride(),
             "storage_offset": values.storage_offset(),
@@ -69,16 +68,16 @@ class Pretended(Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         return compute(func, args, kwargs or {})
 
-    def tolist(self) -> Any:
+    def tolist(self):
         return self.cpu().tolist()
 
-    def untyped_storage(self) -> Any:
+    def untyped_storage(self):
         return self.values.untyped_storage()
 
-    def numpy(self, *_: Any, **__: Any) -> Any:
+    def numpy(self, *_, **__):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
 
@@ -86,11 +85,11 @@ class Dispatch(TorchDispatchMode):
     """Sees the operators that make the first tensors on the GPU."""
 
     @classmethod
-    def _should_skip_dynamo(cls) -> bool:
+    def _should_skip_dynamo(cls):
         # else each operator is wrapped, against compilers, which takes longer than it does
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return compute(func, args, kwargs or {})
 
 
@@ -99,11 +98,11 @@ class Indexed(TorchFunctionMode):
     where they are.
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         if func is not Tensor.to and (not kwargs or "device" not in kwargs):
             return func(*args, **kwargs or {})
 
-        def indexed(value: Any) -> Any:
+        def indexed(value):
             return (
                 CUDA
                 if isinstance(value, str | torch.device) and str(value) in ("cuda", "cuda:0")
@@ -128,10 +127,10 @@ class Graph:
     thread: ClassVar[int | None] = None  # that captures
     guards_others: ClassVar[bool] = False  # whether other threads may not ask for memory meanwhile
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.operators: list[tuple[Any, Any, Any, Any]] = []
 
-    def replay(self) -> None:
+    def replay(self):
         with _disable_current_modes():
             for func, args, kwargs, results in self.operators:
                 for old, new in zip(
@@ -141,7 +140,7 @@ class Graph:
                         old.copy_(new)
 
     @contextmanager
-    def capture(self, capture_error_mode: str = "global") -> Iterator[None]:
+    def capture(self, capture_error_mode="global"):
         Graph.capturing, Graph.thread = self, threading.get_ident()
         Graph.guards_others = capture_error_mode == "global"
         try:
@@ -151,19 +150,19 @@ class Graph:
 
 
 @cache
-def is_composite(func: Any) -> bool:
+def is_composite(func):
     """Whether torch computes an operator by others on every device, so that those are checked."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
-def leaves(values: Iterable[Any]) -> list[Any]:
+def leaves(values):
     found = []
     for value in values:
         found += leaves(value) if isinstance(value, (list, tuple)) else [value]
     return found
 
 
-def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+def mapped(change, value):
     return (
         type(value)([mapped(change, v) for v in value])
         if isinstance(value, (list, tuple))
@@ -171,7 +170,7 @@ def mapped(change: Callable[[Any], Any], value: Any) -> Any:
     )
 
 
-def compute(func: Any, args: Any, kwargs: Any) -> Any:
+def compute(func, args, kwargs):
     """The result of an operator, on the device that CUDA would have it on; raises where CUDA would."""
     given = [
         leaf
@@ -192,7 +191,7 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
     if func is aten._fused_sdp_choice.default:
         return 0  # plain operators, which are seen one by one
 
-    def to_host(leaf: Any) -> Any:
+    def to_host(leaf):
         return (
             HOST
             if isinstance(leaf, torch.device)
@@ -208,21 +207,21 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
         Graph.capturing.operators.append((func, args, kwargs, results))
     known = {id(leaf.values): leaf for leaf in on_gpu} | {id(leaf): leaf for leaf in on_host}
 
-    def placed(leaf: Any) -> Any:
+    def placed(leaf):
         stays = device == "cpu" or not isinstance(leaf, Tensor)
         return known[id(leaf)] if id(leaf) in known else leaf if stays else Pretended(leaf)
 
     return mapped(placed, results)
 
 
-def synchronize(*_: Any) -> None:
+def synchronize(*_):
     if Graph.capturing:
         raise RuntimeError(
             "CUDA error: operation would make the legacy stream depend on a capturing blocking stream"
         )
 
 
-def check(func: Any, args: Any, on_gpu: list[Pretended], on_host: list[Tensor]) -> None:
+def check(func, args, on_gpu, on_host):
     """Raise what CUDA raises where an operator's tensors may not meet, or while a graph is
     captured.
     """
@@ -252,14 +251,14 @@ def check(func: Any, args: Any, on_gpu: list[Pretended], on_host: list[Tensor]) 
 
 
 @contextmanager
-def host() -> Iterator[None]:
+def host():
     """Sees nothing, for work on the CPU alone."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
 
 
 @contextmanager
-def pretended() -> Iterator[None]:
+def pretended():
     """torch has one GPU in this block: a real one where there is one."""
     if torch.cuda.is_available():
         yield
@@ -286,14 +285,14 @@ def pretended() -> Iterator[None]:
     generator = torch.Generator
 
     @contextmanager
-    def dispatched() -> Iterator[None]:  # of one thread
+    def dispatched():  # of one thread
         # a new tensor is copied to its device by an operator
         torch._C._set_only_lift_cpu_tensors(True)
         with Dispatch(), Indexed():
             yield
         torch._C._set_only_lift_cpu_tensors(False)
 
-    def run_dispatched(thread: threading.Thread) -> None:
+    def run_dispatched(thread):
         with dispatched():
             run(thread)
 

@@ -1,13 +1,11 @@
 """Prompt graphs by brute force: the oracle of what the engines and methods do faster."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ragauge.methods.prompts import Name, PromptGraph, unit_segment
 
 
-def generations(graph: PromptGraph) -> list[list[Name]]:
+def generations(graph):
     """Segments by depth: those of one generation do not see each other and can be read in one call."""
     depth: dict[Name, int] = {}
     for segment in graph:
@@ -15,7 +13,7 @@ def generations(graph: PromptGraph) -> list[list[Name]]:
     return [[n for n in depth if depth[n] == d] for d in sorted(set(depth.values()))]
 
 
-def mask(graph: PromptGraph) -> np.ndarray:
+def mask(graph):
     """Which token sees which: (token, token) bool over all segments in order."""
     owner = [segment.name for segment in graph for _ in segment.ids]
     tokens = len(owner)
@@ -27,7 +25,7 @@ def mask(graph: PromptGraph) -> np.ndarray:
     return mask
 
 
-def chain(segments: Sequence[tuple[Name, Sequence[int]]]) -> PromptGraph:
+def chain(segments):
     """The naive prompt: each segment after the one before it, integer positions from 0."""
     graph = PromptGraph()
     at = 0

@@ -14,7 +14,7 @@ SHORTENED = {
 }
 
 
-def shorten() -> None:
+def shorten():
     for module, values in ((machine, SHORTENED), (jobs, {"FAILED_S": 2.0})):
         for name, value in values.items():
             assert hasattr(module, name), name

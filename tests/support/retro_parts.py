@@ -4,14 +4,10 @@ decoder on disk.
 
 import json
 import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from ragauge.engines.lm import LM
 from ragauge.pipelines.database.chunking import build_shard, gather, mark
 from ragauge.pipelines.decoding import read_through
 from ragauge.pipelines.modes._cross_attention import CrossWeights
@@ -21,11 +17,11 @@ from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.sizes import Sizes
 from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.pipelines.specification import PipelineSpecification
-from ragauge.pipelines.windows import CHUNK, Windows
+from ragauge.pipelines.windows import CHUNK
 from ragauge.testing import write_checkpoint
 
 
-def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:
+def tokens(count, seed, vocab=250):
     """Random token ids, none of them special."""
     return [int(t) for t in np.random.default_rng(seed).integers(4, 4 + vocab, count)]
 
@@ -37,7 +33,7 @@ TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))  # a RETRO
 EXACT = About("exact", "tokenizer", "encoder", "l2", 14, 64, 260, 64)  # a server of them
 
 
-def write_database(root: Path, **changes: int) -> Path:
+def write_database(root, **changes):
     """`db`, of three articles with the last fifth of each held out, beside `model`, whose tokens it
     holds.
 
@@ -59,7 +55,7 @@ def write_database(root: Path, **changes: int) -> Path:
     return root
 
 
-def write_chunks(root: Path, name: str, model: str) -> None:
+def write_chunks(root, name, model):
     """A database of this name over the articles that `write_database` wrote, in the tokens of a
     model.
     """
@@ -70,9 +66,7 @@ def write_chunks(root: Path, name: str, model: str) -> None:
     gather(root / name, 1)
 
 
-def specified(
-    schedule: str, interval: int = CHUNK, task: str = "perplexity", **changes: Any
-) -> PipelineSpecification:
+def specified(schedule, interval=CHUNK, task="perplexity", **changes):
     """A pipeline of the tiny decoder over 150 tokens, scored after the first query; changes:
     settings or fields.
     """
@@ -93,9 +87,7 @@ class ExactRetriever:
     A part holds every n-th chunk.
     """
 
-    def __init__(
-        self, documents: Sequence[Sequence[int]], delay_s: float = 0.0, part: int = 0, of: int = 1
-    ) -> None:
+    def __init__(self, documents, delay_s=0.0, part=0, of=1):
         self.delay_s, self.queries, self.fails_at = delay_s, list[Query](), -1
         self.chunks = [
             (number, start)
@@ -105,24 +97,24 @@ class ExactRetriever:
         self.documents = [list(text) for text in documents]
         self.held = range(part, len(self.chunks), of)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.chunks)
 
-    def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
+    def passage(self, chunk, continuation):
         number, start = self.chunks[chunk]
         return number, self.documents[number][start : start + (1 + continuation) * CHUNK]
 
-    def round_trip_s(self) -> float:
+    def round_trip_s(self):
         return 0.0
 
-    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+    def search(self, queries):
         if len(self.queries) == self.fails_at:
             raise ConnectionError("the server is gone")
         self.queries += queries
         time.sleep(self.delay_s)
         return [self._search(query) for query in queries]
 
-    def _search(self, query: Query) -> Neighbours:
+    def _search(self, query):
         asked = (
             query.tokens if query.tokens is not None else [ord(c) % 250 for c in query.text or ""]
         )
@@ -153,12 +145,12 @@ class ExactRetriever:
 
 
 def logits_of(
-    model: Any,
-    ids: Sequence[int],
-    windows: Windows,
-    documents: Sequence[Sequence[int]],
-    step: int | None = None,
-) -> tuple[torch.Tensor, list[list[list[int]]]]:
+    model,
+    ids,
+    windows,
+    documents,
+    step=None,
+):
     """Logits of a sequence that is read in steps of so many tokens, default: at once; the
     neighbours by window.
     """
@@ -173,7 +165,7 @@ def logits_of(
     ]
 
 
-def cross_weights(lm: LM) -> CrossWeights:
+def cross_weights(lm):
     """Weights of cross-attention as training might leave them."""
     made = CrossWeights(lm.decoder, (0, 1), 1)
     draw = torch.Generator().manual_seed(1)

@@ -7,8 +7,6 @@ It works on a checkpoint's tensors by their released names and on the settings o
 import json
 import math
 import shutil
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,7 +46,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def released_state(settings: Mapping[str, Any] = SETTINGS, seed: int = 0) -> dict[str, Tensor]:
+def released_state(settings=SETTINGS, seed=0):
     """Random tensors by their released names."""
     made = torch.Generator().manual_seed(seed)
     decoder, encoder = (settings[f"{side}_hidden_dim"] for side in ("dec", "enc"))
@@ -89,11 +87,11 @@ def released_state(settings: Mapping[str, Any] = SETTINGS, seed: int = 0) -> dic
     }
 
 
-def _scale(name: str, shape: tuple[int, ...]) -> float:
+def _scale(name, shape):
     return 1.0 if len(shape) == 1 or name.endswith(BIAS) or "embs" in name else shape[1] ** -0.5
 
 
-def write_released(folder: Path, settings: Mapping[str, Any] = SETTINGS, seed: int = 0) -> Path:
+def write_released(folder, settings=SETTINGS, seed=0):
     """`model.ckpt` as PyTorch Lightning writes it, beside `retro.json`, in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "retro.json").write_text(json.dumps(dict(settings)))
@@ -110,7 +108,7 @@ def write_released(folder: Path, settings: Mapping[str, Any] = SETTINGS, seed: i
     return folder
 
 
-def write_beside_database(root: Path) -> Path:
+def write_beside_database(root):
     """`released` beside databases: `own` in its tokens, `db` in those of `model`. RAGAUGE_HOME is
     the caller's.
     """
@@ -122,7 +120,7 @@ def write_beside_database(root: Path) -> Path:
     return root
 
 
-def read_released(root: Path) -> RetroLM:
+def read_released(root):
     """The checkpoint of `write_beside_database` in torch."""
     return RetroLM(read_folder(resolver.resolve(f"path:{root / 'released'}")))
 
@@ -141,7 +139,7 @@ WITHOUT_RETRIEVAL = [
 ]
 
 
-def scored(root: Path, out: Path, *options: str) -> list[float]:
+def scored(root, out, *options):
     """Likelihoods of two texts of `own` without neighbours, by the command line."""
     where = ["--database", str(root / "own"), "--model", f"path:{root / 'released'}"]
     how = ["--scoring", "after_first_query", "--threads", "1"]
@@ -152,13 +150,11 @@ def scored(root: Path, out: Path, *options: str) -> list[float]:
 class Released:
     """The model of a checkpoint."""
 
-    def __init__(self, state: Mapping[str, Tensor], settings: Mapping[str, Any] = SETTINGS) -> None:
+    def __init__(self, state, settings=SETTINGS):
         self.state = state
         self.settings = settings
 
-    def logits(
-        self, ids: Sequence[int], found: Sequence[Sequence[Sequence[int]]], interval: int
-    ) -> Tensor:
+    def logits(self, ids, found, interval):
         """(token, vocab) of a sequence, of whose window i `found[i]` are the neighbours."""
         settings = self.settings
         x = self.state["base.dec_embs.weight"][torch.tensor(list(ids))]
@@ -191,7 +187,7 @@ class Released:
             x = x + self._feed_forward(f"{at}.2", x)
         return self._norm("base.final_layer_norm.scale", x) @ self.state["lm_head.weight"].T
 
-    def _encoded(self, texts: Sequence[Sequence[int]], query: Tensor) -> Tensor:
+    def _encoded(self, texts, query):
         """(neighbour, 128, width)."""
         settings = self.settings
         made = []
@@ -211,32 +207,28 @@ class Released:
             made.append(x)
         return torch.stack(made)
 
-    def _self_attention(
-        self, at: str, x: Tensor, mask: Tensor, heads: int, *, bidirectional: bool
-    ) -> Tensor:
+    def _self_attention(self, at, x, mask, heads, *, bidirectional):
         q, k, v = (self._norm(f"{at}.ln.scale", x) @ self.state[f"{at}.qkv_proj.weight"].T).chunk(
             3, -1
         )
         return self._attention(at, q, k, v, mask, heads, bidirectional=bidirectional)
 
-    def _cross_attention(
-        self, at: str, x: Tensor, source: Tensor, mask: Tensor, heads: int
-    ) -> Tensor:
+    def _cross_attention(self, at, x, source, mask, heads):
         q = self._norm(f"{at}.ln.scale", x) @ self.state[f"{at}.q_proj.weight"].T
         k, v = (source @ self.state[f"{at}.kv_proj.weight"].T).chunk(2, -1)
         return self._attention(at, q, k, v, mask[None], heads, bidirectional=True)
 
     def _attention(
         self,
-        at: str,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor,
-        heads: int,
+        at,
+        q,
+        k,
+        v,
+        mask,
+        heads,
         *,
-        bidirectional: bool,
-    ) -> Tensor:
+        bidirectional,
+    ):
         table = self.state[f"{at}.{BIAS}"]
         dim = q.shape[1] // heads
         mixed = []
@@ -251,7 +243,7 @@ class Released:
             mixed.append(scores.softmax(-1) @ v[:, part])
         return torch.cat(mixed, -1) @ self.state[f"{at}.{MIXED}.final_proj.weight"].T
 
-    def _feed_forward(self, at: str, x: Tensor) -> Tensor:
+    def _feed_forward(self, at, x):
         y = self._norm(f"{at}.layer_norm.scale", x)
         gate, up = (y @ self.state[f"{at}.wi_{i}.weight"].T for i in range(2))
         return (
@@ -260,10 +252,10 @@ class Released:
             @ self.state[f"{at}.wo.weight"].T
         )
 
-    def _norm(self, name: str, x: Tensor) -> Tensor:
+    def _norm(self, name, x):
         root = x.norm(2, dim=-1, keepdim=True) * x.shape[-1] ** -0.5
         return self.state[name] * (x / (root + 1e-8))
 
 
-def _padded(text: Sequence[int]) -> list[int]:
+def _padded(text):
     return [*text, *[0] * (NEIGHBOUR - len(text))]

@@ -6,27 +6,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Answer, Method
-from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 Variant = tuple[str, dict[str, Any]]
 
 
-def variant(name: str, **options: Any) -> Variant:
+def variant(name, **options):
     return name, options
 
 
-def compressed(inner: str, **options: Any) -> Variant:
+def compressed(inner, **options):
     return "compressed", {"inner": inner, **options}
 
 
-def parts(**options: Any) -> Variant:
+def parts(**options):
     """Prefix-Scale-Recompute with these parts alone."""
     return "prefix_scale_recompute", {
         "prefix": False,
@@ -45,14 +41,12 @@ UNAWARE = ("kvzip", "attention_matching", "expected_attention", "knorm", "keydif
 close = partial(torch.testing.assert_close, atol=1e-4, rtol=1e-4)
 
 
-def fresh(lm: Any, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:
+def fresh(lm, method, prompt, limits=LIMITS):
     """The answer from a state prepared for it alone."""
     return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
 
 
-def answered(
-    lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS
-) -> tuple[list[int], Tensor | None]:
+def answered(lm, asked, prompt, limits=LIMITS):
     """The response, and the logits (vocab,) of its first token; None where the method chooses
     tokens by others.
     """
@@ -61,7 +55,7 @@ def answered(
     assert method.refusal(lm) is None
     whole = lm.generate
 
-    def generate(cache: Any, logits: Tensor, position: float, limits: Limits) -> list[int]:
+    def generate(cache, logits, position, limits):
         seen.append(logits)
         return whole(cache, logits, position, limits)
 
@@ -117,7 +111,7 @@ ANCHORS: list[tuple[Variant, Variant, str]] = [
 ]
 
 
-def shortened(prompt: Prompt, part: str) -> Prompt:
+def shortened(prompt, part):
     """The prompt that an anchor is about."""
     if part == WHOLE:
         return prompt

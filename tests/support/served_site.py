@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeVar
@@ -16,7 +15,7 @@ AnyServer = TypeVar("AnyServer", bound=ThreadingHTTPServer)
 class Quiet:
     """Prints no requests."""
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         pass
 
 
@@ -27,7 +26,7 @@ class Site(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.body = BODY
         self.etag = '"one"'
@@ -37,14 +36,14 @@ class Site(ThreadingHTTPServer):
         self.length = True
         self.asked: list[str | None] = []  # the Range header of each request
 
-    def url(self, name: str = "file.bin") -> str:
+    def url(self, name="file.bin"):
         return f"http://127.0.0.1:{self.server_port}/{name}"
 
 
 class Handler(Quiet, BaseHTTPRequestHandler):
     server: Site
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         site = self.server
         site.asked.append(self.headers.get("Range"))
         if site.failures:
@@ -67,7 +66,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[: site.cut.pop(0)] if site.cut else body)
 
-    def _start(self) -> int:
+    def _start(self):
         wanted = self.headers.get("Range") if self.server.ranges else None
         if not wanted or self.headers.get("If-Range") != self.server.etag:
             return 0
@@ -75,7 +74,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running(server: AnyServer) -> Iterator[AnyServer]:
+def running(server):
     """A server that answers on a thread of its own."""
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

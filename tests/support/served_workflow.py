@@ -3,8 +3,6 @@ starts its own.
 """
 
 import json
-from pathlib import Path
-from typing import Any
 
 import tiny_database
 import tiny_models
@@ -40,7 +38,7 @@ PIPELINES = {
 CLOCKS = ("trials_s", "trace")
 
 
-def write(root: Path, folder: Path) -> Path:
+def write(root, folder):
     """The workflow with a tiny model, an encoder and a corpus."""
     made = workflow_folder.copy_workflow(root, folder)
     write_checkpoint(made / "model")
@@ -50,14 +48,14 @@ def write(root: Path, folder: Path) -> Path:
     return made
 
 
-def configure(folder: Path, pipelines: dict[str, Any] = PIPELINES) -> tuple[str, str]:
+def configure(folder, pipelines=PIPELINES):
     """Write an experiment of these pipelines and return the options that name it."""
     path = folder / f"{NAME}.yaml"
     path.write_text(EXPERIMENT.format(folder=folder, pipelines=json.dumps(pipelines)))
     return "--configfile", path.name
 
 
-def secured(folder: Path, host: str) -> dict[str, Any]:
+def secured(folder, host):
     """The pipelines, where whoever asks the server's job needs a certificate and a token."""
     import trustme
 
@@ -79,12 +77,12 @@ def secured(folder: Path, host: str) -> dict[str, Any]:
     }
 
 
-def targets(*labels: str) -> list[str]:
+def targets(*labels):
     """The files of pipelines' records, as Snakemake is asked for them."""
     return [f"results/{NAME}/pipelines/{label}.jsonl" for label in labels]
 
 
-def records(folder: Path, label: str) -> list[dict[str, Any]]:
+def records(folder, label):
     """A pipeline's records without what the clock said."""
     lines = (folder / targets(label)[0]).read_text(encoding="utf-8").splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]

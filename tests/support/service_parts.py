@@ -10,7 +10,6 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Searcher, Stop
-from ragauge.pipelines.service.process import RunningServer, running_command, serve
+from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query
+from ragauge.pipelines.service.process import running_command, serve
 from ragauge.pipelines.service.server import LoadedIndex, Server
 from ragauge.pipelines.service.settings import ServerSettings
 
@@ -37,7 +36,7 @@ class Toy:
     n-th chunk.
     """
 
-    def __init__(self, chunks: int = 400, part: int = 0, of: int = 1) -> None:
+    def __init__(self, chunks=400, part=0, of=1):
         draw = np.random.default_rng(0)
         self.tokens = draw.integers(1, VOCABULARY, (chunks, CHUNK)).astype(np.int32)
         self.lengths = draw.integers(1, CHUNK + 1, chunks).astype(np.int32)
@@ -50,7 +49,7 @@ class Toy:
         self.held = np.arange(chunks) % of == part
         self.searched: list[str | None] = []
 
-    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+    def search(self, queries):
         self.searched += [query.text for query in queries]
         for query in queries:
             if query.text == FAIL:
@@ -60,10 +59,10 @@ class Toy:
             self.linger(query.text)
         return [self._search(query) for query in queries]
 
-    def linger(self, text: str | None) -> None:
+    def linger(self, text):
         time.sleep({SLEEP: 0.5, HANG: 60.0}.get(text or "", 0.0))
 
-    def _search(self, query: Query) -> Neighbours:
+    def _search(self, query):
         content = (
             list(query.tokens) if query.tokens is not None else list((query.text or "").encode())
         )
@@ -77,9 +76,7 @@ class Toy:
         nearest = np.lexsort((candidates, distances))[: query.k]
         return self._neighbours(query, candidates[nearest], distances[nearest], nprobe)
 
-    def _neighbours(
-        self, query: Query, found: np.ndarray, distances: np.ndarray, nprobe: int
-    ) -> Neighbours:
+    def _neighbours(self, query, found, distances, nprobe):
         k = query.k
         width = query.continuation * CHUNK
         made = Neighbours(
@@ -102,7 +99,7 @@ class Toy:
             made.continuations[i, : len(after)], made.continuation_lengths[i] = after, len(after)
         return made
 
-    def _follow(self, chunk: int, of: int) -> list[int]:
+    def _follow(self, chunk, of):
         """The tokens of a chunk, where it belongs to the document of another."""
         same = chunk < len(self.documents) and self.documents[chunk] == self.documents[of]
         return self.tokens[chunk, : self.lengths[chunk]].tolist() if same else []
@@ -111,11 +108,11 @@ class Toy:
 class Held(Toy):
     """The toy, whose searches of SLEEP go on until they are released, however slow the machine is."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.release = threading.Event()
 
-    def linger(self, text: str | None) -> None:
+    def linger(self, text):
         assert text != SLEEP or self.release.wait(60)
 
 
@@ -124,40 +121,38 @@ class OneByOne:
     alone.
     """
 
-    def __init__(self, searcher: Searcher) -> None:
+    def __init__(self, searcher):
         self.searcher = searcher
 
-    def search_together(
-        self, requests: Sequence[Sequence[Query]], _: Stop
-    ) -> list[list[Neighbours]]:
+    def search_together(self, requests, _):
         return [self.searcher.search(request) for request in requests]
 
 
-def loaded(searcher: Any, about: About = ABOUT, detokenize: Any = None) -> LoadedIndex:
+def loaded(searcher, about=ABOUT, detokenize=None):
     return LoadedIndex(
         searcher if hasattr(searcher, "search_together") else OneByOne(searcher), about, detokenize
     )
 
 
 def server(
-    searcher: Any,
-    about: About = ABOUT,
+    searcher,
+    about=ABOUT,
     *,
-    detokenize: Any = None,
-    tls: Any = None,
-    token: Any = None,
-    **settings: Any,
-) -> Server:
+    detokenize=None,
+    tls=None,
+    token=None,
+    **settings,
+):
     chosen = ServerSettings(**{"port": 0, **settings})
     return Server(loaded(searcher, about, detokenize), chosen, tls=tls, token=token)
 
 
-def spelled(sequences: list[list[int]]) -> list[str]:
+def spelled(sequences):
     """The toy's tokenizer: `t5 t17`."""
     return [" ".join(f"t{token}" for token in sequence) for sequence in sequences]
 
 
-def queries(count: int = 12) -> list[Query]:
+def queries(count=12):
     draw = np.random.default_rng(1)
     made = []
     for i in range(count):
@@ -173,7 +168,7 @@ def queries(count: int = 12) -> list[Query]:
     return made
 
 
-def assert_same(found: Sequence[Neighbours], expected: Sequence[Neighbours]) -> None:
+def assert_same(found, expected):
     """Equal in everything but seconds, types included."""
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
@@ -187,7 +182,7 @@ def assert_same(found: Sequence[Neighbours], expected: Sequence[Neighbours]) -> 
                 assert a == b, name
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition):
     end = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < end
@@ -195,14 +190,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def process(*options: str, stop_s: float = 5.0) -> Iterator[RunningServer]:
+def process(*options, stop_s=5.0):
     """A server of the toy in a process of its own."""
     command = [sys.executable, __file__, "--while-stdin-open", *options]
     with running_command(command, start_s=20.0, stop_s=stop_s) as server:
         yield server
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser()
     for option, default in (("--part", 0), ("--of", 1), ("--port", 0)):
         parser.add_argument(option, type=int, default=default)
@@ -211,7 +206,7 @@ def main() -> None:
     args = parser.parse_args()
     running = server(Toy(part=args.part, of=args.of), port=args.port, detokenize=spelled)
 
-    def reload() -> None:
+    def reload():
         running.loaded = loaded(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled)
 
     serve(running, args.grace, while_stdin_open=args.while_stdin_open, reload=reload)

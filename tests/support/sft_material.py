@@ -2,11 +2,9 @@
 
 import json
 import random
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from ragauge.methods.evidence.chat import Chat, Replies
+from ragauge.methods.evidence.chat import Chat
 from ragauge.testing import write_checkpoint
 from ragauge.training import data
 from ragauge.training.settings import TrainingSettings
@@ -28,11 +26,11 @@ THINGS = (
 )
 
 
-def article(number: int, sentences: int = 40) -> str:
+def article(number, sentences=40):
     """Sentences that no other number has."""
     draw = random.Random(number)
 
-    def thing() -> str:
+    def thing():
         return draw.choice(THINGS)
 
     return " ".join(
@@ -41,7 +39,7 @@ def article(number: int, sentences: int = 40) -> str:
     )
 
 
-def write_corpus(path: Path, count: int = 10) -> Path:
+def write_corpus(path, count=10):
     """A corpus of articles, and a stub among them."""
     records = [{"title": f"Town {i}", "text": article(i)} for i in range(count)]
     path.write_text(
@@ -55,25 +53,23 @@ class Parrot(Chat):
 
     name = "parrot"
 
-    def __init__(self, gives_up_after: int | None = None) -> None:
+    def __init__(self, gives_up_after=None):
         self.calls = 0
         self.gives_up_after = gives_up_after
 
-    def replies(
-        self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = ""
-    ) -> Replies:
+    def replies(self, requests, max_tokens, cue="", instruction=""):
         if self.calls == self.gives_up_after:
             raise KeyboardInterrupt
         self.calls += 1
         return [_question(*request.split("\n\nWrite a question about ")) for request in requests]
 
 
-def _question(text: str, request: str) -> str:
+def _question(text, request):
     title = request.removesuffix(" that the text above answers.")
     return f"Question: What of {title} was {' '.join(text.split()[-3:])[:-1]} about?"
 
 
-def settings(folder: Path, **changes: Any) -> TrainingSettings:
+def settings(folder, **changes):
     """A training of a tiny model on a tiny corpus, in a folder; both are made."""
     if not (folder / "model").exists():
         write_checkpoint(folder / "model")
@@ -98,7 +94,7 @@ def settings(folder: Path, **changes: Any) -> TrainingSettings:
     return TrainingSettings(**given | changes)
 
 
-def built(folder: Path, monkeypatch: Any, **changes: Any) -> Path:
+def built(folder, monkeypatch, **changes):
     """The folder of the data of these settings."""
     monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     data.build(settings(folder, **changes).data(), {}, folder / "data")

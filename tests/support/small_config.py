@@ -3,7 +3,6 @@
 from typing import Any
 
 from ragauge.config import loading
-from ragauge.config.experiment import Config
 
 BASE: dict[str, Any] = {
     "run": "x",
@@ -14,5 +13,5 @@ BASE: dict[str, Any] = {
 }
 
 
-def parsed(**changes: Any) -> Config:
+def parsed(**changes):
     return loading.parse({**BASE, **changes}, "c.yaml")

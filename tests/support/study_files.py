@@ -4,9 +4,7 @@ documents.
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from xml.sax.saxutils import escape
 
 from ragauge.testing import write_checkpoint
@@ -21,7 +19,7 @@ FORM = "/Type /XObject /Subtype /Form /BBox [0 0 595 842] /Resources << /Font <<
 Placed = tuple[float, float, str]  # points from the left, points from the bottom, a text
 
 
-def study_arguments(sources: Path, answer: str = "Assam") -> list[str]:
+def study_arguments(sources, answer="Assam"):
     """Write documents, a question and a tiny model; the arguments of a study that is not run."""
     texts = sources / "texts"
     texts.mkdir(parents=True, exist_ok=True)
@@ -34,7 +32,7 @@ def study_arguments(sources: Path, answer: str = "Assam") -> list[str]:
     return ["study", *chain.from_iterable(pairs), "--no-run"]
 
 
-def pdf(*pages: Sequence[str], image: int = 0) -> bytes:
+def pdf(*pages, image=0):
     """A PDF of one font; each page is its lines, one without lines a page that shows nothing.
 
     Args:
@@ -47,7 +45,7 @@ def pdf(*pages: Sequence[str], image: int = 0) -> bytes:
     return _pdf(streams, {image: IMAGE} if image else {})
 
 
-def placed_pdf(*pages: Sequence[Placed], form: str = "") -> bytes:
+def placed_pdf(*pages, form=""):
     """A PDF whose texts are drawn where they are placed, in the order given.
 
     Args:
@@ -64,7 +62,7 @@ def placed_pdf(*pages: Sequence[Placed], form: str = "") -> bytes:
     )
 
 
-def _pdf(streams: Sequence[str], objects_of: Mapping[int, str]) -> bytes:
+def _pdf(streams, objects_of):
     """A PDF of streams of text; a page of `objects_of` shows, or may show, another object."""
     kids = " ".join(f"{5 + 2 * i} 0 R" for i in range(len(streams)))
     widths = " ".join(["500"] * 95)
@@ -89,7 +87,7 @@ def _pdf(streams: Sequence[str], objects_of: Mapping[int, str]) -> bytes:
     return made + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
-def paragraph(text: str, style: str = "", numbers: int = 0, level: int = 0) -> str:
+def paragraph(text, style="", numbers=0, level=0):
     """A paragraph of a Word document.
 
     Args:
@@ -105,11 +103,11 @@ def paragraph(text: str, style: str = "", numbers: int = 0, level: int = 0) -> s
     return f"<w:p><w:pPr>{styled}{listed}</w:pPr><w:r><w:t>{escape(text)}</w:t></w:r></w:p>"
 
 
-def row(*cells: str) -> str:
+def row(*cells):
     return "<w:tr>" + "".join(f"<w:tc>{paragraph(cell)}</w:tc>" for cell in cells) + "</w:tr>"
 
 
-def docx(*blocks: str, declared: str = "", title: str = "") -> bytes:
+def docx(*blocks, declared="", title=""):
     """A Word document of paragraphs and tables; `declared` stands before its root element."""
     relations = f'<Relationships xmlns="{OFFICE}/package/2006/relationships">{{}}</Relationships>'
     relation = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument/2006/relationships/{{}}" Target="{{}}"/>'

@@ -1,8 +1,6 @@
 """A small invented results folder of CFIC's kind. Test-only: no number in it was measured."""
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
@@ -24,17 +22,17 @@ TOKENS = 24  # of the document
 
 
 def write(
-    folder: Path,
-    name: str,
-    method: str,
-    right: Sequence[bool | None],
+    folder,
+    name,
+    method,
+    right,
     *,
-    dataset: str = "wiki_long",
-    registered: str | None = None,
-    model: str = MODEL,
-    found: Sequence[bool] | None = None,
-    **params: Any,
-) -> Path:
+    dataset="wiki_long",
+    registered=None,
+    model=MODEL,
+    found=None,
+    **params,
+):
     """Write one variant's records.
 
     Args:
@@ -52,7 +50,7 @@ def write(
     return path
 
 
-def write_documents(folder: Path, dataset: str, count: int) -> None:
+def write_documents(folder, dataset, count):
     """Write the questions as the data rule does."""
     example = {
         "question": "When?",
@@ -65,14 +63,14 @@ def write_documents(folder: Path, dataset: str, count: int) -> None:
 
 
 def write_latency(
-    folder: Path,
-    stages: Mapping[str, Mapping[str, float]],
+    folder,
+    stages,
     *,
-    dataset: str = "wiki_long",
-    model: str = MODEL,
-    trials: int = 3,
-    **more: Any,
-) -> None:
+    dataset="wiki_long",
+    model=MODEL,
+    trials=3,
+    **more,
+):
     """Write a latency file: seconds of each stage of each variant, a little more in every trial."""
     rows = [_timed(name, trial, of) for trial in range(trials) for name, of in stages.items()]
     protocol = {"dataset": dataset, "new_tokens": 5, "trials": trials}
@@ -80,9 +78,7 @@ def write_latency(
     write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 
-def write_judgements(
-    folder: Path, name: str, labels: Sequence[str | None], dataset: str = "wiki_long"
-) -> None:
+def write_judgements(folder, name, labels, dataset="wiki_long"):
     """Write an invented judge's file."""
     lines = [
         {"key": f"q{i}", "label": label, "judge": "invented-judge"}
@@ -92,7 +88,7 @@ def write_judgements(
     write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _timed(name: str, trial: int, stages: Mapping[str, float]) -> dict[str, Any]:
+def _timed(name, trial, stages):
     seconds = {stage: s * (1 + 0.1 * trial) for stage, s in stages.items()}
     first = sum(seconds.values())
     line = {
@@ -105,9 +101,7 @@ def _timed(name: str, trial: int, stages: Mapping[str, float]) -> dict[str, Any]
     return {**line, "stages": seconds}
 
 
-def _record(
-    place: int, ok: bool | None, found: bool, method: str, options: Mapping[str, Any], dataset: str
-) -> Record:
+def _record(place, ok, found, method, options, dataset):
     common: dict[str, Any] = {
         "key": f"q{place}",
         "question": "When?",
@@ -134,7 +128,7 @@ def _record(
     )
 
 
-def _evidence(method: str, found: bool) -> list[dict[str, Any]] | None:
+def _evidence(method, found):
     if method == "closed_book":
         return None
     start, stop = (0, len(DOCUMENT)) if method == "full_article" else FOUND if found else ELSEWHERE
@@ -160,7 +154,7 @@ def _evidence(method: str, found: bool) -> list[dict[str, Any]] | None:
     return pieces
 
 
-def trace(method: str, options: Mapping[str, Any]) -> list[Call]:
+def trace(method, options):
     read = [Call("documents", (TOKENS,), (0,), offline=True), Call("query", (8,), (TOKENS,))]
     answer = [
         Call("prompt", (20,), (0,), logits=(1,)),

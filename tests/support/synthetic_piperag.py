@@ -1,8 +1,6 @@
 """A small invented results folder of PipeRAG's kind. Test-only: no number in it was measured."""
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
@@ -21,20 +19,20 @@ READ_S = 0.05  # of a decoder step, of reading neighbours
 
 
 def write(
-    folder: Path,
-    name: str,
-    schedule: str,
-    values: Sequence[float | None],
+    folder,
+    name,
+    schedule,
+    values,
     *,
-    search_s: float = 0.1,
-    lists: int = 8,
-    vectors: int = 1000,
-    recipe: dict[str, Any] | None = None,
-    load_share: float | None = 0.01,
-    adapters_sha256: str | None = None,
-    source: str = "",
-    **options: Any,
-) -> Path:
+    search_s=0.1,
+    lists=8,
+    vectors=1000,
+    recipe=None,
+    load_share=0.01,
+    adapters_sha256=None,
+    source="",
+    **options,
+):
     """Write one pipeline's records, with what `ragauge piperag run` writes beside them.
 
     Args:
@@ -73,14 +71,14 @@ def write(
     return path
 
 
-def write_recall(folder: Path, index: str = INDEX, vectors: int = 1000, **settings: Any) -> None:
+def write_recall(folder, index=INDEX, vectors=1000, **settings):
     path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
     recipe = RECIPE | settings
     found = {"settings": recipe, "vectors": vectors, "filled": recipe["filled"], "recall": []}
     write_json(path, found)
 
 
-def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **more: Any) -> Path:
+def write_staleness(folder, cosines, **more):
     """Write a comparison of stale queries: a row of cosines a query, at 1 and 64 stale tokens."""
     queries = [
         {
@@ -103,7 +101,7 @@ def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **m
     return write_json(folder / "staleness" / f"{DATABASE}.json", about | more)
 
 
-def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
+def trace(settings, search_s):
     """The calls of a generation: at each window its retrieval and what was read, then the tokens
     decoded.
     """
@@ -118,7 +116,7 @@ def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
     return calls
 
 
-def _retrieval(search_s: float, hidden: bool) -> list[Call]:
+def _retrieval(search_s, hidden):
     if not hidden:
         return [
             Call("retrieval", (CHUNK,), (0,), macs=0, seconds=search_s),
@@ -132,13 +130,13 @@ def _retrieval(search_s: float, hidden: bool) -> list[Call]:
 
 
 def _record(
-    place: int,
-    value: float | None,
-    settings: PipelineSettings,
-    calls: list[Call],
-    lists: int,
-    load_share: float | None,
-) -> SequenceRecord:
+    place,
+    value,
+    settings,
+    calls,
+    lists,
+    load_share,
+):
     base: dict[str, Any] = {
         "key": f"{place}:Article#0",
         "document": place,

@@ -3,9 +3,7 @@ tests reads it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
@@ -29,20 +27,18 @@ PROVENANCE = {
 }
 
 
-def write_json(path: Path, content: Any) -> Path:
+def write_json(path, content):
     """Write a file of results, and the folders that it lies in."""
     return write_text(path, json.dumps(content))
 
 
-def write_text(path: Path, text: str) -> Path:
+def write_text(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
-def write_records(
-    folder: Path, name: str, records: Iterable[Record], made: AnswerSpecification
-) -> Path:
+def write_records(folder, name, records, made):
     """Write the records of a variant of this name, and their metadata."""
     path = folder / "answers" / made.dataset / made.model / f"{name}.jsonl"
     write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
@@ -51,17 +47,17 @@ def write_records(
 
 
 def write_variant(
-    folder: Path,
-    name: str,
-    method: str,
-    correct: Sequence[bool | None],
+    folder,
+    name,
+    method,
+    correct,
     *,
-    params: Mapping[str, Any] | None = None,
-    dataset: str = "nq_open",
-    model: str = MODEL,
-    documents: int = 20,
-    **fields: Any,
-) -> Path:
+    params=None,
+    dataset="nq_open",
+    model=MODEL,
+    documents=20,
+    **fields,
+):
     """Write one variant's records; `correct` has one entry a question: right, wrong, or None for
     failed.
 
@@ -75,9 +71,7 @@ def write_variant(
     return write_records(folder, name, [line.model_copy(update=fields) for line in lines], made)
 
 
-def specification(
-    method: str, options: Mapping[str, Any], dataset: str, model: str
-) -> AnswerSpecification:
+def specification(method, options, dataset, model):
     """As the runner writes it: every option resolved by the method itself."""
     resolved = asdict(making.make(method, **options))
     engine = EngineFacts(dtype="bfloat16", device="cpu")
@@ -86,19 +80,19 @@ def specification(
     )
 
 
-def write_meta(path: Path, made: AnswerSpecification) -> None:
+def write_meta(path, made):
     """Write what stands beside a file of records."""
     meta = {"specification": made.model_dump(), "provenance": PROVENANCE}
     path.with_suffix(".meta.json").write_text(json.dumps(meta))
 
 
 def write_latency(
-    folder: Path,
-    totals: Mapping[str, Sequence[float]],
-    model: str = MODEL,
-    device: str = "cpu",
-    **more: Any,
-) -> None:
+    folder,
+    totals,
+    model=MODEL,
+    device="cpu",
+    **more,
+):
     """Write a latency file with the given total seconds of each variant's trials."""
     rows = [
         {
@@ -117,21 +111,19 @@ def write_latency(
     write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 
-def write_protocol(
-    folder: Path, protocol: Mapping[str, Any], model: str = MODEL, **measured: Any
-) -> None:
+def write_protocol(folder, protocol, model=MODEL, **measured):
     """Write a file of a protocol's measurements."""
     content = {"provenance": PROVENANCE, "protocol": protocol, **measured}
     write_json(folder / str(protocol["dataset"]) / f"{model}.json", content)
 
 
 def write_load(
-    folder: Path,
-    waits: Mapping[str, Sequence[float | None]],
-    dataset: str = "nq_open",
-    model: str = MODEL,
-    **more: Any,
-) -> None:
+    folder,
+    waits,
+    dataset="nq_open",
+    model=MODEL,
+    **more,
+):
     """Write a file of load: one level of one request a second, with each variant's seconds to the
     first token, or None for a request that failed.
     """
@@ -155,12 +147,12 @@ def write_load(
 
 
 def write_stream(
-    folder: Path,
-    ends: Mapping[str, tuple[float, float]],
-    dataset: str = "nq_open",
-    model: str = MODEL,
-    **more: Any,
-) -> None:
+    folder,
+    ends,
+    dataset="nq_open",
+    model=MODEL,
+    **more,
+):
     """Write a file of a stream: each variant's first token with nothing found and with everything,
     and two requests.
     """
@@ -198,7 +190,7 @@ def write_stream(
     write_json(folder / "stream" / dataset / f"{model}.json", content)
 
 
-def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:
+def trace(method, params, kept, documents):
     context = PREAMBLE + DOCUMENT * kept
     if method == "superposition":
         pruned = len(range(documents))
@@ -219,7 +211,7 @@ def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> 
     return [Call("prompt", (context + QUERY + TASK,), (0,), logits=(1,))] * rounds
 
 
-def _kept(method: str, params: Mapping[str, Any], documents: int) -> list[int]:
+def _kept(method, params, documents):
     everything = (
         method in ("naive", "attention_sort", "prompt_cache") or params.get("saliency") == "none"
     )
@@ -230,13 +222,13 @@ def _kept(method: str, params: Mapping[str, Any], documents: int) -> list[int]:
 
 
 def _record(
-    place: int,
-    ok: bool | None,
-    method: str,
-    params: Mapping[str, Any],
-    kept: list[int],
-    documents: int,
-) -> Record:
+    place,
+    ok,
+    method,
+    params,
+    kept,
+    documents,
+):
     common: dict[str, Any] = {
         "key": f"q{place}",
         "question": "Which?",

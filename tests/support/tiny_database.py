@@ -3,16 +3,12 @@ in a second.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from ragauge.pipelines.database import chunking, database, embed
 from ragauge.pipelines.database.chunking import HeldOutSplit
-from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval import index
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
@@ -32,7 +28,7 @@ class CountEncoder:
     dim = DIM
     projection = np.random.default_rng(0).standard_normal((256, DIM)).astype(np.float32)
 
-    def encode(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
+    def encode(self, texts, *, query=False):
         counts = np.array(
             [np.bincount(np.frombuffer(t.encode(), np.uint8), minlength=256) for t in texts]
         )
@@ -47,17 +43,17 @@ class Choice(embed.EncoderChoice):
 
     sha256: str = "counts"  # type: ignore[assignment]
 
-    def load(self) -> CountEncoder:
+    def load(self):
         return CountEncoder()
 
 
-def stand_in(patch: pytest.MonkeyPatch) -> None:
+def stand_in(patch):
     """Have every encoder be this one, whatever its name."""
     patch.setattr(embed.EncoderChoice, "sha256", Choice.sha256)
     patch.setattr(embed.EncoderChoice, "load", Choice.load)
 
 
-def write_corpus(path: Path, documents: int = 80, seed: int = 0) -> Path:
+def write_corpus(path, documents=80, seed=0):
     """JSON lines of random words, some forty to a document."""
     draw = np.random.default_rng(seed)
     words = [
@@ -72,29 +68,27 @@ def write_corpus(path: Path, documents: int = 80, seed: int = 0) -> Path:
     return path
 
 
-def write_tokenizer(folder: Path) -> Path:
+def write_tokenizer(folder):
     """A checkpoint folder with nothing but the tokenizer of bytes."""
     byte_tokenizer().save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "llama"}')
     return folder
 
 
-def recipe(
-    corpus: Path | str, tokenizer: Path, shards: int = 2, split: HeldOutSplit = TAIL
-) -> DatabaseSettings:
+def recipe(corpus, tokenizer, shards=2, split=TAIL):
     source = {"corpus": str(corpus), "tokenizer": str(tokenizer), "shards": shards}
     held_out = {"evaluation": split.kind, "evaluation_share": split.share}
     return DatabaseSettings(**source, **held_out, chunk_tokens=CHUNK)
 
 
-def gather(folder: Path, shards: int) -> None:
+def gather(folder, shards):
     """Mark near-duplicates in every shard and gather them."""
     for shard in range(shards):
         chunking.mark(folder, shards, shard)
     chunking.gather(folder, shards)
 
 
-def build_chunks(folder: Path, made: DatabaseSettings) -> database.Database:
+def build_chunks(folder, made):
     for shard in range(made.shards):
         chunking.build_shard(folder, made, shard)
     gather(folder, made.shards)
@@ -102,12 +96,12 @@ def build_chunks(folder: Path, made: DatabaseSettings) -> database.Database:
 
 
 def build(
-    folder: Path,
-    made: DatabaseSettings,
-    label: str = "ivf",
-    settings: IndexRecipe = INDEX,
-    parts: int = 1,
-) -> index.Index:
+    folder,
+    made,
+    label="ivf",
+    settings=INDEX,
+    parts=1,
+):
     """Database, embeddings and index, the latter in parts as well where there are several."""
     chunks = build_chunks(folder, made)
     for shard in range(made.shards):
@@ -116,7 +110,7 @@ def build(
     return index.Index(chunks, label)
 
 
-def build_index(folder: Path, label: str, settings: IndexRecipe, parts: int = 1) -> None:
+def build_index(folder, label, settings, parts=1):
     index.train(folder, label, settings)
     for shard in range(settings.shards or len(database.Database(folder).shards)):
         index.add(folder, label, settings, shard)
@@ -125,14 +119,14 @@ def build_index(folder: Path, label: str, settings: IndexRecipe, parts: int = 1)
         index.merge(folder, label, settings, (number, parts))
 
 
-def queries(count: int = 20) -> np.ndarray:
+def queries(count=20):
     """Random unit vectors."""
     return embed.normalised(
         np.random.default_rng(1).standard_normal((count, DIM)).astype(np.float32)
     )
 
 
-def documents(made: database.Database) -> list[dict[str, str]]:
+def documents(made):
     """Place and title of each document of a database, by number."""
     lines = [
         line

@@ -3,22 +3,15 @@ reference.
 """
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from prompt_graphs import mask
 from ragauge.cost.shape import Shape
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
-from ragauge.engines.weights import Norm
-from ragauge.methods.prompts import Prompt, PromptGraph, Source
+from ragauge.methods.prompts import Prompt, Source
 
 VOCAB = 260  # 256 bytes and four special tokens
 CHAT_TEMPLATE = (
@@ -85,7 +78,7 @@ LINKS = {"links": 2, "first_link": 10, "begin": 4, "end": 5}
 """Options of kv_link: ids that tiny decoders have."""
 
 
-def byte_tokenizer(chat: bool = True, bos: bool = True) -> Any:
+def byte_tokenizer(chat=True, bos=True):
     """One token a byte; `<s>` before a text where special tokens are asked for."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -112,7 +105,7 @@ def byte_tokenizer(chat: bool = True, bos: bool = True) -> Any:
     return tokenizer
 
 
-def tiny_lm(shape: Shape = LLAMA, seed: int = 0, **kept: str) -> LM:
+def tiny_lm(shape=LLAMA, seed=0, **kept):
     """A decoder with random weights and a byte tokenizer."""
     lm = random_lm(shape, seed=seed, threads=1, **kept)
     lm.tokenizer = byte_tokenizer()
@@ -120,12 +113,12 @@ def tiny_lm(shape: Shape = LLAMA, seed: int = 0, **kept: str) -> LM:
 
 
 def tiny_prompt(
-    documents: Sequence[int] = (9, 14, 5, 11),
-    query: int = 6,
-    task: int = 4,
-    seed: int = 0,
-    question_seed: int = 0,
-) -> Prompt:
+    documents=(9, 14, 5, 11),
+    query=6,
+    task=4,
+    seed=0,
+    question_seed=0,
+):
     """Random tokens of these lengths and random words for rankers; `question_seed` changes the
     question alone.
     """
@@ -145,11 +138,11 @@ def tiny_prompt(
     )
 
 
-def _ids(draw: random.Random, count: int) -> list[int]:
+def _ids(draw, count):
     return [draw.randrange(4, VOCAB) for _ in range(count)]
 
 
-def encoder(folder: Path) -> Path:
+def encoder(folder):
     """A random BERT over single bytes as a folder in the hub's layout."""
     from transformers import BertConfig, BertModel
 
@@ -166,7 +159,7 @@ def encoder(folder: Path) -> Path:
     return folder
 
 
-def cross_encoder(folder: Path, classes: int = 1) -> str:
+def cross_encoder(folder, classes=1):
     """A random classifier of pairs of byte strings, as a folder in the hub's layout."""
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -186,9 +179,7 @@ def cross_encoder(folder: Path, classes: int = 1) -> str:
 # ---- the reference: one dense pass over all tokens with a mask
 
 
-def dense(
-    lm: LM, graph: PromptGraph, bias: Tensor | None = None, seen: np.ndarray | None = None
-) -> tuple[Tensor, Tensor]:
+def dense(lm, graph, bias=None, seen=None):
     """Logits (token, vocab) and attention weights (layer, head, query, key) of the whole graph in
     one pass.
 
@@ -232,7 +223,7 @@ def dense(
     return norm(weights.norm, x) @ weights.head.weight.T, torch.stack(attention)
 
 
-def norm(norm: Norm, x: Tensor) -> Tensor:
+def norm(norm, x):
     if norm.kind == "rms":
         return x / (x.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
     centred = x - x.mean(-1, keepdim=True)
@@ -240,7 +231,7 @@ def norm(norm: Norm, x: Tensor) -> Tensor:
     return scaled if norm.bias is None else scaled + norm.bias
 
 
-def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+def rotated(x, positions, theta):
     """(token, head, dim): the pairs (i, i + dim/2) as complex numbers, turned by position *
     theta^(-2i/dim).
     """

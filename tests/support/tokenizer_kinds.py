@@ -1,8 +1,5 @@
 """Tokenizers of the kinds that models have, with vocabularies of letters."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -28,7 +25,7 @@ MERGES = [
 ]
 
 
-def tokenizer_of(kind: str, special: Sequence[str] = SPECIAL) -> Any:
+def tokenizer_of(kind, special=SPECIAL):
     """A tokenizer of a kind, its vocabulary bytes or letters and what runs of line ends merge to."""
     begin = kind in ("llama_2", "llama_3")
     if kind == "llama_2":
@@ -67,7 +64,7 @@ def tokenizer_of(kind: str, special: Sequence[str] = SPECIAL) -> Any:
     return made
 
 
-def unigram(special: Sequence[str]) -> Any:
+def unigram(special):
     """Letters, whose model finds control tokens in a text even where it is told to see none."""
     letters = [(letter, -5.0) for letter in ["\u2581", *map(chr, range(33, 127)), "\u00e4"]]
     inner = Tokenizer(models.Unigram([*((name, 0.0) for name in special), *letters], unk_id=0))
@@ -79,6 +76,6 @@ def unigram(special: Sequence[str]) -> Any:
     return _named(inner, special)
 
 
-def _named(inner: Any, special: Sequence[str]) -> Any:
+def _named(inner, special):
     named = dict(zip(("unk_token", "bos_token", "eos_token"), special, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=inner, **named)

@@ -7,15 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from preloaded import Preloaded
 
 INSTALLED = str(Path(sys.executable).parent)
 SNAKEMAKE = shutil.which("snakemake", path=f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}")
@@ -43,7 +40,7 @@ class Planned:
     output: str
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self):
         """The number of jobs of each rule."""
         table = self.output.partition("\ntotal ")[0].rpartition("job  ")[2]
         return {
@@ -51,7 +48,7 @@ class Planned:
         }
 
     @property
-    def resources(self) -> list[tuple[str, dict[str, str]]]:
+    def resources(self):
         """The rule and the resources of each job."""
         jobs = re.findall(
             r"^(?:local)?rule (\w+):\n(?: .*\n)*? +resources: (.*)$", self.output, re.MULTILINE
@@ -61,7 +58,7 @@ class Planned:
         ]
 
 
-def copy_workflow(root: Path, folder: Path) -> Path:
+def copy_workflow(root, folder):
     """The workflow's files in `folder`, where nothing has been run."""
     for name in ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs"):
         source = root / name
@@ -71,9 +68,7 @@ def copy_workflow(root: Path, folder: Path) -> Path:
     return folder
 
 
-def snakemake(
-    folder: Path, *arguments: str, timeout_s: float = 300, commands: Preloaded | None = None
-) -> subprocess.CompletedProcess[str]:
+def snakemake(folder, *arguments, timeout_s=300, commands=None):
     """A run of the workflow, waited for; Snakemake and its jobs are the installed commands or
     preloaded ones.
     """
@@ -86,7 +81,7 @@ def snakemake(
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def run(folder: Path, *arguments: str, commands: Preloaded | None = None) -> str:
+def run(folder, *arguments, commands=None):
     """Run the workflow, which must succeed, and return what it printed."""
     done = snakemake(folder, *arguments, commands=commands)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -94,11 +89,11 @@ def run(folder: Path, *arguments: str, commands: Preloaded | None = None) -> str
 
 
 def start(
-    folder: Path,
-    *arguments: str,
-    commands: Preloaded | None = None,
-    program: str | None = SNAKEMAKE,
-) -> subprocess.Popen[str]:
+    folder,
+    *arguments,
+    commands=None,
+    program=SNAKEMAKE,
+):
     """A run of the workflow as a process group of its own; its jobs are the installed commands or
     preloaded ones.
     """
@@ -113,7 +108,7 @@ def start(
     )
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process):
     """SIGKILL a run with all of its jobs, if it has not ended."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -121,9 +116,7 @@ def kill(process: subprocess.Popen[str]) -> None:
         pass
 
 
-def configure(
-    folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl", name: str = "tiny"
-) -> Path:
+def configure(folder, methods, data="few.jsonl", name="tiny"):
     """An experiment of these method variants."""
     path = folder / f"{name}.yaml"
     path.write_text(
@@ -132,7 +125,7 @@ def configure(
     return path
 
 
-def records(path: Path) -> list[dict[str, Any]]:
+def records(path):
     """The records of a file without what the clock said."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for record in lines:

@@ -14,11 +14,11 @@ from ragauge.errors import error_line, in_one_line
         (ValueError(), -1, "ValueError"),
     ],
 )
-def test_one_line_of_it(error: Exception, place: int, line: str) -> None:
+def test_one_line_of_it(error, place, line):
     assert error_line(error, place) == line
 
 
-def test_all_of_it_in_one_line() -> None:
+def test_all_of_it_in_one_line():
     assert in_one_line(ValueError("two\n  lines")) == "two lines"
     assert in_one_line(ValueError("two\n  lines"), 5) == "two l"
     assert in_one_line(ValueError(), 5) == "ValueError"

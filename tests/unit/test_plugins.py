@@ -5,14 +5,11 @@ digests.
 import json
 import re
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from plugin_packages import METHOD, Install, forget, installer
+from plugin_packages import METHOD, forget, installer
 from ragauge import registry
 from ragauge.cli._main import main
 from ragauge.config import loading, schema
@@ -28,12 +25,12 @@ FILES = {"acme_rag/__init__.py": "", "acme_rag/last.py": METHOD}
 
 
 @pytest.fixture
-def install(tmp_path: Path) -> Iterator[Install]:
+def install(tmp_path):
     with installer(tmp_path / "site") as made:
         yield made
 
 
-def broken(install: Install, group: str = "metrics", name: str = "worst") -> None:
+def broken(install, group="metrics", name="worst"):
     files = {
         "acme_broken/__init__.py": "",
         f"acme_broken/{name}.py": "import there_is_no_such_library\n",
@@ -41,12 +38,12 @@ def broken(install: Install, group: str = "metrics", name: str = "worst") -> Non
     install("acme-broken", {f"ragauge.{group}": {name: f"acme_broken.{name}"}}, files)
 
 
-def of_one_model(folder: Path) -> dict[str, Any]:
+def of_one_model(folder):
     source = str(write_checkpoint(folder / "model"))
     return {"run": "mine", "models": {"tiny": {"source": source}}}
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def said(capsys, *arguments):
     code = main(arguments)
     return code, *capsys.readouterr()
 
@@ -54,9 +51,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 # --- found ---
 
 
-def test_a_method_of_another_package_is_one_of_ours_and_its_name_imports_nothing(
-    install: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_of_another_package_is_one_of_ours_and_its_name_imports_nothing(install, capsys):
     install("acme-rag", METHODS, FILES)
     assert "last" in registry.names("method")
     assert digest.reachable("acme_rag.last")
@@ -73,7 +68,7 @@ def test_a_method_of_another_package_is_one_of_ours_and_its_name_imports_nothing
 # --- refused ---
 
 
-def check_refused(capsys: pytest.CaptureFixture[str], name: str, facts: str) -> None:
+def check_refused(capsys, name, facts):
     """A method cannot be made, and the list of methods warns of it in one line."""
     with pytest.raises(UserError, match=rf"^config.yaml: methods.mine: {facts}[^\n]*$"):
         making.make(name, "config.yaml: methods.mine")
@@ -83,25 +78,19 @@ def check_refused(capsys: pytest.CaptureFixture[str], name: str, facts: str) -> 
     assert re.fullmatch(rf"ragauge list: warning: {facts}[^\n]*\n", err)
 
 
-def test_a_name_that_two_packages_have_is_refused_where_it_is_used(
-    install: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_two_packages_have_is_refused_where_it_is_used(install, capsys):
     files = {"acme_rag/__init__.py": "", "acme_rag/bm25.py": METHOD}
     install("acme-rag", {"ragauge.methods": {"bm25": "acme_rag.bm25"}}, files)
     check_refused(capsys, "bm25", "method 'bm25' .*ragauge and .*acme-rag 1.0")
     assert making.make("naive")
 
 
-def test_a_plugin_that_cannot_be_imported_is_one_line_where_it_is_used(
-    install: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plugin_that_cannot_be_imported_is_one_line_where_it_is_used(install, capsys):
     broken(install, "methods")
     check_refused(capsys, "worst", "method 'worst' of acme-broken 1.0 .*'there_is_no_such_library'")
 
 
-def test_a_broken_plugin_disturbs_no_other_command(
-    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_plugin_disturbs_no_other_command(install, tmp_path, capsys):
     for group in ("metrics", "datasets", "compressors", "rankers"):
         broken(install, group, "worst")
     records = tmp_path / "a.jsonl"
@@ -116,7 +105,7 @@ def test_a_broken_plugin_disturbs_no_other_command(
     assert Plan(loading.load(tmp_path / "c.yaml"), cores=1).items.code("frontier")
 
 
-def test_a_broken_item_has_no_rule_unless_it_is_asked_for(install: Install, tmp_path: Path) -> None:
+def test_a_broken_item_has_no_rule_unless_it_is_asked_for(install, tmp_path):
     broken(install, "items", "worst_item")
     config = {**of_one_model(tmp_path), "items": ["frontier"]}
     named = Plan(loading.parse(config, "c.yaml"), cores=1).items.names()
@@ -133,9 +122,7 @@ def test_a_broken_item_has_no_rule_unless_it_is_asked_for(install: Install, tmp_
         ("last", "X = 1\n", r"method 'last': acme_rag\.last .*0 subclasses of Method"),
     ],
 )
-def test_a_module_has_one_component_of_its_name(
-    name: str, code: str, facts: str, install: Install
-) -> None:
+def test_a_module_has_one_component_of_its_name(name, code, facts, install):
     files = {**FILES, "acme_rag/last.py": code}
     install("acme-rag", {"ragauge.methods": {name: "acme_rag.last"}}, files)
     with pytest.raises(UserError, match=facts):
@@ -145,12 +132,12 @@ def test_a_module_has_one_component_of_its_name(
 # --- part of what results are made with ---
 
 
-def of_last() -> str:
+def of_last():
     forget()
     return digest.digest("ragauge.measure.runner", "acme_rag.last")
 
 
-def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_path: Path) -> None:
+def test_digests_cover_a_plugins_code_version_and_data(install, tmp_path):
     files = {
         "acme_rag/__init__.py": "",
         "acme_rag/last.py": METHOD + "\nfrom . import helper\nfrom .deep.inner import X\n",
@@ -188,7 +175,7 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
 # --- packages that `ragauge new` writes ---
 
 
-def test_an_existing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_folder_is_refused(tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     code, _, err = said(capsys, "new", "method", "last_first", "--out", str(tmp_path / "mine"))

@@ -19,7 +19,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("written", "read"), READ.items())
-def test_texts_are_read_in_one_form(written: str, read: str) -> None:
+def test_texts_are_read_in_one_form(written, read):
     assert text.clean(written) == read
 
 
@@ -36,12 +36,12 @@ def test_texts_are_read_in_one_form(written: str, read: str) -> None:
         ("\u0645\u200f", "\u0645"),
     ],
 )
-def test_equal_words_are_equal_strings(one: str, other: str) -> None:
+def test_equal_words_are_equal_strings(one, other):
     assert text.fold(one) == text.fold(other)
 
 
 @given(st.text())
-def test_folding_twice_changes_nothing(written: str) -> None:
+def test_folding_twice_changes_nothing(written):
     assert text.fold(text.fold(written)) == text.fold(written)
     assert text.clean(text.clean(written)) == text.clean(written)
     assert text.fold(text.clean(written)) == text.fold(written)
@@ -57,10 +57,10 @@ def test_folding_twice_changes_nothing(written: str) -> None:
         ("The  Caf\u00e9!", "cafe\u0301"),
     ],
 )
-def test_a_study_compares_without_punctuation_of_any_script(one: str, other: str) -> None:
+def test_a_study_compares_without_punctuation_of_any_script(one, other):
     assert metrics.comparable(one) == metrics.comparable(other)
 
 
 @given(st.text(st.characters(max_codepoint=127)))
-def test_a_study_compares_ascii_as_the_papers_do(written: str) -> None:
+def test_a_study_compares_ascii_as_the_papers_do(written):
     assert metrics.comparable(written) == metrics.normalise(written)

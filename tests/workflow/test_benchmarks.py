@@ -3,12 +3,10 @@
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 import tiny_database
-from preloaded import Preloaded
 from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow
@@ -33,13 +31,13 @@ Benchmark = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
-def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
-    def run(script: str, *arguments: str, threads: bool = True) -> str:
+def benchmark(root, preloaded):
+    def run(script, *arguments, threads=True):
         one = ["--threads", "1"] if threads else []
         folders = (str(root / "tests/support"), str(root / "benchmarks"))
         return preloaded.run(
@@ -49,7 +47,7 @@ def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
     return run
 
 
-def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path) -> None:
+def test_peers_prints_times_ratios_and_reasons(benchmark, model):
     engines = "ragauge float32,transformers sdpa,llama.cpp"
     output = benchmark("peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
     result = json.loads(output.splitlines()[-1])
@@ -65,9 +63,7 @@ def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path
     assert "int8_decode_openvino" in result["not_measured"]
 
 
-def test_int8_prints_what_each_setting_costs(
-    benchmark: Benchmark, model: Path, tmp_path: Path
-) -> None:
+def test_int8_prints_what_each_setting_costs(benchmark, model, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("words of a text " * 40)
     questions = write_questions(tmp_path / "questions.jsonl", count=2)
@@ -80,9 +76,7 @@ def test_int8_prints_what_each_setting_costs(
     assert found["weights int8"]["order"] == ["closed_book"]
 
 
-def test_online_latency_prints_times_over_the_floor(
-    benchmark: Benchmark, model: Path, tmp_path: Path
-) -> None:
+def test_online_latency_prints_times_over_the_floor(benchmark, model, tmp_path):
     lengths = tmp_path / "lengths.json"
     lengths.write_text('{"preamble": 4, "documents": [30, 30, 30], "query": 5, "task": 3}')
     sizes = ["--tokens", str(lengths), "--trials", "2", "--dtypes", "float32", "--allow-load"]
@@ -100,7 +94,7 @@ def test_online_latency_prints_times_over_the_floor(
     )
 
 
-def test_gpu_runs_on_a_processor_too(benchmark: Benchmark, model: Path) -> None:
+def test_gpu_runs_on_a_processor_too(benchmark, model):
     lengths = [
         "--context",
         "8",
@@ -133,9 +127,7 @@ def test_gpu_runs_on_a_processor_too(benchmark: Benchmark, model: Path) -> None:
     }
 
 
-def test_builds_are_planned_from_the_table_of_scale(
-    benchmark: Benchmark, model: Path, encoder: str, tmp_path: Path
-) -> None:
+def test_builds_are_planned_from_the_table_of_scale(benchmark, model, encoder, tmp_path):
     corpus = tiny_database.write_corpus(tmp_path / "c.jsonl")
     config = tmp_path / "config.yaml"
     out = tmp_path / "scale.csv"

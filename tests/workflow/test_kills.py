@@ -4,17 +4,12 @@ nothing is lost.
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import psutil
 import pytest
 
 import workflow_folder
-from preloaded import Preloaded
 from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint, write_questions
 from workflow_folder import (
@@ -36,7 +31,7 @@ PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
-def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(root, tmp_path_factory):
     made = copy_workflow(root, tmp_path_factory.mktemp("killed"))
     write_checkpoint(made / "model")
     write_questions(made / "many.jsonl", QUESTIONS)
@@ -44,7 +39,7 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(folder: Path) -> list[dict[str, object]]:
+def undisturbed(folder):
     out = folder / "undisturbed.jsonl"
     source = f"--dataset nq_open --data {folder / 'many.jsonl'} --model {folder / 'model'}"
     options = f"--template chat --threads 1 --max-new-tokens 16 --out {out}"
@@ -55,7 +50,7 @@ def undisturbed(folder: Path) -> list[dict[str, object]]:
 class Run:
     """The answers of one variant as a workflow of its own name."""
 
-    def __init__(self, folder: Path, name: str, commands: Preloaded) -> None:
+    def __init__(self, folder, name, commands):
         self.folder = folder
         self.commands = commands
         self.out = folder / "results" / name / "answers" / "nq_open" / "tiny" / f"{VARIANT}.jsonl"
@@ -65,7 +60,7 @@ class Run:
         self.arguments = [target, "--cores", "1", "--configfile", settings.name]
 
     @contextmanager
-    def begun(self) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    def begun(self):
         """A run and the process that answers in it, once it has some answers."""
         process = start(self.folder, *self.arguments, commands=self.commands)
         try:
@@ -79,17 +74,17 @@ class Run:
         finally:
             kill(process)
 
-    def again(self) -> None:
+    def again(self):
         workflow_folder.run(self.folder, *self.arguments, commands=self.commands)
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason):
         """A run beside another one ends, and says why."""
         done = snakemake(self.folder, *self.arguments, commands=self.commands)
         assert done.returncode == 1
         assert reason in done.stdout + done.stderr
 
 
-def goes_on(run: Run, undisturbed: list[dict[str, object]]) -> None:
+def goes_on(run, undisturbed):
     """The next run asks what is left and nothing else."""
     assert not run.out.exists()
     *lines, _torn = run.partial.read_text().split("\n")
@@ -100,8 +95,8 @@ def goes_on(run: Run, undisturbed: list[dict[str, object]]) -> None:
 
 
 def test_a_killed_job_fails_its_run_and_another_run_is_refused_meanwhile(
-    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded
-) -> None:
+    folder, undisturbed, preloaded
+):
     run = Run(folder, "job", preloaded)
     with run.begun() as (process, job):
         job.suspend()  # lest the first run ends while the second starts
@@ -113,9 +108,7 @@ def test_a_killed_job_fails_its_run_and_another_run_is_refused_meanwhile(
     goes_on(run, undisturbed)
 
 
-def test_a_killed_coordinator(
-    folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded
-) -> None:
+def test_a_killed_coordinator(folder, undisturbed, preloaded):
     """Its job answers on; a run beside it is refused the file, and one after it finds the answers."""
     run = Run(folder, "coordinator", preloaded)
     with run.begun() as (process, job):

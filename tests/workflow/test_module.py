@@ -3,14 +3,10 @@ workflows have it.
 """
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from preloaded import Preloaded
 from ragauge.testing import write_checkpoint, write_questions
 from workflow_folder import Planned, needs_snakemake, run, snakemake
 
@@ -48,12 +44,12 @@ rag:
 
 
 @pytest.fixture
-def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
+def deploy(root, tmp_path):
     """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the
     declaration.
     """
 
-    def deployed(*, experiment: Any = None, config: str = "config", **parts: str) -> Path:
+    def deployed(*, experiment=None, config="config", **parts):
         shutil.copytree(root / "config", tmp_path / "config")
         if experiment:
             (tmp_path / "config/config.yaml").write_text(
@@ -70,9 +66,7 @@ def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
     return deployed
 
 
-def test_the_declaration_plans_what_the_clone_plans(
-    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
-) -> None:
+def test_the_declaration_plans_what_the_clone_plans(deploy, plan, preloaded):
     counts = plan().counts
     assert counts["all"] == 1
     assert plan("--snakefile", "workflow/Snakefile").counts == counts
@@ -91,13 +85,13 @@ def test_the_declaration_plans_what_the_clone_plans(
     ],
 )
 def test_a_mistake_is_one_line(
-    root: Path,
-    deploy: Callable[..., Path],
-    preloaded: Preloaded,
-    parts: dict[str, str],
-    changed: dict[str, Any],
-    message: str,
-) -> None:
+    root,
+    deploy,
+    preloaded,
+    parts,
+    changed,
+    message,
+):
     experiment = yaml.safe_load((root / "configs/ci/smoke.yaml").read_text()) | changed
     done = snakemake(deploy(experiment=experiment, **parts), "-n", commands=preloaded)
     assert done.returncode == 2
@@ -106,9 +100,7 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.slow
-def test_it_runs_with_the_settings_of_the_other_workflow(
-    deploy: Callable[..., Path], tmp_path: Path, preloaded: Preloaded
-) -> None:
+def test_it_runs_with_the_settings_of_the_other_workflow(deploy, tmp_path, preloaded):
     """The configuration is below a key of its own, a rule is changed, and there is an `onstart`
     already.
     """

@@ -3,11 +3,9 @@
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from preloaded import Preloaded
 from ragauge import registry
 from ragauge.config.loading import load
 from ragauge.config.plan.part import manifest
@@ -34,9 +32,7 @@ LOCAL = ("all", "shards_cut")  # they run beside Snakemake itself, on no cluster
 
 
 @pytest.mark.parametrize("experiment", [FULL, SMOKE, PAPER], ids=["full", "smoke", "paper"])
-def test_an_experiment_plans_every_job_once(
-    plan: Plan, checkout: Path, experiment: tuple[str, ...]
-) -> None:
+def test_an_experiment_plans_every_job_once(plan, checkout, experiment):
     jobs = plan(*experiment).counts
     config = load(checkout / experiment[1])
     assert jobs["answers"] == len(list(config.answers()))
@@ -49,7 +45,7 @@ def test_an_experiment_plans_every_job_once(
     }
 
 
-def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> None:
+def test_the_papers_three_texts_are_predicted_from_one_database(plan):
     """Of C4, in the tokens of SmolLM2 and of RETRO; of the other two corpora sets of evaluation
     text alone are cut.
     """
@@ -71,7 +67,7 @@ def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> N
     assert "export --mode=retro --model=retro --database=results/paper/databases/c4_t5" in output
 
 
-def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan: Plan) -> None:
+def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan):
     planned = plan(*PAPER)
     jobs = planned.counts
     assert (jobs["retrieval_server"], jobs["server_needs"], jobs["server_credentials"]) == (8, 8, 1)
@@ -85,7 +81,7 @@ def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan: Plan) ->
     assert not re.search(r"^rule pipeline:\n +input: .*/merged/", planned.output, re.MULTILINE)
 
 
-def test_items_plan_what_they_read_and_nothing_else(plan: Plan) -> None:
+def test_items_plan_what_they_read_and_nothing_else(plan):
     jobs = {
         "asset": 3,
         "data": 2,
@@ -107,7 +103,7 @@ def test_items_plan_what_they_read_and_nothing_else(plan: Plan) -> None:
         }
 
 
-def test_a_paper_is_a_target(plan: Plan) -> None:
+def test_a_paper_is_a_target(plan):
     jobs = plan("piperag", *SMOKE).counts
     assert {item for item in registry.names("item") if item in jobs} == {
         item for item in registry.names("item") if item.startswith("piperag_")
@@ -117,19 +113,19 @@ def test_a_paper_is_a_target(plan: Plan) -> None:
     assert "index_recall" not in jobs, "a recall that fails costs no table"
 
 
-def test_a_training_has_the_gpus_that_the_run_may_take(plan: Plan) -> None:
+def test_a_training_has_the_gpus_that_the_run_may_take(plan):
     training = (*SMOKE, "--config", "training={cfic: {device: cuda, processes: 8}}")
     assert "--gpus 8 " in plan(*training).output
     assert "--gpus 1 " in plan("cfic_table_4", "--resources", "gpu=1", *training).output
 
 
-def test_every_job_says_its_memory_and_minutes(plan: Plan) -> None:
+def test_every_job_says_its_memory_and_minutes(plan):
     jobs = [(rule, needs) for rule, needs in plan(*SMOKE).resources if rule not in LOCAL]
     assert len(jobs) > 50
     assert all(int(needs["mem_mb"]) >= 1000 and int(needs["runtime"]) >= 10 for _, needs in jobs)
 
 
-def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> None:
+def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan):
     jobs = plan(*ON_GPUS).resources
     on_gpus = {rule for rule, needs in jobs if needs.get("gpu", "0") != "0"}
     measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
@@ -138,9 +134,7 @@ def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> No
     assert alone == measured
 
 
-def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(
-    plan: Plan, checkout: Path
-) -> None:
+def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan, checkout):
     rules = {
         name
         for path in (checkout / "workflow/rules").glob("*.smk")
@@ -152,7 +146,7 @@ def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(
     assert rules - plan(*SMOKE).counts.keys() - {"asset"} == set(re.findall(r"`(\w+)`", head))
 
 
-def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
+def test_a_key_is_changed_on_the_command_line(plan):
     change = "methods={superposition_left_aligned: {top_k: 2}}"
     planned = plan("superposition_table_3", *FULL, "--config", change)
     assert planned.counts == {"asset": 2, "data": 1, "answers": 2, "superposition_table_3": 1}
@@ -160,8 +154,8 @@ def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
 
 
 def test_files_in_place_of_others_are_noticed_though_they_are_older(
-    root: Path, tmp_path: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    root, tmp_path, preloaded, monkeypatch
+):
     """As `cp -p` and unpacked archives leave them."""
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     (tmp_path / "run").mkdir()
@@ -172,7 +166,7 @@ def test_files_in_place_of_others_are_noticed_though_they_are_older(
     asset = manifest(f"path:{folder}/model")
     made = (asset, "results/tiny/data/nq_open.jsonl", "--configfile", settings, "--cores", "1")
 
-    def planned() -> dict[str, int]:
+    def planned():
         return Planned(run(folder, *made, "-n", commands=preloaded)).counts
 
     run(folder, *made, commands=preloaded)
@@ -187,7 +181,7 @@ def test_files_in_place_of_others_are_noticed_though_they_are_older(
     assert planned() == {}
 
 
-def test_a_wrong_configuration_is_one_line_and_exit_2(checkout: Path, preloaded: Preloaded) -> None:
+def test_a_wrong_configuration_is_one_line_and_exit_2(checkout, preloaded):
     done = snakemake(checkout, "-n", "--config", "methods={x: {method: naiv}}", commands=preloaded)
     assert done.returncode == 2
     message = "config.yaml: methods.x.method: "
@@ -195,5 +189,5 @@ def test_a_wrong_configuration_is_one_line_and_exit_2(checkout: Path, preloaded:
     assert "Traceback" not in done.stderr
 
 
-def test_lint_finds_nothing(checkout: Path, preloaded: Preloaded) -> None:
+def test_lint_finds_nothing(checkout, preloaded):
     run(checkout, "--lint", commands=preloaded)

@@ -8,11 +8,9 @@ import re
 import subprocess
 import sys
 from contextlib import chdir
-from pathlib import Path
 
 import pytest
 
-from preloaded import Preloaded
 from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint
 from workflow_folder import copy_workflow, needs_snakemake
@@ -63,7 +61,7 @@ for package in sys.argv[2:]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory):
     """The packages, as `ragauge new` writes them."""
     folder = tmp_path_factory.mktemp("written")
     with chdir(folder):
@@ -75,7 +73,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(written, tmp_path_factory):
     """The folder that they are installed into."""
     target = tmp_path_factory.mktemp("site")
     wheels = tmp_path_factory.mktemp("wheels")
@@ -91,15 +89,13 @@ def site(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def places(root: Path, site: Path) -> str:
+def places(root, site):
     """The path of a Python that sees them and ragauge."""
     return os.pathsep.join([str(site), str(root / "src")])
 
 
 @pytest.fixture(scope="module")
-def finished(
-    root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded
-) -> Path:
+def finished(root, places, tmp_path_factory, preloaded):
     """A run of the workflow with a method, a ranker's method, a data set and an item of theirs."""
     folder = copy_workflow(root, tmp_path_factory.mktemp("run"))
     write_checkpoint(folder / "model")
@@ -112,7 +108,7 @@ def finished(
     return folder
 
 
-def test_their_own_tests_pass(written: Path, places: str, preloaded: Preloaded) -> None:
+def test_their_own_tests_pass(written, places, preloaded):
     options = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib")
     output = preloaded.run(
         "python", *options, *map(str, written.iterdir()), folder=written, PYTHONPATH=places
@@ -121,7 +117,7 @@ def test_their_own_tests_pass(written: Path, places: str, preloaded: Preloaded) 
     assert len(list(written.glob("*/tests/test_*.py"))) == len(NEW) + 1
 
 
-def test_their_methods_answered(finished: Path) -> None:
+def test_their_methods_answered(finished):
     answers = finished / "results/plugged/answers/river_quiz/tiny"
     records = {
         path.stem: [json.loads(line) for line in path.read_text().splitlines()]

@@ -6,7 +6,6 @@ import ast
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ HOSTILE = "a b'c\"d$(touch pwned)`touch pwned`;touch pwned\n&|<>*~#\\e {x}"
 RULES = Path(__file__).parents[2] / "workflow" / "rules"
 
 
-def lines() -> Iterator[tuple[str, str]]:
+def lines():
     """(file and number, pattern) of every shell line."""
     for path in sorted(RULES.glob("*.smk")):
         for number, text in enumerate(re.findall(r"shell:\n((?: +[\"'].*\n?)+)", path.read_text())):
@@ -32,7 +31,7 @@ class Values:
     attributes.
     """
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
         return (
@@ -41,12 +40,12 @@ class Values:
             else HOSTILE
         )
 
-    def __str__(self) -> str:
+    def __str__(self):
         return HOSTILE
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> None:
+def test_values_are_arguments_and_nothing_else(name, tmp_path):
     from snakemake.utils import format
 
     values = {key: Values() for key in ("input", "output", "params", "wildcards")}
@@ -67,14 +66,14 @@ def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> Non
     assert all(argument in expected or argument == "1" for argument in arguments)
 
 
-def test_every_rule_has_its_shell_line_here() -> None:
+def test_every_rule_has_its_shell_line_here():
     assert len(LINES) == sum(path.read_text().count("shell:") for path in RULES.glob("*.smk"))
 
 
 @pytest.mark.parametrize(
     "section", ["models", "datasets", "methods", "databases", "pipelines", "training", "run"]
 )
-def test_a_label_cannot_become_an_option(section: str) -> None:
+def test_a_label_cannot_become_an_option(section):
     from ragauge.config import loading
     from ragauge.errors import UserError
 
@@ -85,7 +84,7 @@ def test_a_label_cannot_become_an_option(section: str) -> None:
         loading.parse({**data, section: hostile}, "small.yaml")
 
 
-def test_a_source_is_no_option_of_fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_source_is_no_option_of_fetch(tmp_path, capsys):
     from ragauge.cli._main import main
 
     [line] = [line for line in LINES.values() if "ragauge fetch" in line and "source" in line]

@@ -2,12 +2,10 @@
 
 import re
 import socket
-from pathlib import Path
 
 import pytest
 
 import served_workflow
-from preloaded import Preloaded
 from served_workflow import JOB, NAME, PIPELINES, RETRO, configure, records, targets
 from workflow_folder import needs_snakemake, run, snakemake
 
@@ -16,33 +14,33 @@ SERVER = f"results/{NAME}/servers/words/ivf"
 
 
 @pytest.fixture(scope="module")
-def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(root, tmp_path_factory):
     return served_workflow.write(root, tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
-def finished(folder: Path, preloaded: Preloaded) -> Path:
+def finished(folder, preloaded):
     """The folder after a run of all pipelines on two cores, of which the server takes one."""
     run(folder, *targets(*PIPELINES), "--cores", "2", *configure(folder), commands=preloaded)
     return folder
 
 
-def test_what_a_job_serves_is_what_a_pipeline_serves_itself(finished: Path) -> None:
+def test_what_a_job_serves_is_what_a_pipeline_serves_itself(finished):
     assert records(finished, "beside") == records(finished, "alone")
     assert all(
         record["status"] == "ok" for label in PIPELINES for record in records(finished, label)
     )
 
 
-def test_the_server_ends_and_leaves_nothing_behind(finished: Path) -> None:
+def test_the_server_ends_and_leaves_nothing_behind(finished):
     left = {path.name for path in (finished / SERVER).iterdir()}
     assert left == {"needs", "clients"}
     assert "stopping" in (finished / f"logs/{NAME}/servers/words/ivf.log").read_text()
 
 
 def test_a_server_for_other_machines_is_reached_by_its_certificate_and_token(
-    root: Path, tmp_path: Path, preloaded: Preloaded
-) -> None:
+    root, tmp_path, preloaded
+):
     pytest.importorskip("trustme", reason="needs trustme")
     folder = served_workflow.write(root, tmp_path)
     experiment = configure(folder, served_workflow.secured(folder, socket.gethostname()))
@@ -50,9 +48,7 @@ def test_a_server_for_other_machines_is_reached_by_its_certificate_and_token(
     assert all(record["status"] == "ok" for record in records(folder, "beside"))
 
 
-def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(
-    finished: Path, preloaded: Preloaded
-) -> None:
+def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(finished, preloaded):
     before = written(finished)
     pipelines = {**PIPELINES, "once": {**RETRO, "schedule": "retrieve_once", **JOB}}
     options = ("--cores", "2", *configure(finished, pipelines))
@@ -63,15 +59,13 @@ def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(
     assert "Nothing to be done" in again
 
 
-def written(folder: Path) -> dict[str, int]:
+def written(folder):
     """When each served pipeline was written."""
     paths = (folder / f"results/{NAME}/served").glob("*.jsonl")
     return {path.stem: path.stat().st_mtime_ns for path in paths}
 
 
-def test_a_pipeline_that_fails_does_not_keep_the_server(
-    finished: Path, preloaded: Preloaded
-) -> None:
+def test_a_pipeline_that_fails_does_not_keep_the_server(finished, preloaded):
     pipelines = {
         **PIPELINES,
         "long": {**RETRO, "tokens": 90000, "task": "generate", **JOB},
@@ -88,9 +82,7 @@ def test_a_pipeline_that_fails_does_not_keep_the_server(
     assert not (finished / SERVER / "address").exists()
 
 
-def test_too_few_cores_are_refused_before_anything_waits(
-    finished: Path, preloaded: Preloaded
-) -> None:
+def test_too_few_cores_are_refused_before_anything_waits(finished, preloaded):
     pipelines = {**PIPELINES, "other": {**RETRO, "neighbours": 1, **JOB}}
     arguments = (*targets("other"), "--cores", "1", *configure(finished, pipelines))
     done = snakemake(finished, *arguments, commands=preloaded)

@@ -1,14 +1,11 @@
 """The workflow from end to end on a tiny model: all of it, nothing twice, and only what changed."""
 
 import resource
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from preloaded import Preloaded
 from ragauge.config.loading import load
 from ragauge.report.page.problems import problems
 from ragauge.results.runs import Runs
@@ -21,7 +18,7 @@ REPEAT_S = 10  # CPU seconds that a run with nothing to do may take
 
 
 @pytest.fixture(scope="module")
-def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(root, tmp_path_factory):
     """The workflow with a tiny model and three questions over four documents."""
     made = copy_workflow(root, tmp_path_factory.mktemp("run"))
     write_checkpoint(made / "model")
@@ -30,20 +27,20 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(folder: Path, preloaded: Preloaded) -> Path:
+def finished(folder, preloaded):
     """The results folder after a run."""
     answer(folder, METHODS, preloaded)
     return folder / "results" / "tiny"
 
 
 def answer(
-    folder: Path,
-    methods: Mapping[str, Any],
-    commands: Preloaded | None,
-    *targets: str,
-    name: str = "tiny",
-    **dataset: object,
-) -> None:
+    folder,
+    methods,
+    commands,
+    *targets,
+    name="tiny",
+    **dataset,
+):
     """Run method variants; where no target is named, everything with a latency protocol."""
     path = configure(folder, methods, name=name)
     experiment = yaml.safe_load(path.read_text())
@@ -55,7 +52,7 @@ def answer(
     run(folder, *targets, "--cores", "2", "--configfile", path.name, commands=commands)
 
 
-def changes(folder: Path) -> dict[str, int]:
+def changes(folder):
     """When each result and report was last written."""
     files = [
         path
@@ -66,13 +63,13 @@ def changes(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
 
-def cpu_s() -> float:
+def cpu_s():
     """CPU seconds of all ended children: unlike the clock's, the same on a busy machine."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def test_a_run_answers_every_question_and_renders_the_item(folder: Path, finished: Path) -> None:
+def test_a_run_answers_every_question_and_renders_the_item(folder, finished):
     for variant in METHODS:
         answered = records(finished / "answers" / "nq_open" / "tiny" / f"{variant}.jsonl")
         assert [record["status"] for record in answered] == ["ok"] * 3
@@ -83,7 +80,7 @@ def test_a_run_answers_every_question_and_renders_the_item(folder: Path, finishe
     assert "tiny,nq_open,superposition,superposition_k1,1,best EM subspan,quality," in table
 
 
-def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
+def test_a_second_run_has_nothing_to_do(folder, finished):
     before = changes(folder)
     started = cpu_s()
     answer(folder, METHODS, commands=None)  # the installed one, whose start-up counts
@@ -91,9 +88,7 @@ def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
     assert changes(folder) == before
 
 
-def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
-    folder: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(folder, finished, monkeypatch):
     monkeypatch.chdir(folder)  # where the configuration's paths begin
     runs = Runs(finished, load(finished / "config.yaml"))
     assert [timed.model for timed in runs.latencies] == ["tiny"]
@@ -103,8 +98,8 @@ def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
 
 
 def test_forks_of_one_process_that_questions_are_dealt_to_make_the_same(
-    folder: Path, finished: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, finished, preloaded, monkeypatch
+):
     """The answers of two jobs are gathered in order."""
     monkeypatch.setenv("RAGAUGE_FORKS", "1")
     table = "reports/dealt/frontier.csv"
@@ -120,9 +115,7 @@ def test_forks_of_one_process_that_questions_are_dealt_to_make_the_same(
     assert "tiny,nq_open,bm25" in (folder / table).read_text()
 
 
-def test_an_edited_and_an_added_variant_are_asked_alone(
-    folder: Path, finished: Path, preloaded: Preloaded
-) -> None:
+def test_an_edited_and_an_added_variant_are_asked_alone(folder, finished, preloaded):
     before = changes(folder)
     answer(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}, "oracle": {}}, preloaded)
     after = changes(folder)

@@ -20,7 +20,7 @@ BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE
 
 
 @pytest.fixture(scope="module")
-def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(root, tmp_path_factory):
     """The wheel of this checkout, built in a copy of it."""
     pytest.importorskip("setuptools", reason="needs setuptools to build with", minversion="77")
     source = tmp_path_factory.mktemp("source")
@@ -40,7 +40,7 @@ def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel, tmp_path_factory):
     """An environment with the wheel, and with the packages of this one beside it."""
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
@@ -54,7 +54,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(installed: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(installed, folder, *command):
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
     }
@@ -64,7 +64,7 @@ def run(installed: Path, folder: Path, *command: str) -> subprocess.CompletedPro
     )
 
 
-def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel: Path, root: Path) -> None:
+def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel, root):
     names = zipfile.ZipFile(wheel).namelist()
     assert {re.split("[-/]", name)[0] for name in names} == {"ragauge"}
     rules = {f"workflow/rules/{path.name}" for path in (root / "workflow" / "rules").glob("*.smk")}
@@ -76,7 +76,7 @@ def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel: Path, 
 
 
 @needs_snakemake
-def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_plans_the_experiment(installed, tmp_path):
     place = run(installed, tmp_path, "python", "-c", "import ragauge; print(ragauge.__file__)")
     assert Path(place.stdout.strip()).is_relative_to(installed)
     begun = run(installed, tmp_path, "ragauge", "init", "mine")
@@ -86,7 +86,7 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
     assert "superposition_table_1" in planned.stdout + planned.stderr
 
 
-def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:
+def test_init_writes_what_the_checkout_has(root, tmp_path):
     mine = tmp_path / "mine"
     assert _main.main(["init", str(mine), "--quiet"]) == 0
     written = {str(path.relative_to(mine)) for path in mine.rglob("*") if path.is_file()}

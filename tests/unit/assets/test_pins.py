@@ -5,13 +5,12 @@ pin all of them.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hub_server import COMMIT, MODEL, Hub, served_hub
+from hub_server import COMMIT, MODEL, served_hub
 from ragauge.assets import hub as hub_assets
 from ragauge.assets import pins, resolver
 from ragauge.cli._main import main
@@ -29,22 +28,22 @@ OTHER = "b" * 40  # another commit
 
 
 @pytest.fixture(autouse=True)
-def no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_lock(monkeypatch):
     """Whatever lock a test uses is in use no longer after it."""
     monkeypatch.setenv(pins.VARIABLE, "")
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(tmp_path, monkeypatch):
     with served_hub(tmp_path, monkeypatch) as server:
         yield server
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def elsewhere(tmp_path, monkeypatch):
     """Go to another machine: its home and the hub's cache there are empty."""
 
-    def go() -> None:
+    def go():
         from huggingface_hub import constants
 
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "there" / "cache"))
@@ -67,11 +66,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], N
         (f"path:{Path(__file__).parent}", True),
     ],
 )
-def test_what_is_pinned(source: str, pinned: bool) -> None:
+def test_what_is_pinned(source, pinned):
     assert resolver.is_pinned(source) is pinned
 
 
-def written(path: Path, **sections: Any) -> Path:
+def written(path, **sections):
     """A configuration of one model and one data set, with other sections in place of its own."""
     data = {
         "models": {"smollm2-135m-instruct": {}},
@@ -82,7 +81,7 @@ def written(path: Path, **sections: Any) -> Path:
     return path
 
 
-def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_names_what_is_not(tmp_path, capsys):
     databases = {"db": {"corpus": ["wikipedia", f"hf:org/texts@{COMMIT}"]}}
     models = {"smollm2-135m-instruct": {}, "bloomz-3b": {}}
     path = written(
@@ -107,15 +106,13 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("datasets", {"sha256": "12"}, "datasets.nq_open.sha256: '12' "),
     ],
 )
-def test_what_pins_nothing_is_refused(
-    section: str, entry: dict[str, Any], place: str, tmp_path: Path
-) -> None:
+def test_what_pins_nothing_is_refused(section, entry, place, tmp_path):
     name = {"models": "m", "datasets": "nq_open"}[section]
     with pytest.raises(UserError, match=place):
         loading.load(written(tmp_path / "small.yaml", **{section: {name: entry}}))
 
 
-def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
+def test_a_revision_of_a_model_is_fetched_and_no_other(hub):
     assert resolver.describe(f"hf:org/model@{COMMIT}")["fetched"] is False
     folder = resolver.resolve(f"hf:org/model@{COMMIT}")
     assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
@@ -128,9 +125,7 @@ def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
         resolver.resolve(f"hf:org/model@{COMMIT}#sha256={HASH}")
 
 
-def test_a_data_sets_file_is_held_to_its_hash(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_data_sets_file_is_held_to_its_hash(tmp_path, capsys):
     official = write_questions(tmp_path / "nq.jsonl")
     right = hashlib.sha256(official.read_bytes()).hexdigest()
     ask = ["--dataset", "nq_open", "--out", str(tmp_path / "out.jsonl")]
@@ -141,18 +136,16 @@ def test_a_data_sets_file_is_held_to_its_hash(
     assert f"expected {HASH}, found {right}" in capsys.readouterr().err
 
 
-def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path, monkeypatch):
     import datasets as library
 
     requests: list[dict[str, Any]] = []
 
     class Loaded:
-        def to_json(self, file: Any, **_: Any) -> None:
+        def to_json(self, file, **_):
             file.write(b'{"id": "a"}\n')
 
-    def load_dataset(**options: Any) -> Loaded:
+    def load_dataset(**options):
         requests.append(options)
         return Loaded()
 
@@ -174,20 +167,18 @@ def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(
 # --- lock files ---
 
 
-def fetched(path: Path, *options: str) -> int:
+def fetched(path, *options):
     return main(["fetch", "--config", str(path), *options])
 
 
-def locked(folder: Path, source: str = "hf:org/model") -> Path:
+def locked(folder, source="hf:org/model"):
     """Write a configuration of a model and its lock."""
     path = written(folder / "small.yaml", models={"m": {"source": source}}, datasets={})
     assert fetched(path, "--lock") == 0
     return path
 
 
-def test_a_lock_gives_its_commit_though_the_hub_moved_on(
-    hub: Hub, tmp_path: Path, elsewhere: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lock_gives_its_commit_though_the_hub_moved_on(hub, tmp_path, elsewhere, capsys):
     path = locked(tmp_path)
     lock = pins.read(tmp_path / "small.lock.json")
     assert lock.assets == {"hf:org/model": resolver.fetch_pin("hf:org/model")}
@@ -208,8 +199,8 @@ def test_a_lock_gives_its_commit_though_the_hub_moved_on(
 
 
 def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
-    hub: Hub, tmp_path: Path, elsewhere: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+    hub, tmp_path, elsewhere, capsys
+):
     path = locked(tmp_path)
     elsewhere()
     hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
@@ -223,19 +214,19 @@ def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     with running(Site()) as server:
         yield server
 
 
 def test_a_file_that_changed_at_its_address_is_refused(
-    site: Site,
-    tmp_path: Path,
-    elsewhere: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    site,
+    tmp_path,
+    elsewhere,
+    monkeypatch,
+    capsys,
+):
     source = site.url("model.bin")
     monkeypatch.setattr(checks, "SOURCE_PREFIXES", ("http://",))
     path = locked(tmp_path, source)
@@ -249,7 +240,7 @@ def test_a_file_that_changed_at_its_address_is_refused(
     assert not list((tmp_path / "there").rglob("model.bin"))
 
 
-def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
+def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path):
     pin = pins.Pin(revision=COMMIT)
     path = tmp_path / "small.lock.json"
     pins.write(path, pins.Lock(assets={"hf:a/b": pin}, corpora={"hf:a/c": pin}))
@@ -272,17 +263,15 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
         ('{"assets": {"a": {"sha256": "1"}}}', "assets.a.sha256: "),
     ],
 )
-def test_a_lock_that_is_none_is_refused_in_one_line(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_a_lock_that_is_none_is_refused_in_one_line(text, message, tmp_path):
     (tmp_path / "small.lock.json").write_text(text)
     with pytest.raises(UserError, match=rf"small\.lock\.json: {message}[^\n]*$"):
         loading.load(written(tmp_path / "small.yaml"))
 
 
 def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path / "small.yaml", models={"bloomz-3b": {"dtype": "float32"}}, datasets={})
     plan = Plan(loading.load(path))

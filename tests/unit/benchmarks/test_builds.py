@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ items: []
 """
 
 
-def test_a_line_goes_through_its_points_and_never_falls() -> None:
+def test_a_line_goes_through_its_points_and_never_falls():
     assert Line.through([1000, 2000], [22, 42])(3000) == pytest.approx(62)
     assert Line.through([1000, 2000], [22, 21]) == Line(22, 0)
     assert Line.through([1000, 2000], [1, 5]).fixed == 0
@@ -33,7 +32,7 @@ def test_a_line_goes_through_its_points_and_never_falls() -> None:
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("step", BY_SHARD)
-def test_the_fit_of_small_builds_predicts_the_largest(path: Path, step: Any) -> None:
+def test_the_fit_of_small_builds_predicts_the_largest(path, step):
     """What the capacity page rests on: jobs of one and two times the corpus against those of four times."""
     measured = read_builds(path)
     largest = max(job.corpus for job in measured.jobs)
@@ -51,9 +50,7 @@ def test_the_fit_of_small_builds_predicts_the_largest(path: Path, step: Any) -> 
         assert predicted == pytest.approx(sum(job.seconds for job in seen), rel=0.15, abs=0.5)
 
 
-def test_the_page_holds_what_the_script_prints(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_holds_what_the_script_prints(root, tmp_path, monkeypatch, capsys):
     (tmp_path / "c4.yaml").write_text(CONFIG)
     measured = root / "benchmarks" / "results" / "epyc-2core" / "scale.csv"
     given = ["builds.py", str(tmp_path / "c4.yaml"), str(measured), "--nodes", "32"]

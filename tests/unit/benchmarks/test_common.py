@@ -4,18 +4,16 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 import startup
 import targets
 from _common import finish, parse_options
 
 
-def test_the_page_has_the_table_of_targets(root: Path) -> None:
+def test_the_page_has_the_table_of_targets(root):
     assert targets.table() in (root / "benchmarks/README.md").read_text(encoding="utf-8")
 
 
-def test_verdicts_of_both_directions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verdicts_of_both_directions(capsys):
     verdicts = targets.Verdicts()
     assert verdicts.check("int8_decode_openvino", 1.0)
     assert not verdicts.check("superposition_over_naive", 9.0)
@@ -28,7 +26,7 @@ def test_verdicts_of_both_directions(capsys: pytest.CaptureFixture[str]) -> None
     assert result["not_measured"] == {"int8_prefill_openvino": "it is not installed"}
 
 
-def test_options_have_the_types_of_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_have_the_types_of_their_defaults(monkeypatch):
     given = ["x.py", "a/file", "--names", "a,b", "--new-tokens", "3", "--quick"]
     monkeypatch.setattr(sys, "argv", given)
     options = {"names": ["c"], "new_tokens": 1, "quick": False, "threads": int}
@@ -37,7 +35,7 @@ def test_options_have_the_types_of_their_defaults(monkeypatch: pytest.MonkeyPatc
     assert vars(args) == {"path": Path("a/file"), **found}
 
 
-def test_a_runs_estimate_is_read_from_its_log() -> None:
+def test_a_runs_estimate_is_read_from_its_log():
     line = "ragauge: 12 of 90 jobs done; about {} left\n"
     log = f"x\n{line.format('6 min')}{line.format('40 s')}"
     assert startup.estimated_seconds(log) == 30 + 360

@@ -4,12 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from preloaded import Preloaded
 from ragauge.testing import write_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -19,9 +16,7 @@ RATES = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}, 
 COUNTS = {"preamble": 4, "documents": [30, 30], "query": 5, "task": 4}
 
 
-def kit(
-    root: Path, *arguments: str, python: str = sys.executable
-) -> subprocess.CompletedProcess[str]:
+def kit(root, *arguments, python=sys.executable):
     """Its script, with nothing of this checkout on the path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command = [python, str(root / "benchmarks/gpu_kit.py"), *arguments]
@@ -29,7 +24,7 @@ def kit(
 
 
 @pytest.fixture(scope="module")
-def unpacked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked(root, tmp_path_factory):
     """The kit, and beside it a model and lengths that are read in no time."""
     if not (root / ".git").exists():
         pytest.skip("the kit is packed from a git checkout")
@@ -43,9 +38,7 @@ def unpacked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "gpu-kit"
 
 
-def measured(
-    unpacked: Path, out: Path, *options: str, python: str = sys.executable
-) -> tuple[int, dict[str, Any]]:
+def measured(unpacked, out, *options, python=sys.executable):
     """(exit code, summary) of a run on the CPU."""
     few = str(unpacked.parent / "few.json")
     sizes = [
@@ -72,14 +65,14 @@ def measured(
     ],
 )
 def test_what_is_timed_is_put_over_its_roofline(
-    unpacked: Path,
-    tmp_path: Path,
-    preloaded: Preloaded,
-    part: str,
-    step: str,
-    variants: set[str],
-    known: bool,
-) -> None:
+    unpacked,
+    tmp_path,
+    preloaded,
+    part,
+    step,
+    variants,
+    known,
+):
     (tmp_path / "rates.json").write_text(json.dumps(RATES))
     rates = ["--machine", str(tmp_path / "rates.json")] if known else []
     python = str(preloaded.folder / "python")  # every step of it is, too
@@ -97,9 +90,7 @@ def test_what_is_timed_is_put_over_its_roofline(
     assert timed["machine"]["bandwidth_bytes_per_s"] == used["bandwidth_bytes_per_s"]
 
 
-def test_a_step_that_lacks_something_or_takes_too_long_says_so(
-    unpacked: Path, tmp_path: Path
-) -> None:
+def test_a_step_that_lacks_something_or_takes_too_long_says_so(unpacked, tmp_path):
     code, summary = measured(unpacked, tmp_path, "--part", "retro")
     assert code == 0
     assert all("no --database" in step["reason"] for step in summary["steps"].values())

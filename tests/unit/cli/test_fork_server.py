@@ -6,14 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from preloaded import Preloaded
 from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +27,7 @@ _fork_server.serve(Path(sys.argv[1]), modules=_fork_server.MODULES[: int(sys.arg
 """
 
 
-def wait_for(happened: Callable[[], Any]) -> Any:
+def wait_for(happened):
     deadline = time.monotonic() + PATIENCE_S
     while not (found := happened()):
         assert time.monotonic() < deadline
@@ -42,18 +38,18 @@ def wait_for(happened: Callable[[], Any]) -> Any:
 class ForkServer:
     """The process, and its command."""
 
-    def __init__(self, folder: Path, modules: int = 9) -> None:
+    def __init__(self, folder, modules=9):
         self.command = folder / "a folder" / "ragauge"
         server = [sys.executable, "-c", STARTED, str(self.command.parent), str(modules)]
         self.process = psutil.Popen(server, stdin=subprocess.PIPE, env=ENVIRONMENT)
         wait_for(self.command.exists)
 
-    def end(self) -> Any:
+    def end(self):
         """The exit code, once its run has ended."""
         self.process.stdin.close()
         return self.process.wait(PATIENCE_S)
 
-    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments, **options):
         given = {
             "capture_output": True,
             "text": True,
@@ -63,13 +59,13 @@ class ForkServer:
         return subprocess.run([self.command, *arguments], check=False, **given)
 
 
-def plain(*arguments: str) -> subprocess.CompletedProcess[str]:
+def plain(*arguments):
     command = [sys.executable, "-m", "ragauge.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
 
 
 @pytest.fixture(scope="module")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+def forks(tmp_path_factory):
     started = ForkServer(tmp_path_factory.mktemp("forks"))
     yield started
     assert started.end() == 0
@@ -82,9 +78,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
         ["run", "--method", "naiv", "--dataset", "nq_open", "--model", "m", "--out", "x.jsonl"],
     ],
 )
-def test_output_and_exit_code_are_those_of_the_command_itself(
-    forks: ForkServer, arguments: list[str]
-) -> None:
+def test_output_and_exit_code_are_those_of_the_command_itself(forks, arguments):
     there = forks.run(*arguments)
     here = plain(*arguments)
     assert (there.returncode, there.stdout, there.stderr) == (
@@ -94,7 +88,7 @@ def test_output_and_exit_code_are_those_of_the_command_itself(
     )
 
 
-def test_a_command_has_its_own_folder_and_environment(forks: ForkServer, tmp_path: Path) -> None:
+def test_a_command_has_its_own_folder_and_environment(forks, tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("text")
     given = {"cwd": tmp_path, "env": {**ENVIRONMENT, "RAGAUGE_HOME": str(tmp_path / "home")}}
@@ -103,20 +97,20 @@ def test_a_command_has_its_own_folder_and_environment(forks: ForkServer, tmp_pat
     assert (tmp_path / "manifest.json").is_file()
 
 
-def test_a_defect_is_a_traceback(forks: ForkServer) -> None:
+def test_a_defect_is_a_traceback(forks):
     done = forks.run("validate", "none.yaml")
     assert done.returncode == 1
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
     assert forks.run("--version").returncode == 0
 
 
-def test_a_job_of_several_threads_is_no_fork(forks: ForkServer) -> None:
+def test_a_job_of_several_threads_is_no_fork(forks):
     done = forks.run("validate", "none.yaml", env={**ENVIRONMENT, "OMP_NUM_THREADS": "2"})
     assert done.returncode == 2
     assert done.stderr.startswith("ragauge: error: none.yaml: cannot be read")
 
 
-def answering(forks: ForkServer, folder: Path) -> tuple[psutil.Popen, psutil.Process, Path]:
+def answering(forks, folder):
     """A command that answers many questions, its fork, and the records so far."""
     model = write_checkpoint(folder / "model")
     data = write_questions(folder / "nq.jsonl", 300)
@@ -130,9 +124,7 @@ def answering(forks: ForkServer, folder: Path) -> tuple[psutil.Popen, psutil.Pro
     return command, fork, partial
 
 
-def test_a_fork_and_its_command_end_together_and_the_others_go_on(
-    forks: ForkServer, tmp_path: Path
-) -> None:
+def test_a_fork_and_its_command_end_together_and_the_others_go_on(forks, tmp_path):
     command, fork, partial = answering(forks, tmp_path)
     command.kill()
     command.wait()
@@ -144,14 +136,14 @@ def test_a_fork_and_its_command_end_together_and_the_others_go_on(
     assert command.wait(PATIENCE_S) == 137
 
 
-def test_the_process_ends_with_the_run_and_commands_do_without_it(tmp_path: Path) -> None:
+def test_the_process_ends_with_the_run_and_commands_do_without_it(tmp_path):
     started = ForkServer(tmp_path, modules=0)
     assert started.end() == 0
     assert started.run("--version").stdout == plain("--version").stdout
 
 
 @pytest.mark.parametrize(("end", "code"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 15)", 143)])
-def test_a_command_ends_as_its_fork_does(preloaded: Preloaded, end: str, code: int) -> None:
+def test_a_command_ends_as_its_fork_does(preloaded, end, code):
     """The tests' own commands are of the same server, with Python in place of ragauge."""
     command = [preloaded.folder / "python", "-c", f"import os; {end}"]
     done = subprocess.run(command, env=preloaded.environment(), check=False)

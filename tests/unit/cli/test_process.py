@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -29,12 +28,12 @@ PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
     ],
 )
 def test_threads_spin_where_no_other_process_is_busy(
-    stated: dict[str, str],
-    busy: bool,
-    loaded: bool,
-    chosen: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    stated,
+    busy,
+    loaded,
+    chosen,
+    monkeypatch,
+):
     monkeypatch.setattr(_process, "others_busy", lambda: busy)
     monkeypatch.setattr(sys, "modules", {"torch": None} if loaded else {})
     environment = dict(stated)
@@ -42,7 +41,7 @@ def test_threads_spin_where_no_other_process_is_busy(
     assert environment == stated | chosen
 
 
-def test_a_busy_process_is_seen() -> None:
+def test_a_busy_process_is_seen():
     # the work of a child would be this process's own
     orphan = "(while :; do :; done) > /dev/null 2>&1 & echo $!"
     busy = int(subprocess.check_output(["sh", "-c", orphan]))
@@ -66,7 +65,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began)
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="other C libraries have no such choice"
 )
-def test_freed_memory_is_not_mapped_anew() -> None:
+def test_freed_memory_is_not_mapped_anew():
     faults = [
         int(subprocess.check_output([sys.executable, "-c", FAULTS.format(before=before)]))
         for before in ("", "_process.retain_freed_memory()")
@@ -74,9 +73,7 @@ def test_freed_memory_is_not_mapped_anew() -> None:
     assert faults[1] * 10 < faults[0]
 
 
-def test_a_training_alone_returns_freed_memory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_training_alone_returns_freed_memory(monkeypatch, tmp_path):
     retained = list[str]()
     for step, options in {
         "data": [],

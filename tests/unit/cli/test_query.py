@@ -1,7 +1,6 @@
 """`ragauge query`: what it prints of an answer, of a partial one, and of a mistake."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from ragauge.pipelines.retrieval.retriever import Query
 
 
 @pytest.fixture(scope="module")
-def addresses() -> Iterator[list[str]]:
+def addresses():
     """Of a server of everything, and of two with half of it each."""
     toys = [parts.Toy(), parts.Toy(part=0, of=2), parts.Toy(part=1, of=2)]
     servers = [parts.server(toy, detokenize=parts.spelled) for toy in toys]
@@ -22,14 +21,12 @@ def addresses() -> Iterator[list[str]]:
         server.stop()
 
 
-def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output_of(capsys, *arguments):
     assert main(["query", *arguments]) == 0
     return capsys.readouterr().out
 
 
-def test_json_holds_the_answer_of_the_searcher(
-    addresses: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_holds_the_answer_of_the_searcher(addresses, capsys):
     output = output_of(
         capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json"
     )
@@ -44,9 +41,7 @@ def test_json_holds_the_answer_of_the_searcher(
     assert result["seconds"]["search"] == 0.001
 
 
-def test_readable_text_has_a_paragraph_a_neighbour(
-    addresses: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_readable_text_has_a_paragraph_a_neighbour(addresses, capsys):
     lines = output_of(capsys, "--server", addresses[0], "--text", "a").splitlines()
     [found] = parts.Toy().search([Query(text="a")])
     document = found.documents[0]
@@ -56,9 +51,7 @@ def test_readable_text_has_a_paragraph_a_neighbour(
     assert lines[-1].startswith("2 found; nprobe 4; ")
 
 
-def test_a_partial_answer_says_what_is_missing(
-    addresses: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_partial_answer_says_what_is_missing(addresses, capsys):
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
     assert "partial answer: without the parts of 127.0.0.1:9" in output_of(
         capsys, *servers, "--text", "a", "--partial"
@@ -79,9 +72,7 @@ def test_a_partial_answer_says_what_is_missing(
         (["--text", "a", "--tls-ca", "none.pem"], "none.pem: cannot be read"),
     ],
 )
-def test_a_mistake_is_one_line(
-    addresses: list[str], arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(addresses, arguments, message, capsys):
     assert main(["query", "--server", addresses[0], *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error

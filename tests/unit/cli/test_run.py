@@ -1,8 +1,6 @@
 """How `ragauge run` ends: what was answered, what failed and why, and asking that again."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,7 @@ from ragauge.testing import write_questions
 
 
 @pytest.fixture
-def arguments(model: Path, tmp_path: Path) -> list[str]:
+def arguments(model, tmp_path):
     """A run of four questions, the second and the third of which are longer than the context."""
     lines = [
         json.loads(line)
@@ -46,12 +44,12 @@ def arguments(model: Path, tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch):
     """The keys of the questions that are asked from now on."""
     keys = list[str]()
     ask = concurrency.ask
 
-    def noted(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
+    def noted(engine, method, example, *more, **options):
         keys.append(example.key)
         return ask(engine, method, example, *more, **options)
 
@@ -59,9 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return keys
 
 
-def test_failed_questions_are_reported_with_reasons_and_exit_code_3(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_questions_are_reported_with_reasons_and_exit_code_3(arguments, tmp_path, capsys):
     assert main(arguments) == 3
     first, *reasons, hint = capsys.readouterr().out.splitlines()
     assert first == f"{tmp_path / 'x.jsonl'}: 2 answered, 2 failed"
@@ -77,9 +73,7 @@ def test_failed_questions_are_reported_with_reasons_and_exit_code_3(
     assert captured.err == ""
 
 
-def test_retrying_asks_what_failed_and_nothing_else(
-    arguments: list[str], tmp_path: Path, asked: list[str]
-) -> None:
+def test_retrying_asks_what_failed_and_nothing_else(arguments, tmp_path, asked):
     out = tmp_path / "x.jsonl"
     assert main(arguments) == 3
     lines = out.read_text().splitlines()
@@ -92,13 +86,11 @@ def test_retrying_asks_what_failed_and_nothing_else(
     assert [out.read_text().splitlines()[place] for place in (0, 3)] == [lines[0], lines[3]]
 
 
-def test_a_killed_retry_has_lost_no_record(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_retry_has_lost_no_record(arguments, tmp_path, monkeypatch):
     assert main(arguments) == 3
     before = (tmp_path / "x.jsonl").read_bytes()
 
-    def killed(*args: Any, **options: Any) -> Any:
+    def killed(*args, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -109,9 +101,7 @@ def test_a_killed_retry_has_lost_no_record(
     assert (tmp_path / "x.jsonl").read_bytes() == before
 
 
-def test_there_is_nothing_to_retry_without_records(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_there_is_nothing_to_retry_without_records(arguments, capsys):
     assert main([*arguments, "--retry-failed"]) == 2
     printed = capsys.readouterr().err
     assert printed == f"ragauge: error: --retry-failed: {arguments[-1]}: no such file of records\n"

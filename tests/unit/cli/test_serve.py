@@ -3,9 +3,7 @@ whole, and mistakes.
 """
 
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +28,7 @@ RECIPE = IvfPq(nlist=NLIST, pq_bytes=4, nprobe=2)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A database of some hundred chunks in two shards, with an index of it and that index in two
     parts.
     """
@@ -49,30 +47,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def retriever(folder: Path) -> Retriever:
+def retriever(folder):
     return Retriever.open(folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1)
 
 
-def encoder_of(folder: Path) -> str:
+def encoder_of(folder):
     return str(folder.parent / "encoder")
 
 
-def options(folder: Path, *more: str) -> list[str]:
+def options(folder, *more):
     return ["--encoder", encoder_of(folder), "--engine", "torch", "--threads", "1", *more]
 
 
 @pytest.fixture(scope="module")
-def running(folder: Path) -> Iterator[process.RunningServer]:
+def running(folder):
     with process.running(folder / "indexes" / "ivf", options=options(folder), start_s=60) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def address(running: process.RunningServer) -> str:
+def address(running):
     return running.address
 
 
-def queries(retriever: Retriever) -> list[Query]:
+def queries(retriever):
     chunks = retriever.database.tokens(np.arange(0, 60, 7)).tolist()
     made = [
         Query(tokens=tokens, k=1 + i % 4, nprobe=1 + i % NLIST, continuation=i % 3)
@@ -85,26 +83,26 @@ def queries(retriever: Retriever) -> list[Query]:
     ]
 
 
-def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: Retriever) -> None:
+def test_the_served_answers_are_those_of_the_retriever(address, retriever):
     with Client(address) as client:
         parts.assert_same(client.search(queries(retriever)), retriever.search(queries(retriever)))
         assert client.describe() == retriever.describe()
 
 
-def test_requests_searched_together_get_what_each_gets_by_itself(retriever: Retriever) -> None:
+def test_requests_searched_together_get_what_each_gets_by_itself(retriever):
     all_queries = queries(retriever)
     requests = [all_queries[:1], all_queries[1:4], all_queries[4:]]
     for answers, request in zip(retriever.search_together(requests, None), requests, strict=True):
         parts.assert_same(answers, retriever.search(request))
 
 
-def test_a_search_that_nobody_waits_for_stops_before_its_next_stage(retriever: Retriever) -> None:
+def test_a_search_that_nobody_waits_for_stops_before_its_next_stage(retriever):
     answers = iter([False, True])
     with pytest.raises(CancelledSearchError):
         retriever.search_together([queries(retriever)[:1]], lambda: next(answers))
 
 
-def test_sighup_opens_the_index_again(running: process.RunningServer, retriever: Retriever) -> None:
+def test_sighup_opens_the_index_again(running, retriever):
     with Client(running.address) as client:
         running.process.send_signal(signal.SIGHUP)
         for _ in range(5):
@@ -114,7 +112,7 @@ def test_sighup_opens_the_index_again(running: process.RunningServer, retriever:
             )
 
 
-def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
+def test_a_budget_chooses_effort_in_the_server(address):
     with Client(address) as client:
         [little, much] = [
             client.search([Query(text="a king", budget_s=budget)])[0] for budget in (1e-9, 1000.0)
@@ -122,7 +120,7 @@ def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
     assert (little.nprobe, much.nprobe) == (1, NLIST)
 
 
-def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> None:
+def test_the_parts_answer_as_the_whole(folder, retriever):
     shared = [query for query in queries(retriever) if query.k < 5]
     with ExitStack() as opened:
         clients = []
@@ -168,9 +166,7 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
         (["--database", "none"], "no chunk database"),
     ],
 )
-def test_a_mistake_is_one_line(
-    folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(folder, arguments, message, capsys):
     given = [
         "serve",
         "--database",
@@ -188,9 +184,7 @@ def test_a_mistake_is_one_line(
     assert message in error
 
 
-def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(folder, capsys):
     path = folder / "indexes" / "ivf" / "part-1-of-2" / "index.ivfdata"
     content = path.read_bytes()
     path.write_bytes(content[:-1])
@@ -214,11 +208,11 @@ def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
 
 
 def test_another_host_without_credentials_is_refused_before_anything_is_opened(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-    folder: Path,
-) -> None:
+    monkeypatch,
+    caplog,
+    capsys,
+    folder,
+):
     assert main(["serve", "--database", "/nowhere", "--index", "ivf", "--host", "0.0.0.0"]) == 2
     assert "--host 0.0.0.0: other machines can reach it; give --tls-cert" in capsys.readouterr().err
     monkeypatch.setattr(process, "serve", lambda *_, **__: None)

@@ -2,8 +2,6 @@
 
 from contextlib import redirect_stderr
 from io import StringIO
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -28,13 +26,11 @@ from study_files import study_arguments
         ([], []),
     ],
 )
-def test_sentences_are_grouped_within_tokens(
-    counts: list[int], expected: list[tuple[int, int]]
-) -> None:
+def test_sentences_are_grouped_within_tokens(counts, expected):
     assert list(passages.groups(counts, tokens=10, overlap=5)) == expected
 
 
-def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
+def test_what_is_written_is_read_as_a_data_set(tmp_path):
     corpus = [
         Passage("a", "Tea is grown in Assam."),
         Passage("b", "Coffee grows in Kenya."),
@@ -60,9 +56,7 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
         ("openai:org/m", "m"),
     ],
 )
-def test_a_study_is_an_experiment_that_names_its_model(
-    tmp_path: Path, source: str, label: str
-) -> None:
+def test_a_study_is_an_experiment_that_names_its_model(tmp_path, source, label):
     data = tmp_path / "q.jsonl"
     data.touch()
     settings = writing.configuration(
@@ -75,7 +69,7 @@ def test_a_study_is_an_experiment_that_names_its_model(
     assert served is None or served.own_cache
 
 
-def study(out: Path, *options: str, answer: str = "Assam") -> str:
+def study(out, *options, answer="Assam"):
     """Write a study of the documents beside it; returns what is printed as errors.
 
     The warning of so few questions is left out.
@@ -90,7 +84,7 @@ def study(out: Path, *options: str, answer: str = "Assam") -> str:
 
 
 @pytest.mark.parametrize("taken", ["questions.jsonl", "config.yaml", "notes.txt"])
-def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) -> None:
+def test_a_folder_with_files_of_somebody_is_refused(tmp_path, taken):
     out = tmp_path / "work"
     out.mkdir()
     (out / taken).write_text("mine", encoding="utf-8")
@@ -100,11 +94,11 @@ def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) 
     ]
 
 
-def test_a_study_without_known_answers_says_so(tmp_path: Path) -> None:
+def test_a_study_without_known_answers_says_so(tmp_path):
     assert "warning: no question has a known answer" in study(tmp_path / "unknown", answer="")
 
 
-def test_a_study_is_not_written_among_its_documents(tmp_path: Path) -> None:
+def test_a_study_is_not_written_among_its_documents(tmp_path):
     assert study(tmp_path / "work") == ""
     error = study(tmp_path / "work", "--out", str(tmp_path / "sources" / "texts" / "out"))
     assert "sources/texts, whose files are the documents; choose another" in error
@@ -112,7 +106,7 @@ def test_a_study_is_not_written_among_its_documents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", ["questions.jsonl", "config.yaml", "retrieval.json"])
-def test_a_study_is_written_again_but_not_over_changes(tmp_path: Path, changed: str) -> None:
+def test_a_study_is_written_again_but_not_over_changes(tmp_path, changed):
     out = tmp_path / "work"
     assert study(out) == ""
     assert study(out, "--passage-tokens", "64") == ""
@@ -127,7 +121,7 @@ def test_a_study_is_written_again_but_not_over_changes(tmp_path: Path, changed: 
 
 
 @pytest.mark.parametrize("written", [0, 1, 2])
-def test_a_study_killed_while_it_is_written_is_written_again(tmp_path: Path, written: int) -> None:
+def test_a_study_killed_while_it_is_written_is_written_again(tmp_path, written):
     files = {"questions.jsonl": b"1", "config.yaml": b"2"}
     folder.write(tmp_path / "work", files)
     left = iter([True] * (1 + written))
@@ -140,9 +134,7 @@ def test_a_study_killed_while_it_is_written_is_written_again(tmp_path: Path, wri
     folder.check(tmp_path / "work", tuple(files), "snakemake")
 
 
-def test_a_model_beside_the_documents_is_named_by_its_full_path(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_model_beside_the_documents_is_named_by_its_full_path(tmp_path, monkeypatch):
     out = tmp_path / "work"
     assert study(out) == ""
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,6 @@
 """Sweeps in a configuration: what they stand for, and what is refused."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ from ragauge.errors import UserError
 from small_config import parsed
 
 
-def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label() -> None:
+def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label():
     section = {"first": {}, "p_{m}_{n}": {"n": [1, 2], "m": [8, 16], "kept": [3, 4]}, "last": None}
     assert expanded(section, "pipelines") == {
         "first": {},
@@ -23,7 +22,7 @@ def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label() -> None:
     assert list(expanded(section, "pipelines"))[1:5] == ["p_8_1", "p_8_2", "p_16_1", "p_16_2"]
 
 
-def test_a_sweep_is_what_its_entries_written_out_are() -> None:
+def test_a_sweep_is_what_its_entries_written_out_are():
     swept = parsed(
         methods={"bm25_k{top_k}": {"method": "bm25", "top_k": [1, 2], "datasets": ["wiki_single"]}},
         pipelines={
@@ -42,7 +41,7 @@ def test_a_sweep_is_what_its_entries_written_out_are() -> None:
     assert swept == written
 
 
-def test_switches_and_fractions_are_written_as_in_yaml() -> None:
+def test_switches_and_fractions_are_written_as_in_yaml():
     assert list(expanded({"{a}_{b}": {"a": [True, False], "b": [0.5]}}, "methods")) == [
         "true_0.5",
         "false_0.5",
@@ -63,7 +62,7 @@ def test_switches_and_fractions_are_written_as_in_yaml() -> None:
         ({"p_1": {}, "p_{m}": {"m": [1]}}, "methods.p_{m}: there is an entry 'p_1' already"),
     ],
 )
-def test_mistakes_name_their_place(section: dict[str, Any], message: str) -> None:
+def test_mistakes_name_their_place(section, message):
     with pytest.raises(UserError, match=re.escape(message)):
         expanded(section, "methods")
     with pytest.raises(UserError, match=re.escape(f"c.yaml: {message}")):
@@ -71,6 +70,6 @@ def test_mistakes_name_their_place(section: dict[str, Any], message: str) -> Non
 
 
 @pytest.mark.parametrize("label", ["p_{m", "p_m}", "p_{m.n}", "p_{m}/x", "p_{m}_{n", "p_{m}_{m!r}"])
-def test_a_label_that_is_no_file_name_is_refused(label: str) -> None:
+def test_a_label_that_is_no_file_name_is_refused(label):
     with pytest.raises(UserError, match="must be made of letters, digits"):
         parsed(methods={label: {"method": "bm25", "m": [1]}})

@@ -1,14 +1,12 @@
 """`dtype: auto`: the fastest type of the machine, decided once for a run, and kept by its records."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from ragauge.config import dtypes, loading
-from ragauge.config.experiment import Config
 from ragauge.config.launch.settings import write_settings
 from ragauge.engines import tuning
 from ragauge.engines.kernels.choice import Operation
@@ -24,17 +22,17 @@ PIPELINES = {
 }
 
 
-def config(**models: Any) -> Config:
+def config(**models):
     parts = {"run": "r", "models": models, "items": []}
     return loading.parse({**parts, **(PIPELINES if "exported" in models else {})}, "test")
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def answers(monkeypatch):
     """What the machine finds fastest, from the last one on; the list of what it was asked."""
     asked: list[Any] = []
 
-    def found(device: str, threads: int | None = None, allowed: Any = ()) -> str:
+    def found(device, threads=None, allowed=()):
         asked.append((device, tuple(allowed)))
         return str(allowed[-1])
 
@@ -43,8 +41,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_settings_hold_what_auto_stood_for_and_the_next_run_takes_it(
-    answers: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    answers, monkeypatch, tmp_path
+):
     path = tmp_path / "config.yaml"
     write_settings(config(a=AUTO, b={**AUTO, "dtype": "float16"}), path)
     assert dtypes_of(path) == {"a": "bfloat16", "b": "float16"}
@@ -55,13 +53,13 @@ def test_settings_hold_what_auto_stood_for_and_the_next_run_takes_it(
     assert dtypes_of(path) == {"a": "float32"}
 
 
-def dtypes_of(path: Path) -> dict[str, str]:
+def dtypes_of(path):
     return {
         label: model["dtype"] for label, model in yaml.safe_load(path.read_text())["models"].items()
     }
 
 
-def test_a_model_that_onnx_runs_is_float32(answers: list[Any], tmp_path: Path) -> None:
+def test_a_model_that_onnx_runs_is_float32(answers, tmp_path):
     resolved = dtypes.resolved(config(exported=AUTO), tmp_path / "none.yaml")
     assert resolved.models["exported"].dtype == "float32"
     assert answers == [("cpu", ("float32",))]
@@ -70,14 +68,14 @@ def test_a_model_that_onnx_runs_is_float32(answers: list[Any], tmp_path: Path) -
 @pytest.mark.parametrize(
     "damaged", ["", "models: 3", "models: {a: {dtype: int3}}", "{", "models: {a: null}"]
 )
-def test_damaged_settings_decide_nothing(damaged: str, answers: list[Any], tmp_path: Path) -> None:
+def test_damaged_settings_decide_nothing(damaged, answers, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(damaged)
     assert dtypes.resolved(config(a=AUTO), path).models["a"].dtype == "bfloat16"
     assert answers == [("cpu", tuning.DTYPE_CANDIDATES)]
 
 
-def test_records_keep_their_dtype(tmp_path: Path) -> None:
+def test_records_keep_their_dtype(tmp_path):
     out = tmp_path / "a.jsonl"
     assert recorded_dtype(out) is None
     (tmp_path / "a.meta.json").write_text(
@@ -90,9 +88,7 @@ def test_records_keep_their_dtype(tmp_path: Path) -> None:
     assert recorded_dtype(out) == "bfloat16"
 
 
-def test_the_least_sum_of_reading_and_writing_wins(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_least_sum_of_reading_and_writing_wins(monkeypatch, capsys):
     monkeypatch.delenv("RAGAUGE_DTYPE")
     # whatever `--quiet` a test before gave
     monkeypatch.setattr("ragauge.io.progress.hidden", False)
@@ -111,7 +107,7 @@ def test_the_least_sum_of_reading_and_writing_wins(
     assert tuning.fastest_dtype("cpu", allowed=("bfloat16",)) == "bfloat16"
 
 
-def test_a_types_speed_follows_from_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_types_speed_follows_from_its_kernels(monkeypatch):
     """Prompts of 1,000 tokens by products of 256 rows and attentions of 512 queries; a token by 8
     layers' time.
     """
@@ -126,7 +122,7 @@ def test_a_types_speed_follows_from_its_kernels(monkeypatch: pytest.MonkeyPatch)
     assert speeds["bfloat16"] == pytest.approx({"prompt_s": 4.0, "token_s": 0.02})
 
 
-def test_the_environment_says_it_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_it_or_is_refused(monkeypatch):
     monkeypatch.setenv("RAGAUGE_DTYPE", "bfloat16")
     assert tuning.fastest_dtype("cpu") == "bfloat16"
     monkeypatch.setenv("RAGAUGE_DTYPE", "half")

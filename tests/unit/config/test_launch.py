@@ -1,7 +1,5 @@
 """What the start and the end of a workflow run say."""
 
-from pathlib import Path
-
 from ragauge.config.launch.failed_jobs import failed_jobs
 
 FAILED = """\
@@ -16,7 +14,7 @@ Error in rule answers:
 """
 
 
-def test_failed_jobs_are_named_once_with_the_last_line_of_their_logs(tmp_path: Path) -> None:
+def test_failed_jobs_are_named_once_with_the_last_line_of_their_logs(tmp_path):
     own = tmp_path / "of a folder.log"
     snakemake = tmp_path / "snakemake.log"
     own.write_text("0%\rragauge: error: no room\n\n")

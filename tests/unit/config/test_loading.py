@@ -1,8 +1,6 @@
 """A wrong configuration ends in one line that names the value, its place and the choices."""
 
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +16,7 @@ from ragauge.errors import UserError
 MODEL = "smollm2-135m-instruct"
 
 
-def valid() -> dict[str, Any]:
+def valid():
     return {
         "run": "trial",
         "models": {MODEL: {"dtype": "bfloat16"}},
@@ -33,7 +31,7 @@ def valid() -> dict[str, Any]:
     }
 
 
-def changed(path: str, value: Any, data: dict[str, Any] | None = None) -> dict[str, Any]:
+def changed(path, value, data=None):
     data = data or valid()
     *sections, key = path.split("/")
     section = data
@@ -132,13 +130,13 @@ MISTAKES = [
 @pytest.mark.parametrize(
     ("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES]
 )
-def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> None:
+def test_a_mistake_is_told_in_one_line(path, value, message):
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         loading.parse(changed(path, value), "c.yaml")
     assert "\n" not in str(caught.value)
 
 
-def test_questions_whose_answers_depend_on_each_other_are_not_dealt_to_several_jobs() -> None:
+def test_questions_whose_answers_depend_on_each_other_are_not_dealt_to_several_jobs():
     data = changed("datasets/nq_open", {"jobs": 2})
     loading.parse(data, "c.yaml")
     data["methods"]["tree"] = {"method": "prefix_tree"}
@@ -148,7 +146,7 @@ def test_questions_whose_answers_depend_on_each_other_are_not_dealt_to_several_j
         loading.parse(data, "c.yaml")
 
 
-def test_pipelines_need_no_question_set() -> None:
+def test_pipelines_need_no_question_set():
     alone = {
         "run": "t",
         "models": {MODEL: None},
@@ -161,7 +159,7 @@ def test_pipelines_need_no_question_set() -> None:
     assert "pipelines 1: retro" in checked.overview()
 
 
-def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
+def test_a_model_is_asked_and_timed_on_its_data_sets_alone():
     data = changed(
         "models/small",
         {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"},
@@ -184,7 +182,7 @@ def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
     ]
 
 
-def test_jobs_and_limits() -> None:
+def test_jobs_and_limits():
     checked = loading.parse(valid(), "c.yaml")
     limits = {(job.dataset, job.variant): checked.limit(job) for job in checked.answers()}
     assert limits == {
@@ -204,7 +202,7 @@ def test_jobs_and_limits() -> None:
     assert "jobs, all questions of nq_open, musique\n" in loading.parse(whole, "c.yaml").overview()
 
 
-def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> None:
+def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets():
     one = loading.parse(valid(), "c.yaml")
     assert [p.dataset for p in one.protocols] == ["nq_open"]
     assert one.protocol("musique") is None
@@ -233,9 +231,7 @@ PLACE = f"nq_open,{MODEL},naive,k"
         ),
     ],
 )
-def test_peoples_judgements_are_checked_before_anything_runs(
-    tmp_path: Path, line: str, message: str
-) -> None:
+def test_peoples_judgements_are_checked_before_anything_runs(tmp_path, line, message):
     path = tmp_path / "people.csv"
     good = f"dataset,model,variant,key,person,label,faithful\n{PLACE},bob,not_supported,no\n"
     path.write_text(good + line + "\n")
@@ -250,7 +246,7 @@ def test_peoples_judgements_are_checked_before_anything_runs(
 
 
 @pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])
-def test_settings_of_a_run_read_back_the_same(latency: Any, tmp_path: Path) -> None:
+def test_settings_of_a_run_read_back_the_same(latency, tmp_path):
     config = loading.parse(changed("latency", latency), "c.yaml")
     path = tmp_path / "c.yaml"
     write_settings(config, path)
@@ -267,14 +263,14 @@ def test_settings_of_a_run_read_back_the_same(latency: Any, tmp_path: Path) -> N
     ],
 )
 def test_edited_settings_of_a_run_are_checked_again(
-    verb: str,
-    key: str,
-    value: Any,
-    place: str,
-    choices: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    verb,
+    key,
+    value,
+    place,
+    choices,
+    tmp_path,
+    capsys,
+):
     """A copied `results/<run>/config.yaml` is a configuration like any other."""
     path = tmp_path / "c.yaml"
     write_settings(loading.parse(valid(), "c.yaml"), path)
@@ -296,14 +292,14 @@ def test_edited_settings_of_a_run_are_checked_again(
         ("- run\n", "c.yaml: must hold keys and values"),
     ],
 )
-def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_configuration(tmp_path, text, message):
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match=re.escape(message)):
         loading.load(path)
 
 
-def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:
+def test_schema_is_the_committed_one_and_describes_every_key(root):
     assert (root / "workflow/schemas/config.schema.json").read_text() == schema.schema(), (
         "run `make schema`"
     )
@@ -329,7 +325,7 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
         "configs/papers/gpu.yaml",
     ],
 )
-def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
+def test_shipped_configurations_are_valid(root, name):
     checked = loading.load(root / name)
     # no study
     assert set(checked.item_names()) == set(registry.names("item")) - {
@@ -338,7 +334,7 @@ def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     }
 
 
-def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown() -> None:
+def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown():
     newer = {**valid(), "version": 7, "key_of_tomorrow": 1}
     with pytest.raises(
         UserError, match=r"c\.yaml: version: 7: this ragauge reads configurations up to version 1"

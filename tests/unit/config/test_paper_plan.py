@@ -11,12 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
-from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.plan.plan import Plan
 from ragauge.cost import shapes, tokens
 from ragauge.cost.hardware import Precision
 from ragauge.cost.roofline import A100, floor_seconds
-from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.pipelines.cost import calls
@@ -28,17 +26,17 @@ HALF = Precision("bfloat16")
 SLOWER = 4  # than the floor of the data sheet: launches, and everything between calls
 
 
-def of(**labels: str) -> SimpleNamespace:
+def of(**labels):
     return SimpleNamespace(**labels)
 
 
-def shape_of(config: Config, label: str) -> Shape | None:
+def shape_of(config, label):
     model = config.models[label]
     source = config.training[model.training].model if model.training else model.source
     return shapes.named(source) if source in shapes.names() else None
 
 
-def answers_s(config: Config, plan: Plan, job: AnswerJob) -> float:
+def answers_s(config, plan, job):
     """The floor of reading a prompt of mean length and writing an answer of the maximum length."""
     shape = shape_of(config, config.models[job.model].finder or job.model)
     kind = plan.data.kind(job.dataset)
@@ -56,17 +54,17 @@ def answers_s(config: Config, plan: Plan, job: AnswerJob) -> float:
 
 
 @pytest.fixture(scope="module")
-def config() -> Config:
+def config():
     return planned(PAPERS / "paper.yaml", PAPERS / "servers.yaml")
 
 
 @pytest.fixture(scope="module")
-def plan(config: Config) -> Plan:
+def plan(config):
     return Plan(config, cores=48)
 
 
 @pytest.fixture(scope="module")
-def expected_s(config: Config, plan: Plan) -> dict[str, float]:
+def expected_s(config, plan):
     """Seconds of each variant's answers and of each pipeline, its searches included."""
     seconds = {"/".join(job): SLOWER * answers_s(config, plan, job) for job in config.answers()}
     for label, entry in config.pipelines.items():
@@ -87,7 +85,7 @@ def expected_s(config: Config, plan: Plan) -> dict[str, float]:
     return seconds
 
 
-def test_no_job_opens_an_index_that_is_larger_than_its_memory(config: Config, plan: Plan) -> None:
+def test_no_job_opens_an_index_that_is_larger_than_its_memory(config, plan):
     assert all(entry.has_server_job for entry in config.pipelines.values() if entry.queries_index)
     jobs = [
         (server, plan.servers.mem_mb(of(database=server[0], index=server[1]), 1))
@@ -111,9 +109,7 @@ def test_no_job_opens_an_index_that_is_larger_than_its_memory(config: Config, pl
     assert max(mem_mb for _, mem_mb in jobs) == 4000 + 215_613  # 2,994,624,617 codes of 72 bytes
 
 
-def test_no_job_takes_longer_than_it_may(
-    config: Config, plan: Plan, expected_s: dict[str, float]
-) -> None:
+def test_no_job_takes_longer_than_it_may(config, plan, expected_s):
     for job in config.answers():
         assert expected_s["/".join(job)] / 60 < plan.answers.runtime(of(**job._asdict())), job
     for label in config.pipelines:
@@ -123,9 +119,7 @@ def test_no_job_takes_longer_than_it_may(
         assert together / 60 < plan.servers.runtime(of(database=database, index=index)), index
 
 
-def test_what_cannot_end_in_time_ends_by_itself_or_is_cut_into_shards(
-    config: Config, plan: Plan
-) -> None:
+def test_what_cannot_end_in_time_ends_by_itself_or_is_cut_into_shards(config, plan):
     assert plan.retrieval.staleness_runtime(of(staleness="c4")) > config.staleness["c4"].minutes
     size = sizes.size(config.databases["c4"])
     assert size is not None
@@ -135,7 +129,7 @@ def test_what_cannot_end_in_time_ends_by_itself_or_is_cut_into_shards(
     assert plan.retrieval.embed_gpus(of(database="c4")) == 1
 
 
-def test_the_step_of_a_training_keeps_its_documents_on_fewer_gpus(config: Config) -> None:
+def test_the_step_of_a_training_keeps_its_documents_on_fewer_gpus(config):
     training = config.training["cfic"]
     for gpus, processes, accumulation in (
         (1, 1, 64),
@@ -149,9 +143,7 @@ def test_the_step_of_a_training_keeps_its_documents_on_fewer_gpus(config: Config
         assert (fewer.processes, fewer.accumulation) == (processes, accumulation)
 
 
-def test_gpus_that_cannot_hold_a_training_are_refused(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_that_cannot_hold_a_training_are_refused(plan, monkeypatch):
     """Of 6.7 billion parameters each takes 2 bytes on every GPU, and 14 over all of them."""
     made = {"results/paper/models/cfic.json"}
     monkeypatch.setattr(

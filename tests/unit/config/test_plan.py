@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,30 +26,30 @@ MODEL = "smollm2-135m-instruct"
 ASSETS = "resources/assets"
 
 
-def of(**labels: str) -> SimpleNamespace:
+def of(**labels):
     """The labels of a job, as Snakemake gives them."""
     return SimpleNamespace(**labels)
 
 
 @pytest.fixture(scope="module")
-def full(root: Path) -> Plan:
+def full(root):
     return Plan(load(root / "configs/full.yaml"), cores=8)
 
 
-def changed(**sections: Any) -> Plan:
+def changed(**sections):
     """A small experiment with these sections."""
     return Plan(parse({"run": "r", "models": {MODEL: {}}} | sections, "c.yaml"), cores=4)
 
 
-def test_a_variant_needs_what_its_method_says(full: Plan) -> None:
+def test_a_variant_needs_what_its_method_says(full):
     assert full.answers.encoders(of(variant="dense_k1")) == [f"{ASSETS}/minilm.json"]
     assert full.answers.encoders(of(variant="sliding_bm25")) == []
     assert full.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
 
 
 def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     plan = changed(
         datasets={"wiki_single": {}}, methods={"dense": {"encoder": "bge-large-en-v1.5"}}
     )
@@ -63,7 +63,7 @@ def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(
     assert plan.asset_entry(of(asset="bge-large-en-v1.5")) == before | {"query_prefix": "query: "}
 
 
-def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
+def test_a_model_is_fetched_or_trained_and_its_finder_with_it():
     training = {"t": {"model": MODEL}}
     models = {"a": {"source": MODEL}, "b": {"training": "t"}, "c": {"source": MODEL, "finder": "b"}}
     plan = changed(
@@ -77,7 +77,7 @@ def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
     ]
 
 
-def test_a_model_on_disk_is_described_anew_where_its_files_change(tmp_path: Path) -> None:
+def test_a_model_on_disk_is_described_anew_where_its_files_change(tmp_path):
     (tmp_path / "model" / "tokenizer").mkdir(parents=True)
     files = [tmp_path / "model" / name for name in ("config.json", "tokenizer/vocabulary.json")]
     for file in files:
@@ -90,7 +90,7 @@ def test_a_model_on_disk_is_described_anew_where_its_files_change(tmp_path: Path
     assert read == {MODEL: [], f"path:{tmp_path / 'model'}": list(map(str, files))}
 
 
-def test_only_methods_that_take_a_finder_have_one() -> None:
+def test_only_methods_that_take_a_finder_have_one():
     models = {"a": {"source": MODEL}, "b": {"source": MODEL, "finder": "a"}}
     methods = {"naive": {}, "cache_clip": {}}
     config = changed(models=models, datasets={"wiki_single": {}}, methods=methods).config
@@ -101,11 +101,11 @@ def test_only_methods_that_take_a_finder_have_one() -> None:
     assert [place for place, is_taken in taken.items() if is_taken] == [("b", "cache_clip")]
 
 
-def test_answers_depend_on_their_own_settings_alone(full: Plan) -> None:
+def test_answers_depend_on_their_own_settings_alone(full):
     config = full.config
     job = of(dataset="wiki_single", model=MODEL, variant="bm25_k1")
 
-    def settings(**update: Any) -> tuple[str, int | None]:
+    def settings(**update):
         answers = Plan(config.model_copy(update=update)).answers
         return answers.specification(job), answers.config.limit(job)
 
@@ -119,7 +119,7 @@ def test_answers_depend_on_their_own_settings_alone(full: Plan) -> None:
     assert settings(seed=5) != before
 
 
-def test_times_are_taken_again_where_a_file_of_counts_changed(tmp_path: Path) -> None:
+def test_times_are_taken_again_where_a_file_of_counts_changed(tmp_path):
     file = tmp_path / "counts.yaml"
     seen = []
     for query in (3, 4):
@@ -130,7 +130,7 @@ def test_times_are_taken_again_where_a_file_of_counts_changed(tmp_path: Path) ->
     assert seen[0] != seen[1]
 
 
-def test_questions_are_written_again_where_the_package_ships_others(tmp_path: Path) -> None:
+def test_questions_are_written_again_where_the_package_ships_others(tmp_path):
     (tmp_path / "x.jsonl").touch()
     entries = {
         "wiki_long": {},
@@ -147,14 +147,12 @@ def test_questions_are_written_again_where_the_package_ships_others(tmp_path: Pa
 @pytest.mark.parametrize(
     "key", [{"skip": 3}, {"seed": 5}, {"options": {"documents": 10}}, {"sha256": "0" * 64}]
 )
-def test_questions_are_written_again_where_others_are_asked(key: dict[str, Any]) -> None:
+def test_questions_are_written_again_where_others_are_asked(key):
     plans = [changed(datasets={"wiki_single": entry}, methods={"naive": {}}) for entry in ({}, key)]
     assert len({str(plan.data.settings(of(dataset="wiki_single"))) for plan in plans}) == 2
 
 
-def test_files_that_users_bring_are_known_by_their_contents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_users_bring_are_known_by_their_contents(tmp_path, monkeypatch):
     """Whatever their times are; and a file is read once, until it changes."""
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     (tmp_path / "model").mkdir()
@@ -172,7 +170,7 @@ def test_files_that_users_bring_are_known_by_their_contents(
     asset = next(name for name, source in plan.manifests.items() if "path:" in source)
     name = Path(asset).name.removesuffix(".json")
 
-    def parameters() -> list[Any]:
+    def parameters():
         labels = of(dataset="nq_open", asset=name, database="d", evaluation="other")
         return [
             plan.data.settings(labels),
@@ -200,7 +198,7 @@ def test_files_that_users_bring_are_known_by_their_contents(
     assert plan.data.settings(of(dataset="nq_open"))["contents"] == []
 
 
-def test_questions_are_dealt_to_jobs() -> None:
+def test_questions_are_dealt_to_jobs():
     plan = changed(datasets={"wiki_single": {"jobs": 2}, "wiki_multi": {}}, methods={"naive": {}})
     job = of(dataset="wiki_single", model=MODEL, variant="naive")
     parts = [f"results/r/parts/wiki_single/{MODEL}/naive/{part}-of-2.jsonl" for part in range(2)]
@@ -211,7 +209,7 @@ def test_questions_are_dealt_to_jobs() -> None:
     assert plan.answers.labels_of_datasets(several_jobs=False) == "wiki_multi"
 
 
-def test_jobs_on_a_gpu_ask_for_it_and_for_more_memory_when_it_was_not_enough() -> None:
+def test_jobs_on_a_gpu_ask_for_it_and_for_more_memory_when_it_was_not_enough():
     resources = {"mem_mb": 9000, "runtime": 30}
     plan = changed(
         models={
@@ -226,7 +224,7 @@ def test_jobs_on_a_gpu_ask_for_it_and_for_more_memory_when_it_was_not_enough() -
     assert grown(2000)(of(), attempt=3) == 6000
 
 
-def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() -> None:
+def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not():
     questions: dict[str, Any] = {"datasets": {"wiki_long": {}}, "methods": {"cfic": {}}}
     here = changed(**questions, judge={"methods": ["cfic"], "model": MODEL, "device": "cuda"})
     assert here.judgements.judge(of()) == [f"{ASSETS}/{MODEL}.json"]
@@ -243,12 +241,12 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     ]
 
 
-def test_training_does_not_see_what_its_models_are_asked(full: Plan) -> None:
+def test_training_does_not_see_what_its_models_are_asked(full):
     assert full.training.evaluation(of(training="cfic")) == ["results/full/data/wiki_long.jsonl"]
     assert full.training.limits(of(training="cfic")) == {"wiki_long": 7}
 
 
-def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor() -> None:
+def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor():
     given = {
         "model": "longalpaca-7b-32k",
         "device": "cuda",
@@ -266,7 +264,7 @@ def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor() -> N
     assert plan.training.runtime(label) > 2 * products / 60
 
 
-def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
+def test_training_takes_the_whole_processor_or_a_core_a_gpu():
     given = {"model": MODEL}
     trainings = {
         "c": given,
@@ -290,7 +288,7 @@ def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
     )
 
 
-def test_the_memory_of_an_index_follows_from_the_encoders_width() -> None:
+def test_the_memory_of_an_index_follows_from_the_encoders_width():
     index = {"x": {"type": "hnsw", "filled": 10**8}, "y": {"train_vectors": 10**6}}
     encoders = {384: "minilm", 768: "contriever", 1024: "bge-large-en-v1.5"}
     databases = {
@@ -306,7 +304,7 @@ def test_the_memory_of_an_index_follows_from_the_encoders_width() -> None:
         )
 
 
-def test_an_index_is_made_of_the_shards_that_it_is_over(full: Plan) -> None:
+def test_an_index_is_made_of_the_shards_that_it_is_over(full):
     folder = "results/full/databases/wikipedia/indexes"
     assert full.retrieval.shard_files(full.paths.codes)(
         of(database="wikipedia", index="first_half")
@@ -316,7 +314,7 @@ def test_an_index_is_made_of_the_shards_that_it_is_over(full: Plan) -> None:
     assert (full.retrieval.train_threads(ivf), full.retrieval.train_node(ivf)) == (1, "")
 
 
-def test_pipelines_share_adapters_and_exports() -> None:
+def test_pipelines_share_adapters_and_exports():
     pipelines = {
         "plain": {"schedule": "retro"},
         "onnx": {"schedule": "retro", "engine": "onnx"},
@@ -349,7 +347,7 @@ def test_pipelines_share_adapters_and_exports() -> None:
     assert (plan.node(of(pipeline="alone")), plan.node(of(pipeline="plain"))) == ("--exclusive", "")
 
 
-def test_a_pipeline_runs_again_where_another_text_is_read() -> None:
+def test_a_pipeline_runs_again_where_another_text_is_read():
     sets = {name: {"corpus": "c4-en"} for name in "ab"}
     runs = {name: {"schedule": "retro", "evaluation": name} for name in "ab"}
     plan = changed(databases={"db": {"evaluation_sets": sets}}, pipelines=runs).pipelines
@@ -363,7 +361,7 @@ Change = Callable[[Path, Callable[[str], str]], None]
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(tmp_path_factory):
     """A copy of the package; that it is one keeps what was parsed of it."""
     folder = tmp_path_factory.mktemp("copy") / digest.PACKAGE
     shutil.copytree(
@@ -373,12 +371,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def change(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Change]:
+def change(package, monkeypatch):
     """What changes the text of a module, of which the digests are until the test ends."""
     monkeypatch.setattr(digest, "ROOT", package.parent)
     before: dict[Path, str] = {}
 
-    def changed(module: Path, how: Callable[[str], str]) -> None:
+    def changed(module, how):
         path = next(
             one
             for one in (package / f"{module}.py", package / module / "__init__.py")
@@ -394,7 +392,7 @@ def change(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Change]:
     forget()
 
 
-def codes(plan: Plan) -> dict[str, str]:
+def codes(plan):
     """The digests of the code behind some jobs, by what they make."""
     answers: dict[str, Callable[[], str]] = {
         "questions": lambda: plan.data.code(of(dataset="wiki_single")),
@@ -416,7 +414,7 @@ def codes(plan: Plan) -> dict[str, str]:
     return {name: code() for name, code in answers.items()}
 
 
-def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Change) -> None:
+def test_results_outlive_a_fix_of_what_cannot_change_them(full, change):
     before = codes(full)
     package = digest.ROOT / digest.PACKAGE
     for path in package.rglob("*.py"):
@@ -456,9 +454,7 @@ def test_results_outlive_a_fix_of_what_cannot_change_them(full: Plan, change: Ch
         ),
     ],
 )
-def test_results_are_made_anew_with_the_code_behind_them(
-    full: Plan, change: Change, module: str, made_anew: set[str], kept: set[str]
-) -> None:
+def test_results_are_made_anew_with_the_code_behind_them(full, change, module, made_anew, kept):
     before = codes(full)
     change(Path(module), lambda text: f"{text}\nCHANGED = True\n")
     after = codes(full)
@@ -470,7 +466,7 @@ def test_results_are_made_anew_with_the_code_behind_them(
 # --- the beginning of a run ---
 
 
-def test_values_of_the_command_line_are_what_they_are() -> None:
+def test_values_of_the_command_line_are_what_they_are():
     merged = {
         "run": "r",
         "generation": {"max_new_tokens": "9"},
@@ -487,9 +483,7 @@ SQUEUE = """#!/bin/sh
 """
 
 
-def test_jobs_that_a_killed_run_left_in_slurm_are_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_that_a_killed_run_left_in_slurm_are_ended(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert left_jobs() == []  # no run on Slurm in this folder
     (tmp_path / "logs" / "slurm").mkdir(parents=True)

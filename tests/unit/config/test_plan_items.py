@@ -11,7 +11,6 @@ import synthetic_cfic
 import synthetic_piperag
 import synthetic_run
 from ragauge import registry
-from ragauge.config.experiment import Config
 from ragauge.config.loading import load, parse
 from ragauge.config.plan.plan import Plan
 from ragauge.config.reads import (
@@ -35,17 +34,17 @@ OF_STUDIES = {"study_retrieval"}  # the full experiment has no study
 
 
 @pytest.fixture(scope="module")
-def config(root: Path) -> Config:
+def config(root):
     """All items on a small model."""
     return load(root / "configs/full.yaml")
 
 
 @pytest.fixture(scope="module")
-def plan(config: Config) -> Plan:
+def plan(config):
     return Plan(config)
 
 
-def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
+def test_judgements_are_read_where_a_judge_is_named(config):
     judged = Plan(config.model_copy(update={"judge": JudgeSettings(methods=["cfic"])}))
     inputs = {item: judged.items.inputs(item) for item in registry.names("item")}
     read = [path for item in inputs.values() for path in item.get("judgements", [])]
@@ -62,7 +61,7 @@ def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(config, tmp_path_factory):
     """Invented results of the full experiment."""
     folder = tmp_path_factory.mktemp("finished")
     draw = random.Random(0)
@@ -114,9 +113,7 @@ def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("item", sorted({*registry.names("item")} - OF_STUDIES))
-def test_an_item_shows_the_same_from_what_it_reads_alone(
-    plan: Plan, config: Config, finished: Path, tmp_path: Path, item: str
-) -> None:
+def test_an_item_shows_the_same_from_what_it_reads_alone(plan, config, finished, tmp_path, item):
     for path in [path for paths in plan.items.inputs(item).values() for path in paths]:
         made = Path(path).relative_to(plan.paths.results)
         for sibling in (finished / made).parent.glob(f"{made.stem}.*"):
@@ -133,9 +130,7 @@ def test_an_item_shows_the_same_from_what_it_reads_alone(
 # --- choosing ---
 
 
-def job_of(
-    variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any
-) -> VariantJob:
+def job_of(variant, method="superposition", changed=(), **options):
     return VariantJob(
         "nq",
         "tiny",
@@ -147,7 +142,7 @@ def job_of(
     )
 
 
-def names(reads: Reads, *candidates: VariantJob) -> list[str]:
+def names(reads, *candidates):
     return [one.variant for one in reads.select(candidates)]
 
 
@@ -174,11 +169,11 @@ NAIVE = job_of("naive", "naive")
         (defaults("superposition", top_k=2), ["k2"]),
     ],
 )
-def test_variants_are_chosen_by_method_and_options(answers: Any, chosen: list[str]) -> None:
+def test_variants_are_chosen_by_method_and_options(answers, chosen):
     assert names(Reads(answers=[answers]), K2, K1, QUERY, NAIVE) == chosen
 
 
-def test_where_nothing_can_be_compared_the_smallest_is_read() -> None:
+def test_where_nothing_can_be_compared_the_smallest_is_read():
     compared = Reads(answers=[defaults("superposition", top_k=COMPARED)])
     assert names(compared, K2, job_of("k4", changed=("top_k",), top_k=4)) == ["k2"]
     assert names(compared, NAIVE) == []
@@ -186,7 +181,7 @@ def test_where_nothing_can_be_compared_the_smallest_is_read() -> None:
     assert names(Reads(answers=[every(), every("naive")]), K1, NAIVE) == ["k1", "naive"]
 
 
-def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none() -> None:
+def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none():
     mine = VariantJob("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
     assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]
 
@@ -200,7 +195,7 @@ def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none()
         ("any", ["single_hop", "multi_hop", "long"]),
     ],
 )
-def test_answers_are_read_of_the_data_sets_of_a_kind(datasets: Any, kinds: list[Any]) -> None:
+def test_answers_are_read_of_the_data_sets_of_a_kind(datasets, kinds):
     candidates = [
         VariantJob(kind, "tiny", "naive", "naive", {}, (), kind)
         for kind in ("single_hop", "multi_hop", "long")
@@ -221,8 +216,8 @@ def test_answers_are_read_of_the_data_sets_of_a_kind(datasets: Any, kinds: list[
     ],
 )
 def test_an_item_depends_on_the_entries_that_it_reads_alone(
-    config: Config, section: str, label: str, key: str, value: int, items: set[str]
-) -> None:
+    config, section, label, key, value, items
+):
     written = config.model_dump(exclude_none=True)
     written[section][label][key] = value
     before = Plan(config, 1).items

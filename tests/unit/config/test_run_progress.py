@@ -1,11 +1,9 @@
 """What the screen says of a run while it runs."""
 
-from pathlib import Path
-
 from ragauge.config.run_progress import JobProgress, line, status
 
 
-def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
+def test_questions_are_counted_while_their_job_runs(tmp_path):
     examples = tmp_path / "questions.jsonl"
     records = tmp_path / "naive.jsonl"
     finished = set[str]()
@@ -27,7 +25,7 @@ def test_questions_are_counted_while_their_job_runs(tmp_path: Path) -> None:
     assert status(jobs)[:4] == (3, 2, 9, 6)
 
 
-def test_an_earlier_run_says_nothing_of_the_rate(tmp_path: Path) -> None:
+def test_an_earlier_run_says_nothing_of_the_rate(tmp_path):
     (tmp_path / "q.jsonl").write_text("{}\n" * 99)
     (tmp_path / "a.jsonl.partial").write_text("{}\n" * 51)
     jobs = [JobProgress(lambda: False, tmp_path / "q.jsonl", tmp_path / "a.jsonl")]

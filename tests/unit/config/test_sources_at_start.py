@@ -1,6 +1,5 @@
 """What a run asks of others is checked before it starts, one line each."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ DATA = "results/r/training/t/data/train.jsonl"
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def bare(monkeypatch, tmp_path):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     for name in ("WRITER", "JUDGE"):
         for key in ("URL", "MODEL", "KEY"):
@@ -26,15 +25,15 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def plan() -> Plan:
+def plan():
     config: dict[str, Any] = {"run": "r", "models": {"m": {"source": MODEL}}}
     config |= {"training": {"t": {"model": "smollm2-135m-instruct", "writer": "endpoint"}}}
     config |= {"datasets": {"nq_open": {}}, "methods": {"cfic": {}}, "judge": {"methods": ["cfic"]}}
     return Plan(parse(config, "c.yaml"))
 
 
-def test_each_refusal_is_a_line(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(repository: str, name: str) -> None:
+def test_each_refusal_is_a_line(plan, monkeypatch):
+    def refuse(repository, name):
         raise UserError(f"hf:{repository}: access is granted by its owners")
 
     monkeypatch.setattr(hub, "file", refuse)
@@ -51,9 +50,7 @@ def test_each_refusal_is_a_line(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_an_endpoint_is_asked_for_a_word(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_an_endpoint_is_asked_for_a_word(plan, monkeypatch, status):
     with served(lambda _: says("ready") if status == 200 else Reply(b"no", status)) as endpoint:
         monkeypatch.setenv("RAGAUGE_WRITER_URL", endpoint.url)
         monkeypatch.setenv("RAGAUGE_WRITER_MODEL", "m")
@@ -66,7 +63,7 @@ def test_an_endpoint_is_asked_for_a_word(
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_a_served_model_is_asked_for_a_word(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_served_model_is_asked_for_a_word(status, monkeypatch):
     models = {"m": {"source": "openai:gpt", "served": {"environment": "MINE"}}}
     config = {"run": "r", "models": models, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
     plan = Plan(parse(config, "c.yaml"))
@@ -85,8 +82,8 @@ def test_a_served_model_is_asked_for_a_word(status: int, monkeypatch: pytest.Mon
 
 
 def test_an_archive_that_is_refused_is_told_and_what_is_not_pinned_is_named(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    plan, monkeypatch, capsys
+):
     with (
         served(lambda _: Reply(b"")) as endpoint,
         pytest.raises(UserError, match=r"model.zip: HTTP [45]\d\d"),

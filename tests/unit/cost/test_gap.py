@@ -1,7 +1,6 @@
 """The gap between theory and clock: told apart without a rest, by hand and on a tiny decoder."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ PATHS = [
 ]
 
 
-def test_the_gap_is_all_that_is_not_theory() -> None:
+def test_the_gap_is_all_that_is_not_theory():
     naive, mine = (gap.stages(trace, SHAPE, "float32", MACHINE) for trace in (NAIVE, PATHS))
     found = gap.explain(mine, 0.8, naive, 1.5)
     stages = found["stages"]
@@ -52,14 +51,14 @@ def test_the_gap_is_all_that_is_not_theory() -> None:
     assert stages["query"]["parallel_paths_s"] == pytest.approx(2 * stages["query"]["theory_s"])
 
 
-def test_a_step_of_decoding_is_bound_by_memory() -> None:
+def test_a_step_of_decoding_is_bound_by_memory():
     stages = gap.stages(NAIVE, SHAPE, "float32", MACHINE)
     products = 2 * call_macs(NAIVE[1], SHAPE) / 1e11
     assert stages["decode"]["memory_s"] == pytest.approx(stages["decode"]["roofline_s"] - products)
     assert stages["decode"]["memory_s"] > 0.9 * stages["decode"]["roofline_s"]
 
 
-def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_lengths_in_one_run(tmp_path, capsys):
     counts = tmp_path / "counts.json"
     machine = tmp_path / "machine.json"
     counts.write_text(json.dumps({"preamble": 5, "documents": [30, 30, 30], "query": 5, "task": 3}))
@@ -82,6 +81,6 @@ def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixtur
             assert sum(parts.values()) == pytest.approx(stages[name]["seconds"])
 
 
-def test_without_naive_there_is_no_gap(tmp_path: Path) -> None:
+def test_without_naive_there_is_no_gap(tmp_path):
     times = LatencyTimes(protocol=ProtocolFacts(new_tokens=5))
     assert latency.table(times).startswith("5 generated tokens")

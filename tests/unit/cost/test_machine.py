@@ -43,7 +43,7 @@ def test_measured_machine(measured_quickly):
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
 
 
-def test_the_faster_read_is_the_bandwidth(measured_quickly, monkeypatch: pytest.MonkeyPatch):
+def test_the_faster_read_is_the_bandwidth(measured_quickly, monkeypatch):
     rates = {None: 2.0, "product": 3.0, "slower": 1.0}  # None: a sum
 
     def rate(size, run):
@@ -65,7 +65,7 @@ def test_the_faster_read_is_the_bandwidth(measured_quickly, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("allow_load", "counts"), [(False, 0.3), (True, 0.8)])
 def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
-    allow_load: bool, counts: float, measured_quickly, monkeypatch: pytest.MonkeyPatch
+    allow_load, counts, measured_quickly, monkeypatch
 ):
     shares = iter([0.8, 0.3, 0.6])
     monkeypatch.setattr(machine, "ATTEMPTS", 3)
@@ -82,9 +82,7 @@ def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
     ("name", "shown"),
     [("AMD EPYC", "AMD EPYC family 26 model 2"), ("AMD EPYC 9R14", "AMD EPYC 9R14")],
 )
-def test_a_processors_name_without_a_number_has_family_and_model(
-    name, shown, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_processors_name_without_a_number_has_family_and_model(name, shown, monkeypatch):
     one = f"processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: {name}\n"
     monkeypatch.setattr(machine.Path, "read_text", lambda *_: f"{one}\n{one}")
     assert machine.cpu_model() == shown

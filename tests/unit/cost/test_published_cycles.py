@@ -11,13 +11,12 @@ import pytest
 
 from ragauge.cost import cycles, tokens
 from ragauge.cost.flop import attention_macs, layer_weights, output_weights, row_macs
-from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import named
 from ragauge.cost.trace import Call
 from ragauge.results.publications import read_csv
 
 
-def plain_tokens(shape: Shape, naive_macs: float) -> int:
+def plain_tokens(shape, naive_macs):
     """Tokens of the plain prompt that costs `naive_macs` with the logits of all of them: the root
     of a quadratic.
     """

@@ -17,7 +17,7 @@ ANY = st.builds(Seconds, TIMES, TIMES, TIMES, TIMES)
 
 
 @given(ANY)
-def test_reuses_by_counting(seconds: Seconds) -> None:
+def test_reuses_by_counting(seconds):
     """With and without keeping, use by use."""
     result = break_even_reuses(seconds)
     kept = [seconds.computing_s + seconds.saving_s + n * seconds.loading_s for n in range(200)]
@@ -26,7 +26,7 @@ def test_reuses_by_counting(seconds: Seconds) -> None:
 
 
 @given(ANY, TIMES)
-def test_questions_by_counting(seconds: Seconds, naive_s: float) -> None:
+def test_questions_by_counting(seconds, naive_s):
     result = break_even_questions(seconds, naive_s)
     first = seconds.latency_s(0)
     again = seconds.latency_s(1)
@@ -36,7 +36,7 @@ def test_questions_by_counting(seconds: Seconds, naive_s: float) -> None:
 
 
 @given(ANY, TIMES)
-def test_the_hit_rate_is_where_the_line_crosses(seconds: Seconds, naive_s: float) -> None:
+def test_the_hit_rate_is_where_the_line_crosses(seconds, naive_s):
     rate = break_even_hit_rate(seconds, naive_s)
     if rate is None:
         assert min(seconds.latency_s(0), seconds.latency_s(1)) > naive_s

@@ -1,10 +1,7 @@
 """Reading the official formats: what the examples hold, and what is said of bad files."""
 
 import json
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ NQ = "nq_open/nq-open-20_total_documents_gold_at_0.jsonl.gz"
 MUSIQUE = "musique/musique_ans_v1.0_dev.jsonl.gz"
 
 
-def nq_record(**changes: Any) -> dict[str, Any]:
+def nq_record(**changes):
     contexts = [
         {"title": f"T{i}", "text": f"text {i}", "isgold": i == 0, "hasanswer": i == 0}
         for i in range(5)
@@ -26,7 +23,7 @@ def nq_record(**changes: Any) -> dict[str, Any]:
     return {"question": "who", "answers": ["me"], "ctxs": contexts, **changes}
 
 
-def musique_record(**changes: Any) -> dict[str, Any]:
+def musique_record(**changes):
     paragraphs = [
         {"idx": i, "title": f"T{i}", "paragraph_text": f"p {i}", "is_supporting": i > 2}
         for i in range(5)
@@ -41,13 +38,13 @@ def musique_record(**changes: Any) -> dict[str, Any]:
     return {**record, "paragraphs": paragraphs, **changes}
 
 
-def write(folder: Path, *records: Any) -> Path:
+def write(folder, *records):
     path = folder / "data.jsonl"
     path.write_bytes(b"".join(json.dumps(r).encode() + b"\n" for r in records))
     return path
 
 
-def test_nq_open_sample(shared_data: Path) -> None:
+def test_nq_open_sample(shared_data):
     examples = loader.load("nq_open", data=shared_data / NQ)
     assert len(examples) == 300
     assert {len(e.documents) for e in examples} == {20}
@@ -57,14 +54,14 @@ def test_nq_open_sample(shared_data: Path) -> None:
     assert 7 < sum(places) / 300 < 12
 
 
-def test_musique_sample(shared_data: Path) -> None:
+def test_musique_sample(shared_data):
     examples = loader.load("musique", data=shared_data / MUSIQUE)
     assert len(examples) == 120
     assert {len(e.documents) for e in examples} == {20}
     assert all(2 <= len(e.gold) <= 4 for e in examples)
 
 
-def test_shuffle_keeps_documents_and_gold(shared_data: Path) -> None:
+def test_shuffle_keeps_documents_and_gold(shared_data):
     plain = loader.load("nq_open", data=shared_data / NQ, limit=20, shuffle=False)
     mixed = loader.load("nq_open", data=shared_data / NQ, limit=20)
     for a, b in zip(plain, mixed, strict=True):
@@ -73,7 +70,7 @@ def test_shuffle_keeps_documents_and_gold(shared_data: Path) -> None:
         assert a.documents[0] == b.documents[b.gold[0]]
 
 
-def test_shuffle_depends_on_seed_alone(shared_data: Path) -> None:
+def test_shuffle_depends_on_seed_alone(shared_data):
     first = loader.load("nq_open", data=shared_data / NQ, limit=3)
     assert first == loader.load("nq_open", data=shared_data / NQ, limit=10)[:3]
     assert first != loader.load("nq_open", data=shared_data / NQ, limit=3, seed=1)
@@ -82,7 +79,7 @@ def test_shuffle_depends_on_seed_alone(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_gold_position(tmp_path: Path, shuffle: bool) -> None:
+def test_gold_position(tmp_path, shuffle):
     path = write(tmp_path, nq_record())
     [example] = loader.load("nq_open", data=path, gold_position=3, shuffle=shuffle)
     assert example.gold == (3,)
@@ -92,7 +89,7 @@ def test_gold_position(tmp_path: Path, shuffle: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["nq_open", "musique"])
-def test_fewer_and_joined_documents(tmp_path: Path, name: str) -> None:
+def test_fewer_and_joined_documents(tmp_path, name):
     """The gold ones stay, then the first others; documents joined as they stand are gold where one
     of them was.
     """
@@ -122,14 +119,14 @@ def test_fewer_and_joined_documents(tmp_path: Path, name: str) -> None:
             load(**options)
 
 
-def test_musique_answers_hold_aliases_once(tmp_path: Path) -> None:
+def test_musique_answers_hold_aliases_once(tmp_path):
     [example] = loader.load("musique", data=write(tmp_path, musique_record()))
     assert example.answers == ("me", "I")
     assert example.gold == (3, 4)
     assert example.key == "2hop__1_2"
 
 
-def test_musique_in_a_random_order_keeps_its_gold_paragraphs(tmp_path: Path) -> None:
+def test_musique_in_a_random_order_keeps_its_gold_paragraphs(tmp_path):
     path = write(tmp_path, musique_record())
     [given], [shuffled] = (
         loader.load("musique", data=path, **options) for options in ({}, {"shuffle": True})
@@ -142,17 +139,17 @@ def test_musique_in_a_random_order_keeps_its_gold_paragraphs(tmp_path: Path) -> 
     }
 
 
-def test_lines_end_at_newline_alone(tmp_path: Path) -> None:
+def test_lines_end_at_newline_alone(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes('{"a": "x\u2028y\u0085z"}\r\n\n{"a": 2}'.encode())
     assert list(read_jsonl(path)) == [(1, {"a": "x\u2028y\u0085z"}), (3, {"a": 2})]
 
 
-def without(record: dict[str, Any], name: str) -> dict[str, Any]:
+def without(record, name):
     return {k: v for k, v in record.items() if k != name}
 
 
-def context(**changes: Any) -> dict[str, Any]:
+def context(**changes):
     return {"title": "T", "text": "t", "isgold": True, **changes}
 
 
@@ -183,7 +180,7 @@ def context(**changes: Any) -> dict[str, Any]:
         (musique_record(), "same question as line 1 (key '2hop__1_2')"),
     ],
 )
-def test_a_bad_record_is_named(tmp_path: Path, record: Any, said: str) -> None:
+def test_a_bad_record_is_named(tmp_path, record, said):
     name, good = (
         ("musique", musique_record())
         if "paragraphs" in record
@@ -196,7 +193,7 @@ def test_a_bad_record_is_named(tmp_path: Path, record: Any, said: str) -> None:
     assert said in str(error.value)
 
 
-def test_bad_arguments(tmp_path: Path) -> None:
+def test_bad_arguments(tmp_path):
     path = write(tmp_path, nq_record())
     empty = tmp_path / "empty.jsonl"
     empty.write_bytes(b"\n")
@@ -229,20 +226,18 @@ def test_bad_arguments(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+def hub(tmp_path, monkeypatch):
     """Has MuSiQue's records on the hub be those of a file."""
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
 
-    def serves(file: Path) -> None:
+    def serves(file):
         files = {"data_files": str(file), "split": "train", "cache_dir": str(tmp_path / "cache")}
         monkeypatch.setattr(Musique, "hub", {"path": "json", **files})
 
     return serves
 
 
-def test_records_survive_the_datasets_library(
-    hub: Callable[[Path], None], shared_data: Path
-) -> None:
+def test_records_survive_the_datasets_library(hub, shared_data):
     """What the library reads, infers types for and writes again gives the same examples as the
     official file.
     """
@@ -250,7 +245,7 @@ def test_records_survive_the_datasets_library(
     assert loader.load("musique") == loader.load("musique", data=shared_data / MUSIQUE)
 
 
-def test_a_hub_out_of_reach_is_one_line(hub: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_hub_out_of_reach_is_one_line(hub, tmp_path):
     hub(tmp_path / "none.jsonl")
     with pytest.raises(
         UserError, match=r"could not be loaded from json .*none\.jsonl.*--data FILE"

@@ -1,8 +1,6 @@
 """LongBench and wiki_long: official records, official prompts, and prompts that lose their middle."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.datasets.base.wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
-from ragauge.methods.prompts import Prompt, PromptStyle, Source, build_prompt, cut_middle
+from ragauge.methods.prompts import PromptStyle, Source, build_prompt, cut_middle
 from ragauge.metrics.base import normalise
 
 SAMPLES = {"narrativeqa": 14, "qasper": 5, "multifieldqa_en": 4, "hotpotqa": 8, "musique": 4}
@@ -23,25 +21,25 @@ LENGTHS = {"narrativeqa": 128, "qasper": 128, "multifieldqa_en": 64, "hotpotqa":
 TEXT = "".join(f"Sentence {i} is here. " for i in range(50))
 
 
-def record(**changes: Any) -> dict[str, Any]:
+def record(**changes):
     return {"input": "who?", "context": "It was I.", "answers": ["I", "me"], "_id": "x1", **changes}
 
 
-def write(folder: Path, *records: Any) -> Path:
+def write(folder, *records):
     path = folder / "data.jsonl"
     path.write_text("".join(json.dumps(r) + "\n" for r in records))
     return path
 
 
 @pytest.mark.parametrize("task", SAMPLES)
-def test_samples(task: str, shared_data: Path) -> None:
+def test_samples(task, shared_data):
     examples = loader.load(f"longbench_{task}", data=shared_data / "longbench" / f"{task}.jsonl.gz")
     assert len(examples) == SAMPLES[task]
     assert all(len(e.documents) == 1 and e.gold == (0,) and e.answers for e in examples)
     assert loader.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
 
 
-def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> None:
+def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path):
     path = write(tmp_path, record(_id=None), record(_id=None, context="It was he."), record())
     keys = [e.key for e in loader.load("longbench_qasper", data=path)]
     assert len(set(keys)) == 3
@@ -49,15 +47,13 @@ def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["input", "context", "answers"])
-def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_asked_is_said_with_its_place(tmp_path, name):
     with pytest.raises(UserError, match=f"data.jsonl:1: field '{name}' must be"):
         loader.load("longbench_musique", data=write(tmp_path, record(**{name: 3})))
 
 
 @pytest.mark.parametrize(("name", "value"), [("dataset", "qasper"), ("language", "zh")])
-def test_a_record_of_another_task_or_language_is_refused(
-    tmp_path: Path, name: str, value: str
-) -> None:
+def test_a_record_of_another_task_or_language_is_refused(tmp_path, name, value):
     own = {"dataset": "musique_e", "language": "en"}
     path = write(tmp_path, record(**own), record(**{**own, name: value, "_id": "x2"}))
     with pytest.raises(UserError, match=f"data.jsonl:2: field '{name}' must be .*not '{value}'"):
@@ -66,7 +62,7 @@ def test_a_record_of_another_task_or_language_is_refused(
 
 
 @pytest.mark.parametrize("value", [0, "3500", True])
-def test_a_length_that_is_none_is_refused(value: Any) -> None:
+def test_a_length_that_is_none_is_refused(value):
     with pytest.raises(UserError, match=r"longbench_qasper\.max_length"):
         loader.make("longbench_qasper", max_length=value)
 
@@ -74,19 +70,17 @@ def test_a_length_that_is_none_is_refused(value: Any) -> None:
 # ---- prompts
 
 
-def prompt_of(
-    instruction: str, text: str = TEXT, context: int | None = None, title: str = ""
-) -> Prompt:
+def prompt_of(instruction, text=TEXT, context=None, title=""):
     style = PromptStyle(instruction, "chat", context=context)
     return build_prompt("who is it", [(title, text)], style, tiny_models.byte_tokenizer())
 
 
-def shown(prompt: Prompt) -> str:
+def shown(prompt):
     return str(tiny_models.byte_tokenizer().decode(prompt.plain(prompt.documents)))
 
 
 @pytest.mark.parametrize("name", [*(f"longbench_{task}" for task in SAMPLES), "wiki_long"])
-def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
+def test_a_prompt_is_the_official_one_word_for_word(name):
     official = loader.make(name).preamble
     turn = [
         {
@@ -101,7 +95,7 @@ def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
     assert official.count("{context}") == official.count("{input}") == 1
 
 
-def test_qasper_rules_are_said_twice() -> None:
+def test_qasper_rules_are_said_twice():
     for rule in (
         "as concisely as you can",
         'write "unanswerable"',
@@ -110,7 +104,7 @@ def test_qasper_rules_are_said_twice() -> None:
         assert loader.make("longbench_qasper").preamble.count(rule) == 2
 
 
-def test_a_prompt_beyond_the_context_loses_its_middle() -> None:
+def test_a_prompt_beyond_the_context_loses_its_middle():
     instruction = "Read this. {context}\n\nNow: {input}"
     whole = prompt_of(instruction)
     cut = prompt_of(instruction, context=300)
@@ -122,17 +116,17 @@ def test_a_prompt_beyond_the_context_loses_its_middle() -> None:
     assert prompt_of(instruction, context=len(shown(whole)) + 10).truncated == 0
 
 
-def test_a_question_that_fills_the_context_is_refused() -> None:
+def test_a_question_that_fills_the_context_is_refused():
     with pytest.raises(UserError, match=r"the question alone takes \d+ of the prompt's 30 tokens"):
         prompt_of("Read this. {context}\n\nNow: {input}", context=30)
 
 
-def test_other_prompts_are_never_cut() -> None:
+def test_other_prompts_are_never_cut():
     assert prompt_of("Use these.", context=30) == prompt_of("Use these.")
 
 
 @pytest.mark.parametrize(("head", "tail"), [(10, 10), (0, 7), (7, 0), (40, 3), (3, 40)])
-def test_stretches_are_where_they_say(head: int, tail: int) -> None:
+def test_stretches_are_where_they_say(head, tail):
     sources = [
         Source(0, "First", "Ünïcödé. " * 3),
         Source(1, "", "It is second. "),
@@ -152,14 +146,14 @@ def test_stretches_are_where_they_say(head: int, tail: int) -> None:
 # ---- wiki_long
 
 
-def test_an_article_is_its_sections_below_their_headings() -> None:
+def test_an_article_is_its_sections_below_their_headings():
     article = Article(
         "A", (Section("", "Lead."), Section("History", "It was.\nIt is."), Section("Empty", ""))
     )
     assert article_text(article) == "Lead.\n\nHistory\n\nIt was.\nIt is.\n\nEmpty"
 
 
-def test_every_gold_section_holds_an_answer(tmp_path: Path) -> None:
+def test_every_gold_section_holds_an_answer(tmp_path):
     try:
         resolver.resolve("wikipedia-sample")
     except UserError as error:
@@ -185,7 +179,7 @@ ARTICLE = Article(
 )
 
 
-def asked(section: str, answer: str, near: str = "") -> WikiQuestion:
+def asked(section, answer, near=""):
     return WikiQuestion("q", "what?", (answer,), (GoldPlace("Ada", section, near),))
 
 
@@ -197,9 +191,7 @@ def asked(section: str, answer: str, near: str = "") -> WikiQuestion:
         (asked("Work", "notes"), "Notes."),
     ],
 )
-def test_the_gold_section_is_where_the_articles_text_has_it(
-    question: WikiQuestion, text: str
-) -> None:
+def test_the_gold_section_is_where_the_articles_text_has_it(question, text):
     start, stop = gold_section(ARTICLE, question)
     assert article_text(ARTICLE)[start:stop] == text
 
@@ -208,12 +200,12 @@ def test_the_gold_section_is_where_the_articles_text_has_it(
     ("question", "count"),
     [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)],
 )
-def test_a_gold_section_must_be_one(question: WikiQuestion, count: int) -> None:
+def test_a_gold_section_must_be_one(question, count):
     with pytest.raises(UserError, match=f"question q: {count} sections fit"):
         gold_section(ARTICLE, question)
 
 
-def long_record(**changes: Any) -> dict[str, Any]:
+def long_record(**changes):
     found = {
         "id": "q",
         "question": "who?",
@@ -224,7 +216,7 @@ def long_record(**changes: Any) -> dict[str, Any]:
     return {**found, "section_start": 3, "section_stop": 9, **changes}
 
 
-def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
+def test_a_gold_section_is_read_written_and_read_again(tmp_path):
     [example] = loader.load("wiki_long", data=write(tmp_path, long_record()))
     assert example.gold_stretches == (Stretch(0, 3, 9),)
     examples = [*loader.load("longbench_qasper", data=write(tmp_path, record())), example]
@@ -242,7 +234,7 @@ def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(9, 9), (-1, 3), (3, 10), (6, 6)])
-def test_a_section_outside_of_the_article_is_refused(start: int, stop: int, tmp_path: Path) -> None:
+def test_a_section_outside_of_the_article_is_refused(start, stop, tmp_path):
     data = write(tmp_path, long_record(section_start=start, section_stop=stop))
     with pytest.raises(
         UserError, match=r"data.jsonl:1: Stretch.* lies outside the text of a gold document"
@@ -250,7 +242,7 @@ def test_a_section_outside_of_the_article_is_refused(start: int, stop: int, tmp_
         loader.load("wiki_long", data=data)
 
 
-def test_stretches_move_with_their_documents() -> None:
+def test_stretches_move_with_their_documents():
     from ragauge.datasets.base.dataset import Document, Example, reordered
 
     documents = tuple(Document("", text) for text in ("one", "two", "three"))

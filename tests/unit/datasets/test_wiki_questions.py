@@ -4,7 +4,6 @@ is stored.
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +34,7 @@ SINGLE, MULTI = map(read_questions, FILES)
 
 
 @pytest.fixture(scope="module")
-def corpus() -> WikiCorpus:
+def corpus():
     try:
         sample = resolver.resolve(SAMPLE)
     except UserError as error:
@@ -43,14 +42,14 @@ def corpus() -> WikiCorpus:
     return WikiCorpus(read_passages(sample))
 
 
-def test_there_are_enough_questions_and_no_two_alike() -> None:
+def test_there_are_enough_questions_and_no_two_alike():
     assert len(SINGLE) >= 120
     assert len(MULTI) >= 40
     both = [*SINGLE, *MULTI]
     assert len({q.id for q in both}) == len({normalise(q.question) for q in both}) == len(both)
 
 
-def test_no_markup_is_left(corpus: WikiCorpus) -> None:
+def test_no_markup_is_left(corpus):
     marked = [
         p.title
         for p in corpus.passages
@@ -59,7 +58,7 @@ def test_no_markup_is_left(corpus: WikiCorpus) -> None:
     assert not marked
 
 
-def test_gold_passages_exist_and_the_last_alone_holds_the_answer(corpus: WikiCorpus) -> None:
+def test_gold_passages_exist_and_the_last_alone_holds_the_answer(corpus):
     for question in (*SINGLE, *MULTI):
         gold = corpus.gold(question)
         assert len(set(gold)) == len(question.gold) == (2 if question.bridge else 1), question
@@ -72,7 +71,7 @@ def test_gold_passages_exist_and_the_last_alone_holds_the_answer(corpus: WikiCor
         ), question
 
 
-def test_no_question_gives_itself_away() -> None:
+def test_no_question_gives_itself_away():
     for question in (*SINGLE, *MULTI):
         asked = normalise(question.question)
         assert not any(
@@ -81,9 +80,7 @@ def test_no_question_gives_itself_away() -> None:
 
 
 @pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
-def test_no_sentence_of_the_sample_is_stored(
-    corpus: WikiCorpus, questions: list[WikiQuestion]
-) -> None:
+def test_no_sentence_of_the_sample_is_stored(corpus, questions):
     articles: dict[str, str] = {}
     for passage in corpus.passages:
         articles[passage.article] = (
@@ -96,9 +93,7 @@ def test_no_sentence_of_the_sample_is_stored(
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
-    corpus: WikiCorpus, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus, path, monkeypatch):
     # which takes seconds
     monkeypatch.setattr("ragauge.datasets.base.wikipedia.read_passages", lambda _: corpus.passages)
     for record in records(path, resolver.resolve(SAMPLE)):
@@ -109,7 +104,7 @@ def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
         assert not any(answer in text for answer in answers for text in others), record["id"]
 
 
-def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiCorpus) -> None:
+def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus):
     try:
         resolver.resolve(ENCODER)
     except UserError as error:
@@ -125,16 +120,14 @@ def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus: WikiC
     assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in stored}
 
 
-def test_distractors_are_those_of_their_passages(corpus: WikiCorpus) -> None:
+def test_distractors_are_those_of_their_passages(corpus):
     with pytest.raises(
         UserError, match=r"distractors\.json: was chosen for other questions or passages"
     ):
         distractors(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
 
 
-def test_records_are_made_again_for_other_distractors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_are_made_again_for_other_distractors(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(resolver, "resolve", lambda name: path)
     path = tmp_path / "q.jsonl"
@@ -149,7 +142,7 @@ def test_records_are_made_again_for_other_distractors(
 
 
 @pytest.mark.parametrize("name", ["wiki_single", "wiki_multi"])
-def test_documents_are_shuffled_by_the_seed(name: str) -> None:
+def test_documents_are_shuffled_by_the_seed(name):
     documents = [{"title": "T", "text": f"text {n}", "is_gold": n < 2} for n in range(DOCUMENTS)]
     record = {"id": "a", "question": "what", "answers": ["text"], "documents": documents}
     first, again, other = (loader.make(name, seed=seed).parse(record, "f:1") for seed in (0, 0, 1))
@@ -158,7 +151,7 @@ def test_documents_are_shuffled_by_the_seed(name: str) -> None:
         assert {example.documents[i].text for i in example.gold} == {"text 0", "text 1"}
 
 
-def test_a_place_must_name_one_passage() -> None:
+def test_a_place_must_name_one_passage():
     passages = [ArticlePassage("Town", "Days", f"The mayor was Ann in year {n}.") for n in (1, 2)]
     corpus = WikiCorpus(passages)
     with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
@@ -168,11 +161,11 @@ def test_a_place_must_name_one_passage() -> None:
     ) == [1]
 
 
-def words(text: str) -> list[str]:
+def words(text):
     return re.findall(r"\w+", text.lower())
 
 
-def copied(text: str, article: str) -> bool:
+def copied(text, article):
     found = words(text)
     return any(
         " ".join(found[i : i + COPIED_WORDS]) in article

@@ -13,12 +13,9 @@ import tiny_models
 from ragauge import registry
 from ragauge.engines import batched_cache
 from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
-from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.engines.spans import Row, Span
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Answer, Method
-from ragauge.methods.prompts import Prompt
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -33,9 +30,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 Work = Callable[[SpanEngine], Any]
 
 
-def answered(
-    method: Method, prompt: Prompt, engine: SpanEngine
-) -> tuple[Answer, list[dict[str, Any]], int]:
+def answered(method, prompt, engine):
     """An answer, its calls without their seconds, and the bytes that were cached."""
     with engine.tracing() as trace:
         answer = method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
@@ -43,11 +38,11 @@ def answered(
     return answer, calls, engine.peak_cache_bytes
 
 
-def read(ids: list[int], most: int, engine: SpanEngine) -> list[int]:
+def read(ids, most, engine):
     return engine.respond(ids, Limits(max_new_tokens=most, ignore_stop=True)).ids
 
 
-def finish(batch: BatchScheduler) -> None:
+def finish(batch):
     while batch.unfinished:
         batch.step()
 
@@ -57,7 +52,7 @@ def finish(batch: BatchScheduler) -> None:
 
 # by positions, and of two shapes of layers
 @pytest.mark.parametrize("family", ["llama", "bloom", "openelm"])
-def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
+def test_every_method_answers_as_alone(family, encoder):
     """All of them at the same time, each on a question of its own."""
     shape = tiny_models.FAMILIES[family]
     third = {
@@ -96,13 +91,13 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "bloom", "olmo2"])
-def test_short_and_long_responses_side_by_side(family: str) -> None:
+def test_short_and_long_responses_side_by_side(family):
     """In rows of two lengths, of which some are left and taken again; what follows finds the
     response in its cache.
     """
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
 
-    def work(count: int, most: int, engine: SpanEngine) -> list[int]:
+    def work(count, most, engine):
         ids = list(range(4, 4 + count))
         limits = Limits(max_new_tokens=most, ignore_stop=True)
         cache = engine.new_cache(count)
@@ -127,8 +122,8 @@ def test_short_and_long_responses_side_by_side(family: str) -> None:
 
 
 def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     # for the request to the finder as for the answer
     monkeypatch.setattr(batched_cache, "MIN_ROW", 512)
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES["bloom"])
@@ -146,14 +141,14 @@ def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(
 # ---- one pass for all
 
 
-def test_a_pass_reads_weights_once_for_all(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_reads_weights_once_for_all(lm, monkeypatch):
     """Three prompts in one pass; as many passes as the longest response has further tokens; room is
     used again.
     """
     passes: list[int] = []
     real = type(lm.decoder).read
 
-    def counted(self: Any, x: Any, parts: Any, layers: Any = None) -> Any:
+    def counted(self, x, parts, layers=None):
         passes.append(sum(part.tokens for part in parts))
         return real(self, x, parts, layers)
 
@@ -164,7 +159,7 @@ def test_a_pass_reads_weights_once_for_all(lm: LM, monkeypatch: pytest.MonkeyPat
     assert passes == [9, 3, 7, 2, 1, 1, 1]
 
 
-def test_work_joins_while_other_work_decodes(lm: LM) -> None:
+def test_work_joins_while_other_work_decodes(lm):
     with BatchScheduler(lm, 4) as batch:
         first = batch.submit(partial(read, [4, 5, 6], 12))
         for _ in range(5):
@@ -182,21 +177,21 @@ def test_work_joins_while_other_work_decodes(lm: LM) -> None:
 # ---- what goes wrong
 
 
-def test_one_failure_is_of_one_task(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_failure_is_of_one_task(lm, monkeypatch):
     """A pass that fails is repeated for each; in it, in the work itself, and in what ends a
     response.
     """
 
-    def failing(engine: EngineProxy) -> None:
+    def failing(engine):
         engine.respond([3, 4], LIMITS)
         raise ZeroDivisionError
 
-    def short_of_memory(engine: EngineProxy) -> None:
+    def short_of_memory(engine):
         cache = engine.new_cache(4)
         cache.k[1] = torch.empty(0)
         engine.extend(cache, [Row([3, 4], [0.0, 1.0])], stage="prompt")
 
-    def confused(engine: EngineProxy) -> None:
+    def confused(engine):
         monkeypatch.setattr(engine, "tokenizer", None)
         engine.respond([3, 4], Limits(max_new_tokens=5, stop=("x",)))
 
@@ -215,16 +210,16 @@ def test_one_failure_is_of_one_task(lm: LM, monkeypatch: pytest.MonkeyPatch) -> 
             task.result()
 
 
-def test_an_interrupt_ends_all_work(lm: LM) -> None:
+def test_an_interrupt_ends_all_work(lm):
     ended = []
 
-    def work(engine: SpanEngine) -> None:
+    def work(engine):
         try:
             engine.respond([3, 4], LIMITS)
         finally:
             ended.append(engine)
 
-    def interrupted() -> None:
+    def interrupted():
         with BatchScheduler(lm, 3) as batch:
             for _ in range(4):
                 batch.submit(work)
@@ -237,8 +232,8 @@ def test_an_interrupt_ends_all_work(lm: LM) -> None:
 
 
 def test_memory_is_limited_by_the_control_groups_above_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     job = Path("/sys/fs/cgroup/job")
     read = Path.read_text
     small = tiny_models.tiny_lm()

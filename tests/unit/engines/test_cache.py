@@ -8,23 +8,22 @@ import torch
 
 from lm_references import row, tokens
 from ragauge.engines.cache import KVCache, merge
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.spans import Span
 from tiny_models import ALIBI, LLAMA
 
 
 @pytest.fixture(params=[replace(LLAMA, kv_heads=(2, 1)), ALIBI], ids=["rope", "alibi"])
-def lm(request: pytest.FixtureRequest) -> LM:
+def lm(request):
     return random_lm(request.param)
 
 
-def read(lm: LM, cache: KVCache, *rows: object) -> torch.Tensor:
+def read(lm, cache, *rows):
     """Logits of the rows' last tokens."""
     return lm.extend(cache, rows, stage="query", last_logits=True).last_logits
 
 
-def filled(lm: LM, capacity: int = 64) -> tuple[KVCache, list[Span]]:
+def filled(lm, capacity=64):
     """A preamble of 5 tokens and documents of 7, 4 and 6 that see it alone."""
     cache = lm.new_cache(capacity)
     [a] = lm.extend(cache, [row(tokens(5))], stage="preamble").spans
@@ -32,12 +31,12 @@ def filled(lm: LM, capacity: int = 64) -> tuple[KVCache, list[Span]]:
     return cache, [a, *lm.extend(cache, documents, stage="documents").spans]
 
 
-def contents(cache: KVCache, span: Span) -> list[torch.Tensor]:
+def contents(cache, span):
     slots = slice(*span)
     return [cache.positions[slots], *(t[:, slots] for t in cache.k + cache.v)]
 
 
-def test_spans_count_slots_and_merge() -> None:
+def test_spans_count_slots_and_merge():
     assert len(Span(3, 8)) == 5
     assert merge([Span(0, 2), Span(2, 5), Span(6, 6), Span(7, 9), Span(5, 7)]) == (
         (0, 5),
@@ -47,7 +46,7 @@ def test_spans_count_slots_and_merge() -> None:
     assert merge([]) == ()
 
 
-def test_spans_of_another_cache_are_appended_with_their_biases(lm: LM) -> None:
+def test_spans_of_another_cache_are_appended_with_their_biases(lm):
     source, spans = filled(lm)
     source.add_bias(spans[2], -2.0)
     for capacity in (5, 40):  # it grows, or has the room
@@ -61,7 +60,7 @@ def test_spans_of_another_cache_are_appended_with_their_biases(lm: LM) -> None:
         assert cache.bias[:9].tolist() == [0.0] * 5 + [-2.0] * 4
 
 
-def test_bytes_are_those_in_use(lm: LM) -> None:
+def test_bytes_are_those_in_use(lm):
     cache, _ = filled(lm)
     per_token = sum(2 * heads * lm.shape.head_dim * 4 for heads in lm.shape.kv_heads)
     assert cache.bytes == lm.cache_bytes == 22 * per_token
@@ -75,13 +74,13 @@ class Meeting(KVCache):
     """Another thread begins a cache while this one is counted."""
 
     @property
-    def bytes(self) -> int:
+    def bytes(self):
         self.other.start()
         self.other.join(0.05)  # it waits until all are counted
         return 3
 
 
-def test_caches_of_another_thread_wait_while_bytes_are_counted(lm: LM) -> None:
+def test_caches_of_another_thread_wait_while_bytes_are_counted(lm):
     meeting = lm.track(Meeting(lm.shape, 4, lm.dtype, lm.device))
     made: list[KVCache] = []
     meeting.other = Thread(target=lambda: made.append(lm.new_cache(4)))
@@ -90,7 +89,7 @@ def test_caches_of_another_thread_wait_while_bytes_are_counted(lm: LM) -> None:
     assert len(made) == 1
 
 
-def test_growing_keeps_what_is_there(lm: LM) -> None:
+def test_growing_keeps_what_is_there(lm):
     roomy, spans = filled(lm, capacity=64)
     tight, same = filled(lm, capacity=1)
     tight.add_bias(spans[1], 1.0)
@@ -109,7 +108,7 @@ def test_growing_keeps_what_is_there(lm: LM) -> None:
     assert tight.k[0] is arena  # enough room: nothing is copied
 
 
-def test_attention_is_in_the_order_of_the_past(lm: LM) -> None:
+def test_attention_is_in_the_order_of_the_past(lm):
     """Spans in another order, or one twice, are not taken for the cache itself, be they as long as
     it is.
     """
@@ -117,7 +116,7 @@ def test_attention_is_in_the_order_of_the_past(lm: LM) -> None:
     length = cache.length
     question = tokens(3, 9)
 
-    def weights(past: list[Span]) -> torch.Tensor:
+    def weights(past):
         cache.truncate(length)
         return lm.extend(
             cache, [row(question, 30, past)], stage="query", attention="all"
@@ -133,7 +132,7 @@ def test_attention_is_in_the_order_of_the_past(lm: LM) -> None:
     assert torch.equal(twice[10:14], twice[18:22])
 
 
-def test_what_is_truncated_is_forgotten(lm: LM) -> None:
+def test_what_is_truncated_is_forgotten(lm):
     cache, spans = filled(lm)
     question = row(tokens(3, 9), 30, spans)
     expected = read(lm, cache, question)
@@ -145,7 +144,7 @@ def test_what_is_truncated_is_forgotten(lm: LM) -> None:
     assert torch.equal(read(lm, cache, question), expected)
 
 
-def test_a_bias_hides_or_scales_a_span(lm: LM) -> None:
+def test_a_bias_hides_or_scales_a_span(lm):
     """-inf is as good as not attending; log 2 is as good as attending to the span twice."""
     question = tokens(3, 9)
     for bias, past in (

@@ -33,18 +33,18 @@ SUFFIXES = {"safetensors": "model", "bin": "pytorch_model"}
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
+def model():
     return tiny.build("llama_gqa_tied", tie_word_embeddings=False)
 
 
 @pytest.fixture
-def folder(model: Any, tmp_path: Path) -> Path:
+def folder(model, tmp_path):
     """A whole safetensors checkpoint."""
     model.save_pretrained(tmp_path)
     return tmp_path
 
 
-def to_bin(folder: Path, tensors: dict[str, Tensor] | None = None, **how: Any) -> Path:
+def to_bin(folder, tensors=None, **how):
     """The folder's checkpoint, or these tensors in place of it, as a pickled state dictionary."""
     whole = folder / "model.safetensors"
     torch.save(tensors or load_file(whole), folder / "pytorch_model.bin", **how)
@@ -52,7 +52,7 @@ def to_bin(folder: Path, tensors: dict[str, Tensor] | None = None, **how: Any) -
     return folder / "pytorch_model.bin"
 
 
-def refused(folder: Path, read: Callable[[Path], object] = tiny.read) -> str:
+def refused(folder, read=tiny.read):
     with pytest.raises(UserError) as caught:
         read(folder)
     text = str(caught.value)
@@ -64,7 +64,7 @@ def refused(folder: Path, read: Callable[[Path], object] = tiny.read) -> str:
 # ---- layouts
 
 
-def write_whole(name: str, folder: Path) -> dict[str, Tensor]:
+def write_whole(name, folder):
     if name == "openelm":
         tiny.write_openelm(folder, tiny.openelm_tensors())
     else:
@@ -77,9 +77,7 @@ def write_whole(name: str, folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def write_shards(
-    folder: Path, tensors: dict[str, Tensor], suffix: str, count: int = 3
-) -> list[Path]:
+def write_shards(folder, tensors, suffix, count=3):
     """The checkpoint as `model-00001-of-00003.safetensors` and its like with their index, in place
     of the whole one.
     """
@@ -114,9 +112,7 @@ LAYOUTS: dict[str, Callable[[Path, dict[str, Tensor]], Any]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_layout_of_every_family_reads_the_same(
-    name: str, layout: str, tmp_path: Path
-) -> None:
+def test_every_layout_of_every_family_reads_the_same(name, layout, tmp_path):
     tensors = write_whole(name, tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
     LAYOUTS[layout](tmp_path, tensors)
@@ -124,7 +120,7 @@ def test_every_layout_of_every_family_reads_the_same(
 
 
 @pytest.mark.parametrize("name", ["llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm"])
-def test_a_tied_output_matrix_is_the_embedding_itself(name: str, tmp_path: Path) -> None:
+def test_a_tied_output_matrix_is_the_embedding_itself(name, tmp_path):
     tensors = write_whole(name, tmp_path)
     assert "lm_head.weight" not in tensors
     weights = tiny.read(tmp_path).decoder.weights
@@ -132,7 +128,7 @@ def test_a_tied_output_matrix_is_the_embedding_itself(name: str, tmp_path: Path)
     assert weights.head.weight is weights.embedding
 
 
-def test_a_tied_checkpoint_may_hold_the_matrix_twice_and_no_other_one(tmp_path: Path) -> None:
+def test_a_tied_checkpoint_may_hold_the_matrix_twice_and_no_other_one(tmp_path):
     """Some .bin files do, since pickles keep both names."""
     tensors = write_whole("llama_gqa_tied", tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
@@ -146,7 +142,7 @@ def test_a_tied_checkpoint_may_hold_the_matrix_twice_and_no_other_one(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom_4_heads", "mpt_4_heads", "openelm"])
-def test_tensors_that_no_layer_reads_are_named(name: str, tmp_path: Path) -> None:
+def test_tensors_that_no_layer_reads_are_named(name, tmp_path):
     tensors = write_whole(name, tmp_path)
     strange = {f"layers.{i}.gate.weight": torch.ones(4) for i in range(5)}
     write_shards(tmp_path, tensors | strange, "safetensors")
@@ -157,9 +153,7 @@ def test_tensors_that_no_layer_reads_are_named(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("key", "part"), [("attention_bias", "self_attn.k_proj"), ("mlp_bias", "mlp.down_proj")]
 )
-def test_biases_that_the_config_denies_or_that_are_missing(
-    key: str, part: str, tmp_path: Path
-) -> None:
+def test_biases_that_the_config_denies_or_that_are_missing(key, part, tmp_path):
     tensors = write_whole("llama_biases", tmp_path)
     del tensors[(name := f"model.layers.1.{part}.bias")]
     write_shards(tmp_path, tensors, "safetensors")
@@ -181,9 +175,7 @@ RENAMED: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", RENAMED)
-def test_blooms_without_a_prefix_and_rotary_buffers_of_older_llamas_read_the_same(
-    name: str, tmp_path: Path
-) -> None:
+def test_blooms_without_a_prefix_and_rotary_buffers_of_older_llamas_read_the_same(name, tmp_path):
     tensors = write_whole(name, tmp_path)
     expected = tiny.all_logits(tiny.read(tmp_path), IDS)
     write_shards(tmp_path, RENAMED[name](tensors), "bin")
@@ -191,13 +183,13 @@ def test_blooms_without_a_prefix_and_rotary_buffers_of_older_llamas_read_the_sam
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_missing_shard_is_named(suffix: str, tmp_path: Path) -> None:
+def test_a_missing_shard_is_named(suffix, tmp_path):
     lost = write_shards(tmp_path, write_whole("bloom_4_heads", tmp_path), suffix)[2]
     lost.unlink()
     assert f"names files that are missing: {lost.name}" in refused(tmp_path)
 
 
-def test_a_shard_that_lacks_what_its_index_says(tmp_path: Path) -> None:
+def test_a_shard_that_lacks_what_its_index_says(tmp_path):
     first = write_shards(tmp_path, write_whole("llama", tmp_path), "safetensors")[0]
     tensors = load_file(first)
     del tensors[missing := sorted(tensors)[0]]
@@ -208,14 +200,14 @@ def test_a_shard_that_lacks_what_its_index_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "..", ""]
 )
-def test_an_index_names_files_of_its_folder_alone(name: str, tmp_path: Path) -> None:
+def test_an_index_names_files_of_its_folder_alone(name, tmp_path):
     write_whole("llama", tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     assert f"names {name!r}, which is not in this folder" in refused(tmp_path)
 
 
-def test_other_files_of_a_hub_folder_are_left_alone(model: Any, folder: Path) -> None:
+def test_other_files_of_a_hub_folder_are_left_alone(model, folder):
     save_file({"tok_embeddings.weight": torch.zeros(1)}, folder / "consolidated.safetensors")
     (folder / "training_args.bin").write_bytes(b"not a checkpoint")
     (folder / "pytorch_model.bin").write_bytes(b"safetensors go first")
@@ -223,7 +215,7 @@ def test_other_files_of_a_hub_folder_are_left_alone(model: Any, folder: Path) ->
     assert difference.abs().max() <= 1e-5
 
 
-def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> None:
+def test_the_end_of_text_of_the_generation_config_goes_first(folder):
     (folder / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
     assert read_shape(folder).eos == (7, 9)
 
@@ -250,9 +242,7 @@ def test_the_end_of_text_of_the_generation_config_goes_first(folder: Path) -> No
         ({"model_type": "gemma3_text", "sliding_window": 9, "rope_parameters": None}, (9, 9), 9),
     ],
 )
-def test_sliding_windows(
-    changes: dict[str, Any], windows: tuple[int, ...], shortest: int | None, folder: Path
-) -> None:
+def test_sliding_windows(changes, windows, shortest, folder):
     edit(folder / "config.json", **changes)
     shape = read_shape(folder)
     assert (shape.windows, shape.shortest_window, shape.max_context) == (
@@ -273,7 +263,7 @@ def test_sliding_windows(
 @pytest.mark.parametrize(
     "index", ["[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": {}}', "{"]
 )
-def test_a_bad_index(index: str, folder: Path) -> None:
+def test_a_bad_index(index, folder):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(index)
     assert "model.safetensors.index.json: " in refused(folder)
@@ -281,22 +271,22 @@ def test_a_bad_index(index: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.5, 0.999])
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
-def test_truncated_bin(keep: float, zipped: bool, folder: Path) -> None:
+def test_truncated_bin(keep, zipped, folder):
     path = to_bin(folder, _use_new_zipfile_serialization=zipped)
     os.truncate(path, int(keep * path.stat().st_size))
     assert f"{path}: " in refused(folder)
 
 
 class Payload:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, (str(self.path),)
 
 
 @pytest.mark.parametrize("how", ["torch", "pickle"])
-def test_a_pickle_that_would_run_code_is_refused(how: str, folder: Path, tmp_path: Path) -> None:
+def test_a_pickle_that_would_run_code_is_refused(how, folder, tmp_path):
     path = to_bin(folder)
     trace = tmp_path / "ran"
     if how == "torch":
@@ -310,13 +300,13 @@ def test_a_pickle_that_would_run_code_is_refused(how: str, folder: Path, tmp_pat
 @pytest.mark.parametrize(
     "content", [[torch.zeros(2)], {"model": {"a": torch.zeros(2)}}, torch.zeros(2)]
 )
-def test_a_bin_that_is_no_state_dictionary(content: object, folder: Path) -> None:
+def test_a_bin_that_is_no_state_dictionary(content, folder):
     path = to_bin(folder)
     torch.save(content, path)
     assert f"{path}: not a dictionary of tensors by name" in refused(folder)
 
 
-def test_a_folder_without_weights(folder: Path) -> None:
+def test_a_folder_without_weights(folder):
     (folder / "model.safetensors").unlink()
     assert "no model.safetensors and no pytorch_model.bin" in refused(folder)
 
@@ -324,22 +314,20 @@ def test_a_folder_without_weights(folder: Path) -> None:
 @pytest.mark.parametrize(
     "key", ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"]
 )
-def test_tensors_of_other_sizes_than_the_config_says(key: str, folder: Path) -> None:
+def test_tensors_of_other_sizes_than_the_config_says(key, folder):
     config = json.loads((folder / "config.json").read_text())
     edit(folder / "config.json", **{key: 2 * config[key], "head_dim": 8})
     assert "where config.json says" in refused(folder)
 
 
-def test_a_bloom_of_other_sizes(tmp_path: Path) -> None:
+def test_a_bloom_of_other_sizes(tmp_path):
     tiny.build("bloom_4_heads").save_pretrained(tmp_path)
     edit(tmp_path / "config.json", n_head=5)
     assert "tensors of other sizes than config.json says" in refused(tmp_path)
 
 
-def test_a_full_gpu_is_no_damage_of_the_checkpoint(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
+def test_a_full_gpu_is_no_damage_of_the_checkpoint(folder, monkeypatch):
+    def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 446.00 MiB.\nGPU 0 has")
 
     monkeypatch.setattr(checkpoint, "_assemble", full)
@@ -363,7 +351,7 @@ def test_a_full_gpu_is_no_damage_of_the_checkpoint(
         ('{"model_type": "llama"}', "the key 'num_hidden_layers' is missing"),
     ],
 )
-def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
+def test_a_bad_config(text, says, tmp_path):
     if text is not None:
         (tmp_path / "config.json").write_text(text, encoding="latin-1")
     assert f"config.json: {says}" in refused(tmp_path, read_shape)
@@ -424,15 +412,13 @@ def test_a_bad_config(text: str | None, says: str, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_config_that_the_decoder_cannot_follow(
-    changes: dict[str, Any], says: str, folder: Path
-) -> None:
+def test_a_config_that_the_decoder_cannot_follow(changes, says, folder):
     edit(folder / "config.json", **changes)
     assert f"config.json: {says}" in refused(folder, read_shape)
 
 
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "olmoe"])
-def test_a_mixture_of_experts_is_refused_by_name(kind: str, folder: Path) -> None:
+def test_a_mixture_of_experts_is_refused_by_name(kind, folder):
     edit(folder / "config.json", model_type=kind)
     says = f"config.json: {kind!r} is a mixture of experts, which is not supported; known: bloom, gemma3_text"
     assert says in refused(folder, read_shape)
@@ -441,15 +427,13 @@ def test_a_mixture_of_experts_is_refused_by_name(kind: str, folder: Path) -> Non
 @pytest.mark.parametrize(
     "option", [{"alibi": False}, {"qk_ln": True}, {"softmax_scale": 0.1}, {"prefix_lm": True}]
 )
-def test_options_of_mpt_that_the_decoder_does_not_have(
-    option: dict[str, Any], tmp_path: Path
-) -> None:
+def test_options_of_mpt_that_the_decoder_does_not_have(option, tmp_path):
     tiny.CONFIGS["mpt_4_heads"]().save_pretrained(tmp_path)
     edit(tmp_path / "config.json", attn_config=option)
     assert "is not supported" in refused(tmp_path, read_shape)
 
 
-def test_a_family_that_is_not_known(folder: Path) -> None:
+def test_a_family_that_is_not_known(folder):
     edit(folder / "config.json", model_type="lama")
     assert "unknown checkpoint family 'lama'; did you mean 'llama'? known: bloom" in refused(
         folder, read_shape
@@ -461,7 +445,7 @@ def test_a_family_that_is_not_known(folder: Path) -> None:
 # ---- settings
 
 
-def test_a_device_that_does_not_exist(folder: Path) -> None:
+def test_a_device_that_does_not_exist(folder):
     with pytest.raises(UserError, match="device 'cuda:99': torch finds"):
         random_lm(read_shape(folder), device="cuda:99")
 
@@ -473,8 +457,8 @@ def test_a_device_that_does_not_exist(folder: Path) -> None:
     ("name", "key"), [("mpt_4_heads", "max_seq_len"), ("llama", "max_position_embeddings")]
 )
 def test_positions_that_extrapolate_are_read_as_a_model_of_that_context_reads_them(
-    name: str, key: str, tmp_path: Path
-) -> None:
+    name, key, tmp_path
+):
     tiny.build(name, **{key: 64}).save_pretrained(tmp_path)
     ids = tiny.tokens(100)
     narrow = tiny.read(tmp_path)

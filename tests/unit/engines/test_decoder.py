@@ -2,13 +2,9 @@
 here.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 import lm_references as tiny
 from lm_references import DIM, FFN, HEADS, KV_HEADS, WIDTH
@@ -20,17 +16,15 @@ POSITIONS = [0.37 * i for i in range(23)]
 
 
 @pytest.fixture
-def tensors() -> dict[str, Tensor]:
+def tensors():
     return tiny.openelm_tensors()
 
 
-def rms(x: Tensor, weight: Tensor) -> Tensor:
+def rms(x, weight):
     return F.rms_norm(x, weight.shape, weight, 1e-6)
 
 
-def plain_openelm(
-    tensors: dict[str, Tensor], ids: Sequence[int], positions: Sequence[float]
-) -> Tensor:
+def plain_openelm(tensors, ids, positions):
     embedding = tensors["transformer.token_embeddings.weight"]
     x = embedding[list(ids)]
     for i in range(2):
@@ -44,9 +38,7 @@ def plain_openelm(
     return rms(x, tensors["transformer.norm.weight"]) @ embedding.T
 
 
-def openelm_attention(
-    w: dict[str, Tensor], x: Tensor, layer: int, positions: Sequence[float]
-) -> Tensor:
+def openelm_attention(w, x, layer, positions):
     counts = [HEADS[layer], KV_HEADS[layer], KV_HEADS[layer]]
     q, k, v = (x @ w["attn.qkv_proj"].T).view(len(x), -1, DIM).split(counts, 1)
     at = torch.tensor(positions, dtype=torch.float64)
@@ -63,18 +55,14 @@ def openelm_attention(
     "positions", [[float(i) for i in range(23)], POSITIONS], ids=["unit steps", "fractional"]
 )
 @pytest.mark.parametrize("chunk", [10**9, 6, 1], ids=["whole", "chunks", "token by token"])
-def test_openelm(
-    positions: list[float], chunk: int, tensors: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_openelm(positions, chunk, tensors, tmp_path):
     openelm = tiny.read(tiny.write_openelm(tmp_path, tensors))
     assert openelm.shape.ffn == FFN
     expected = plain_openelm(tensors, IDS, positions)
     assert (tiny.all_logits(openelm, IDS, positions, chunk) - expected).abs().max() <= 1e-4
 
 
-def test_openelm_with_an_output_matrix_of_its_own(
-    tensors: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_openelm_with_an_output_matrix_of_its_own(tensors, tmp_path):
     head = torch.randn(tiny.VOCAB, WIDTH, generator=torch.Generator().manual_seed(1))
     tiny.write_openelm(
         tmp_path, tensors | {"lm_head.weight": head}, share_input_output_layers=False
@@ -87,7 +75,7 @@ def test_openelm_with_an_output_matrix_of_its_own(
     ).abs().max() <= 1e-3
 
 
-def test_mlp_widths_of_the_released_models() -> None:
+def test_mlp_widths_of_the_released_models():
     """OpenELM-270M (width 1280) and 3B (width 3072): the first, a middle and the last layer."""
     assert [make_divisible(m * 1280, 256) for m in (0.5, 2.23, 4.0)] == [768, 2816, 5120]
     assert [make_divisible(m * 3072, 256) for m in (0.5, 2.2, 4.0)] == [1536, 6656, 12288]

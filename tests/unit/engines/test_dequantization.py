@@ -4,7 +4,6 @@ refused by name.
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,25 +21,25 @@ GENERATOR = torch.Generator().manual_seed(5)
 IDS = tiny.tokens(20)
 
 
-def drawn(*size: int, low: int = -127, high: int = 128) -> Tensor:
+def drawn(*size, low=-127, high=128):
     return torch.randint(low, high, size, generator=GENERATOR)
 
 
-def scales(*size: int) -> Tensor:
+def scales(*size):
     return torch.rand(size, generator=GENERATOR) / 100 + 1e-3
 
 
-def fp8(rows: int, columns: int) -> Tensor:
+def fp8(rows, columns):
     return (torch.randn(rows, columns, generator=GENERATOR) * 50).to(torch.float8_e4m3fn)
 
 
-def tiles(scale: Tensor, rows: int, columns: int, block: tuple[int, int]) -> Tensor:
+def tiles(scale, rows, columns, block):
     return torch.from_numpy(
         np.kron(scale.float().numpy(), np.ones(block, dtype=np.float32))[:rows, :columns]
     )
 
 
-def packed(numbers: Tensor, bits: int) -> Tensor:
+def packed(numbers, bits):
     """Non-negative numbers of a row, the first in the lowest bits of each int32, as
     compressed-tensors packs them.
     """
@@ -53,20 +52,20 @@ def packed(numbers: Tensor, bits: int) -> Tensor:
 # Each: (rows, columns) -> the tensors beside a layer's name, and the weight that they stand for.
 
 
-def fp8_by_block(rows: int, columns: int, side: int = 16) -> tuple[Parts, Tensor]:
+def fp8_by_block(rows, columns, side=16):
     numbers = fp8(rows, columns)
     scale = scales(-(-rows // side), -(-columns // side))
     stored = {"weight": numbers, "weight_scale_inv": scale, "activation_scale": scales()}
     return stored, numbers.float() * tiles(scale, rows, columns, (side, side))
 
 
-def fp8_by_tensor(rows: int, columns: int) -> tuple[Parts, Tensor]:
+def fp8_by_tensor(rows, columns):
     numbers = fp8(rows, columns)
     scale = scales()
     return {"weight": numbers, "weight_scale_inv": scale}, numbers.float() * scale
 
 
-def fp8_by_row(rows: int, columns: int) -> tuple[Parts, Tensor]:
+def fp8_by_row(rows, columns):
     numbers = fp8(rows, columns)
     scale = scales(rows, 1)
     return {
@@ -76,14 +75,14 @@ def fp8_by_row(rows: int, columns: int) -> tuple[Parts, Tensor]:
     }, numbers.float() * scale
 
 
-def bnb8(rows: int, columns: int) -> tuple[Parts, Tensor]:
+def bnb8(rows, columns):
     numbers = drawn(rows, columns).to(torch.int8)
     absmax = scales(rows) * 50
     stored = {"weight": numbers, "SCB": absmax, "weight_format": torch.tensor(0, dtype=torch.uint8)}
     return stored, numbers.float() * absmax[:, None] / 127
 
 
-def int8_with_zero_points(rows: int, columns: int) -> tuple[Parts, Tensor]:
+def int8_with_zero_points(rows, columns):
     numbers = drawn(rows, columns).to(torch.int8)
     scale = scales(rows, 1)
     zero = drawn(rows, 1).to(torch.int8)
@@ -96,7 +95,7 @@ def int8_with_zero_points(rows: int, columns: int) -> tuple[Parts, Tensor]:
     return stored, (numbers.float() - zero.float()) * scale
 
 
-def packed_by_group(rows: int, columns: int) -> tuple[Parts, Tensor]:
+def packed_by_group(rows, columns):
     numbers = drawn(rows, columns, low=0, high=16)
     scale = scales(rows, columns // 8)
     zero = drawn(rows, columns // 8, low=0, high=16)
@@ -107,14 +106,14 @@ def packed_by_group(rows: int, columns: int) -> tuple[Parts, Tensor]:
     )
 
 
-def packed_by_row(rows: int, columns: int) -> tuple[Parts, Tensor]:
+def packed_by_row(rows, columns):
     numbers = drawn(rows, columns, low=0, high=256)
     scale = scales(rows, 1)
     stored = {"weight_packed": packed(numbers, 8), "weight_shape": torch.tensor([rows, columns])}
     return stored | {"weight_scale": scale}, (numbers.float() - 128) * scale
 
 
-def compressed(form: str, bits: int = 8, **others: Any) -> dict[str, Any]:
+def compressed(form, bits=8, **others):
     group = {"targets": ["Linear"], "weights": {"num_bits": bits, **others}}
     return {
         "quant_method": "compressed-tensors",
@@ -146,9 +145,7 @@ CASES: dict[str, tuple[dict[str, Any], Store]] = {
 }
 
 
-def write(
-    folder: Path, stated: dict[str, Any], store: Store, key: str = "quantization_config"
-) -> Tensor:
+def write(folder, stated, store, key="quantization_config"):
     """Write a quantised checkpoint; return the logits of the one in floating point that it stands
     for.
     """
@@ -169,16 +166,14 @@ def write(
 
 
 @pytest.mark.parametrize(("stated", "store"), CASES.values(), ids=CASES)
-def test_logits_are_those_of_the_dequantised_weights(
-    stated: dict[str, Any], store: Store, tmp_path: Path
-) -> None:
+def test_logits_are_those_of_the_dequantised_weights(stated, store, tmp_path):
     expected = write(tmp_path, stated, store)
     torch.testing.assert_close(
         tiny.all_logits(tiny.read(tmp_path), IDS), expected, atol=1e-5, rtol=1e-5
     )
 
 
-def test_the_key_of_older_compressed_tensors(tmp_path: Path) -> None:
+def test_the_key_of_older_compressed_tensors(tmp_path):
     expected = write(tmp_path, *CASES["packed 4 bits"], key="compression_config")
     torch.testing.assert_close(
         tiny.all_logits(tiny.read(tmp_path), IDS), expected, atol=1e-5, rtol=1e-5
@@ -188,7 +183,7 @@ def test_the_key_of_older_compressed_tensors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["fp8 by block", "fp8, blocks larger than layers", "fp8 by tensor"]
 )
-def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
+def test_logits_are_transformers(name, tmp_path):
     """transformers multiplies FP8's scales in where there is no GPU."""
     write(tmp_path, *CASES[name])
     model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
@@ -238,7 +233,7 @@ def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
         (None, "is of torch.int8 and config.json states no quantization"),
     ],
 )
-def test_what_is_not_read_is_refused(stated: Any, says: str, tmp_path: Path) -> None:
+def test_what_is_not_read_is_refused(stated, says, tmp_path):
     write(tmp_path, stated, bnb8 if stated is None else fp8_by_block)
     with pytest.raises(UserError, match=says):
         tiny.read(tmp_path)
@@ -247,14 +242,14 @@ def test_what_is_not_read_is_refused(stated: Any, says: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "method"), [("hf_quant_config.json", "modelopt"), ("quantize_config.json", "gptq")]
 )
-def test_a_method_that_a_file_of_its_own_states(name: str, method: str, tmp_path: Path) -> None:
+def test_a_method_that_a_file_of_its_own_states(name, method, tmp_path):
     tiny.build("qwen2").save_pretrained(tmp_path)
     (tmp_path / name).write_text("{}")
     with pytest.raises(UserError, match=f"{name}: weights quantized by {method} are not read"):
         tiny.read(tmp_path)
 
 
-def test_rows_in_another_order_of_bitsandbytes(tmp_path: Path) -> None:
+def test_rows_in_another_order_of_bitsandbytes(tmp_path):
     write(tmp_path, *CASES["bitsandbytes"])
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight_format"] = torch.tensor(2, dtype=torch.uint8)

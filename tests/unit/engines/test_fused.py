@@ -2,10 +2,7 @@
 and layout.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +16,6 @@ from ragauge.engines.int8 import has_onednn, int8
 from ragauge.engines.kernels import compiled
 from ragauge.engines.kernels.choice import DEFAULT, Choice, Operation, use, using
 from ragauge.engines.kernels.operations import candidates, gate
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
@@ -64,20 +60,20 @@ COMPILED_ROWS = Choice(
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def restored():
     torch.manual_seed(0)
     yield
     use(DEFAULT)
 
 
-def model(shape: Any = SHAPE, **how: Any) -> LM:
+def model(shape=SHAPE, **how):
     """A decoder that has its 8-bit matrices in both forms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuning, "choose_kernels", lambda *_, **__: COMPILED)
         return random_lm(shape, threads=2, **how)
 
 
-def logits(lm: LM, choice: Choice) -> torch.Tensor:
+def logits(lm, choice):
     """Of a prompt too long for a compiled pass, of a few tokens after it, and of one, with the keys
     of them all.
     """
@@ -99,9 +95,7 @@ def logits(lm: LM, choice: Choice) -> torch.Tensor:
 @pytest.mark.parametrize(
     "how", [{}, {"dtype": "bfloat16"}, {"weights": "int8"}, {"kv": "int8"}], ids=str
 )
-def test_a_compiled_pass_computes_what_the_operators_compute(
-    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_pass_computes_what_the_operators_compute(how, monkeypatch):
     passes: list[int] = []
     read = FusedLayers.read
     monkeypatch.setattr(
@@ -116,7 +110,7 @@ def test_a_compiled_pass_computes_what_the_operators_compute(
     assert error <= WITHIN[how.get("dtype", "float32")]
 
 
-def test_tokens_are_the_same_one_by_one_and_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_the_same_one_by_one_and_side_by_side(monkeypatch):
     """And responses stay in their own caches, as the compiled pass takes them so."""
     monkeypatch.setattr(batching, "add_row", lambda *_: pytest.fail("keys were copied"))
     lm = model()
@@ -131,7 +125,7 @@ def test_tokens_are_the_same_one_by_one_and_side_by_side(monkeypatch: pytest.Mon
     assert [found[len(ids)] for ids in prompts] == slow
 
 
-def test_layers_that_it_does_not_compute_stay_with_the_operators() -> None:
+def test_layers_that_it_does_not_compute_stay_with_the_operators():
     for family, shape in tiny_models.FAMILIES.items():
         lm = random_lm(replace(shape, head_dim=16))
         taken = fuse(lm.decoder.weights.layers, lm.shape) is not None
@@ -142,9 +136,7 @@ def test_layers_that_it_does_not_compute_stay_with_the_operators() -> None:
 
 @pytest.mark.parametrize("tokens", range(1, compiled.MOST_ROWS + 1))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_of_any_few_tokens_are_those_of_the_operators(
-    dtype: torch.dtype, tokens: int
-) -> None:
+def test_products_of_any_few_tokens_are_those_of_the_operators(dtype, tokens):
     """Rows and widths that fill neither blocks nor vectors."""
     draw = torch.Generator().manual_seed(tokens)
     x, weight, bias = (
@@ -163,9 +155,7 @@ def test_products_of_any_few_tokens_are_those_of_the_operators(
     ("kernel", "tokens"),
     [*(("compiled", tokens) for tokens in (1, 3, 16, 17, 250)), ("onednn", 17), ("onednn", 250)],
 )
-def test_products_of_integers_are_those_of_the_operators(
-    kernel: str, tokens: int, size: tuple[int, int]
-) -> None:
+def test_products_of_integers_are_those_of_the_operators(kernel, tokens, size):
     if kernel == "onednn" and not has_onednn():
         pytest.skip("oneDNN's 8-bit product is not exact on this processor")
     draw = torch.Generator().manual_seed(tokens)
@@ -184,7 +174,7 @@ def test_products_of_integers_are_those_of_the_operators(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
+def test_a_compiled_gate_is_that_of_the_operators(dtype):
     inner = torch.randn(19, 2 * 67, generator=torch.Generator().manual_seed(0)).mul_(20)
     inner[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])
     gates, values = inner.to(dtype).double().chunk(2, -1)
@@ -198,9 +188,7 @@ def test_a_compiled_gate_is_that_of_the_operators(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [(19, 67), (5, 3, 80)])
-def test_a_compiled_norm_is_that_of_the_operators(
-    dtype: torch.dtype, size: tuple[int, ...]
-) -> None:
+def test_a_compiled_norm_is_that_of_the_operators(dtype, size):
     draw = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(some, generator=draw).to(dtype) for some in (size, size[-1:]))
     x[0] = 0
@@ -212,7 +200,7 @@ def test_a_compiled_norm_is_that_of_the_operators(
     torch.testing.assert_close(found.double(), exact, rtol=close, atol=close)
 
 
-def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_mlp_in_pieces_is_the_whole(monkeypatch):
     lm = random_lm(SHAPE)
     ids = [*range(1, 41)]
     rows = [Row(ids, [float(i) for i in range(40)])]
@@ -223,7 +211,7 @@ def test_an_mlp_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(*read, rtol=1e-5, atol=1e-5)
 
 
-def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
+def test_integers_are_kept_once_where_one_kernel_takes_all_tokens():
     table = {
         "int8": {
             name: {"kernel": "compiled"}
@@ -243,16 +231,14 @@ def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
     torch.testing.assert_close(alone(x), both(x), rtol=1e-3, atol=1e-2)
 
 
-def passed(run: Any, choice: Choice) -> torch.Tensor:
+def passed(run, choice):
     with using(choice):
         states: torch.Tensor = run()
         return states
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
-def test_passes_are_measured_by_operators_and_compiled(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passes_are_measured_by_operators_and_compiled(dtype, monkeypatch):
     calls = []
     read = FusedLayers.read
     monkeypatch.setattr(FusedLayers, "read", lambda *given: calls.append(1) or read(*given))
@@ -270,7 +256,7 @@ def test_passes_are_measured_by_operators_and_compiled(
 
 
 @pytest.fixture
-def fresh_library() -> Iterator[None]:
+def fresh_library():
     assert "compiled" in candidates(Operation.ONE_ROW, torch.float32)
     compiled.library.cache_clear()
     yield
@@ -278,14 +264,14 @@ def fresh_library() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh_library")
-def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_there_is_one_candidate_less(monkeypatch):
     monkeypatch.setattr(compiled, "COMPILERS", ("no-such-compiler",))
     assert "compiled" not in candidates(Operation.ONE_ROW, torch.float32)
     assert tuning.machine()["compiled"] is None
 
 
 @pytest.mark.usefixtures("fresh_library")
-def test_a_compiler_that_fails_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_compiler_that_fails_is_none(monkeypatch, tmp_path):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     monkeypatch.setattr(compiled, "OPTIONS", ("--no-such-option",))
     assert compiled.library() is None

@@ -2,8 +2,6 @@
 refused.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -19,13 +17,13 @@ IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]
 WAYS = ("int8", "int8_weight_only")
 
 
-def linear(rows: int, columns: int, bias: bool = True) -> Linear:
+def linear(rows, columns, bias=True):
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(rows, columns, generator=draw) * torch.rand(rows, 1, generator=draw)
     return Linear(weight, torch.randn(rows, generator=draw) if bias else None)
 
 
-def tokens(count: int, columns: int) -> torch.Tensor:
+def tokens(count, columns):
     x = torch.randn(count, columns, generator=torch.Generator().manual_seed(count))
     return x * torch.arange(1, count + 1)[:, None]  # of unlike magnitudes
 
@@ -73,7 +71,7 @@ def test_a_token_in_8_bits_does_not_depend_on_the_batch():
         assert torch.equal(made(x[some]), made(x)[some])
 
 
-def test_a_checkpoint_is_read_in_8_bits(tmp_path: Path):
+def test_a_checkpoint_is_read_in_8_bits(tmp_path):
     folder = write_checkpoint(tmp_path)
     exact, found = (
         all_logits(load_lm(str(folder), weights=weights), IDS) for weights in ("full", "int8")
@@ -81,6 +79,6 @@ def test_a_checkpoint_is_read_in_8_bits(tmp_path: Path):
     assert 0 < (found - exact).norm() / exact.norm() < 0.06
 
 
-def test_devices_without_them_are_refused() -> None:
+def test_devices_without_them_are_refused():
     with pytest.raises(UserError, match="'int8' are not available on device 'cuda'"):
         int8_layers.linear_storage("int8", torch.device("cuda"))

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -19,27 +18,25 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}
 
 
-def exact_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor
-) -> torch.Tensor:
+def exact_attention(q, k, v, seen):
     """In float64, one head after another; zero where a query sees nothing."""
     k, v = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q.double() @ k.transpose(-1, -2) * q.shape[3] ** -0.5
     return scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0) @ v
 
 
-def every(*operations: str) -> list[tuple[str, str, torch.dtype]]:
+def every(*operations):
     return [
         (o, name, dtype) for o in operations for dtype in DTYPES for name in candidates(o, dtype)
     ]
 
 
-def only(operation: str, name: str, dtype: torch.dtype) -> Choice:
+def only(operation, name, dtype):
     return Choice("test", {str(dtype).removeprefix("torch."): {operation: {"kernel": name}}})
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
+def seeded():
     torch.manual_seed(0)
 
 
@@ -48,7 +45,7 @@ def seeded() -> None:
     every(Operation.ONE_ROW, Operation.FEW_ROWS, Operation.MANY_ROWS),
     ids=str,
 )
-def test_every_product_is_the_product(operation: str, name: str, dtype: torch.dtype) -> None:
+def test_every_product_is_the_product(operation, name, dtype):
     kernel = operations.PRODUCTS[name]
     rows = {Operation.ONE_ROW: 1, Operation.FEW_ROWS: 3, Operation.MANY_ROWS: 40}[operation]
     for out in (1, 12, 96):
@@ -64,18 +61,14 @@ def test_every_product_is_the_product(operation: str, name: str, dtype: torch.dt
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_kernel_that_the_processor_lacks_is_no_candidate(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_the_processor_lacks_is_no_candidate(dtype, monkeypatch):
     monkeypatch.setattr(operations, "_has_onednn", lambda _: False)
     assert "onednn" not in candidates(Operation.MANY_ROWS, dtype)
 
 
 @pytest.mark.parametrize("words", [5, 64, 1003])
 @pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.LIKELIHOOD), ids=str)
-def test_every_log_probability_is_that_of_the_softmax(
-    operation: str, name: str, dtype: torch.dtype, words: int
-) -> None:
+def test_every_log_probability_is_that_of_the_softmax(operation, name, dtype, words):
     logits = torch.randn(7, words).mul(8).to(dtype)
     targets = torch.randint(words, (7,))
     logits[3, targets[3]] = -1000.0  # of a word that cannot be
@@ -90,9 +83,7 @@ def test_every_log_probability_is_that_of_the_softmax(
 @pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ATTENTION), ids=str)
 @pytest.mark.parametrize("kv_heads", [6, 2])
 @pytest.mark.parametrize("mask", [False, True])
-def test_every_attention_is_the_attention(
-    operation: str, name: str, dtype: torch.dtype, kv_heads: int, queries: int, mask: bool
-) -> None:
+def test_every_attention_is_the_attention(operation, name, dtype, kv_heads, queries, mask):
     keys = 9 if queries > 1 else 21
     q = torch.randn(2, 6, queries, 8).to(dtype)
     k, v = (torch.randn(2, kv_heads, keys + 3, 8).to(dtype)[:, :, :keys] for _ in range(2))
@@ -107,14 +98,14 @@ def test_every_attention_is_the_attention(
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
 
 
-def test_attention_takes_whatever_strides_torch_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_takes_whatever_strides_torch_returns(monkeypatch):
     q = torch.randn(2, 6, 1, 8)
     k = torch.randn(2, 2, 21, 8)
     v = torch.randn(2, 2, 21, 8)
     exact = exact_attention(q, k, v, torch.ones(1, 21, dtype=torch.bool))
     plain = F.scaled_dot_product_attention
 
-    def on_a_gpu(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
+    def on_a_gpu(*tensors, **options):
         """CUDA's kernel for float32 has the queries before the heads in memory."""
         return plain(*tensors, **options).transpose(1, 2).contiguous().transpose(1, 2)
 
@@ -136,9 +127,7 @@ SIZES = {  # rows, heads, heads of keys, queries, keys, numbers of a head
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("mask", ["none", "random", "lower right", "nothing attended"])
-def test_the_compiled_attention_is_the_attention(
-    size: tuple[int, int, int, int, int, int], dtype: torch.dtype, mask: str
-) -> None:
+def test_the_compiled_attention_is_the_attention(size, dtype, mask):
     rows, heads, kv_heads, queries, keys, dim = size
     q = torch.randn(rows, queries, heads, dim).to(dtype).transpose(1, 2)
     k, v = (
@@ -170,7 +159,7 @@ def test_the_compiled_attention_is_the_attention(
 @pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("queries", [4, 11, 30])
-def test_keys_are_attended_to_where_they_lie(queries: int, dtype: torch.dtype) -> None:
+def test_keys_are_attended_to_where_they_lie(queries, dtype):
     """The same numbers as after gathering them, whatever order slots have and however often one is
     used.
     """
@@ -200,18 +189,14 @@ def test_keys_are_attended_to_where_they_lie(queries: int, dtype: torch.dtype) -
         (torch.float32, 20, 16, torch.zeros(1, 1, 20, 20)),
     ],
 )
-def test_what_the_compiled_attention_does_not_compute_is_torchs(
-    dtype: torch.dtype, queries: int, dim: int, mask: torch.Tensor | None
-) -> None:
+def test_what_the_compiled_attention_does_not_compute_is_torchs(dtype, queries, dim, mask):
     q, k, v = (torch.randn(1, 2, queries, dim).to(dtype) for _ in range(3))
     assert compiled.attend(q, k, v, mask, False) is None
 
 
 @pytest.mark.parametrize("dim", [20, 64])
 @pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ROWWISE), ids=str)
-def test_heads_are_rotated_where_they_stand(
-    operation: str, name: str, dtype: torch.dtype, dim: int
-) -> None:
+def test_heads_are_rotated_where_they_stand(operation, name, dtype, dim):
     qkv = torch.randn(7, 5, dim).to(dtype)
     positions = torch.rand(7) * 100
     cos, sin = (x.to(dtype) for x in rotation(positions, replace(LLAMA, head_dim=dim)))
@@ -224,7 +209,7 @@ def test_heads_are_rotated_where_they_stand(
         assert torch.equal(qkv[:, 4:], values)
 
 
-def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_is_followed(monkeypatch):
     called = []
     monkeypatch.setitem(
         operations.PRODUCTS,
@@ -241,7 +226,7 @@ def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called == [2, 16]
 
 
-def test_a_choice_without_a_kernel_has_the_next_fastest() -> None:
+def test_a_choice_without_a_kernel_has_the_next_fastest():
     seconds = {"plain": 4.0, "native": 1.0}
     table = {
         "bfloat16": {
@@ -257,7 +242,7 @@ def test_a_choice_without_a_kernel_has_the_next_fastest() -> None:
     assert chosen.origin == "measured"
 
 
-def test_choices_that_differ_have_other_names_for_stored_documents() -> None:
+def test_choices_that_differ_have_other_names_for_stored_documents():
     measured = {"float32": {operation: {"kernel": "onednn"} for operation in Operation}}
     fast, read = (
         Choice("measured", table) for table in (measured, json.loads(json.dumps(measured)))

@@ -6,19 +6,17 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge.engines.lm import LM
-from ragauge.engines.protocol import Extension
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.engines.spans import Row, Span
 
 ROWS = [(3, 8.0, (0, 8)), (1, 11.5, (0, 8)), (5, 8.0, (0, 6))]  # tokens, first position, past
 
 
-def ids(count: int, seed: int) -> list[int]:
+def ids(count, seed):
     return [(7 * i + 13 * seed) % 250 + 4 for i in range(count)]
 
 
-def read(lm: LM, tree: bool, stale: bool = False) -> Extension:
+def read(lm, tree, stale=False):
     """Rows after a document of 8 tokens; where `stale`, behind tokens of another path that none of
     them sees.
     """
@@ -43,7 +41,7 @@ def read(lm: LM, tree: bool, stale: bool = False) -> Extension:
 
 @pytest.mark.parametrize("stale", [False, True])
 @pytest.mark.parametrize("shape", tiny_models.SHAPES)
-def test_a_tree_equals_gathered_rows(shape: str, stale: bool) -> None:
+def test_a_tree_equals_gathered_rows(shape, stale):
     lm = tiny_models.tiny_lm(tiny_models.SHAPES[shape])
     tree = read(lm, True, stale)
     gathered = read(lm, False, stale)
@@ -56,7 +54,7 @@ def test_a_tree_equals_gathered_rows(shape: str, stale: bool) -> None:
     )
 
 
-def test_a_trace_counts_the_logits_asked_for() -> None:
+def test_a_trace_counts_the_logits_asked_for():
     lm = tiny_models.tiny_lm()
     for decoder in (lm, ShapeLM(lm.shape)):
         with decoder.tracing() as trace:

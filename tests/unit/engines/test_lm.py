@@ -3,9 +3,7 @@ ends.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -13,9 +11,8 @@ import torch
 from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
 from ragauge.engines import decoder, passes
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
-from ragauge.engines.protocol import Extension, Limits
+from ragauge.engines.protocol import Limits
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 
@@ -40,32 +37,32 @@ SHAPES = pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
 class Words:
     """A tokenizer whose token i is the letter chr(32 + i)."""
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+    def decode(self, ids, skip_special_tokens):
         assert skip_special_tokens
         return "".join(chr(32 + i) for i in ids)
 
 
 @pytest.fixture(params=[ROPE, ALIBI], ids=["rope", "alibi"])
-def shape(request: pytest.FixtureRequest) -> Shape:
+def shape(request):
     made: Shape = request.param
     return made
 
 
 @pytest.fixture(params=[False, True], ids=["", "fixed_steps"])
-def lm(shape: Shape, request: pytest.FixtureRequest) -> LM:
+def lm(shape, request):
     """With steps of growing caches, and with those that CUDA graphs are made of."""
     lm = random_lm(shape)
     lm.steps = StepsByCapacity(lm.decoder) if request.param else None
     return lm
 
 
-def respond(lm: LM, limits: Limits, prompt: int = 12) -> list[int]:
+def respond(lm, limits, prompt=12):
     cache = lm.new_cache(prompt)
     read = lm.extend(cache, [row(tokens(prompt))], stage="prompt", last_logits=True)
     return lm.generate(cache, read.last_logits[0], prompt, limits)
 
 
-def test_a_response_times_its_tokens(lm: LM) -> None:
+def test_a_response_times_its_tokens(lm):
     for limits in (Limits(6, stop=(), ignore_stop=True), Limits(6, stop=())):
         response = lm.respond(tokens(12), limits)
         assert response.ids == respond(lm, limits)
@@ -77,7 +74,7 @@ def test_a_response_times_its_tokens(lm: LM) -> None:
 # ---- reading
 
 
-def read_all(lm: LM, observed: Any) -> Extension:
+def read_all(lm, observed):
     """A preamble, then rows of 1, 70, 23 and 41 tokens behind it, the second behind the first 5 of
     its tokens.
     """
@@ -94,9 +91,7 @@ def read_all(lm: LM, observed: Any) -> Extension:
 
 @pytest.mark.parametrize("observed", ["all", "last"])
 @pytest.mark.parametrize("chunks", [(8, 8, 8, 8), (64, 16, 16, 10), (30, 300, 300, 1)])
-def test_chunks_and_batches_change_nothing(
-    chunks: tuple[int, ...], observed: str, lm: LM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_and_batches_change_nothing(chunks, observed, lm, monkeypatch):
     whole = read_all(lm, observed)
     names = ("BATCH_TOKENS", "ROPE_CHUNK", "MASK_CHUNK", "LOGIT_CHUNK")
     for name, value in zip(names, chunks, strict=True):
@@ -113,7 +108,7 @@ def test_chunks_and_batches_change_nothing(
 # ---- bad input
 
 
-def test_a_segment_without_tokens(lm: LM) -> None:
+def test_a_segment_without_tokens(lm):
     with pytest.raises(UserError, match="a segment of the prompt has no tokens"):
         lm.extend(lm.new_cache(4), [row([4]), row([])], stage="query")
 
@@ -121,7 +116,7 @@ def test_a_segment_without_tokens(lm: LM) -> None:
 @pytest.mark.parametrize(
     ("start", "fits"), [(295.0, True), (295.9, True), (296.0, False), (1e6, False)]
 )
-def test_the_context_ends_at_its_last_position(start: float, fits: bool, lm: LM) -> None:
+def test_the_context_ends_at_its_last_position(start, fits, lm):
     cache = lm.new_cache(4)
     if fits:
         lm.extend(cache, [row(tokens(5), start)], stage="query")
@@ -136,21 +131,19 @@ def test_the_context_ends_at_its_last_position(start: float, fits: bool, lm: LM)
 # ---- generating
 
 
-def test_blank_lines_before_a_text_end_it_only_where_they_are_not_skipped(
-    lm: LM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blank_lines_before_a_text_end_it_only_where_they_are_not_skipped(lm, monkeypatch):
     texts = dict(enumerate(("\n", "\n\n ", "\n\n a", "\n\n a b", "\n\n a b\n"), 1))
     monkeypatch.setattr(lm, "tokenizer", SimpleNamespace(decode=lambda ids, **_: texts[len(ids)]))
     assert len(respond(lm, Limits(9))) == 1
     assert len(respond(lm, Limits(9, skip_blanks=True))) == 5
 
 
-def test_a_response_ends_at_the_context(lm: LM) -> None:
+def test_a_response_ends_at_the_context(lm):
     assert len(respond(lm, Limits(100, stop=()), prompt=290)) == 10
 
 
 @SHAPES
-def test_an_end_of_text_is_left_out(shape: Shape) -> None:
+def test_an_end_of_text_is_left_out(shape):
     full = respond(random_lm(shape), Limits(20, ignore_stop=True))
     for at in (0, 4):
         ending = random_lm(dataclasses.replace(shape, eos=(0, full[at])))
@@ -160,7 +153,7 @@ def test_an_end_of_text_is_left_out(shape: Shape) -> None:
         assert respond(ending, Limits(20, ignore_stop=True)) == full
 
 
-def test_a_stop_string_is_found_across_tokens_and_kept(lm: LM) -> None:
+def test_a_stop_string_is_found_across_tokens_and_kept(lm):
     full = respond(lm, Limits(20, ignore_stop=True))
     lm.tokenizer = Words()
     text = lm.tokenizer.decode(full, True)
@@ -174,9 +167,7 @@ def test_a_stop_string_is_found_across_tokens_and_kept(lm: LM) -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("weights", ["full", "int8"])
 @pytest.mark.parametrize("words", [1, 10, 96, 97])
-def test_log_probabilities_by_parts_of_the_vocabulary(
-    words: int, weights: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_probabilities_by_parts_of_the_vocabulary(words, weights, monkeypatch):
     """Those of the whole softmax, wherever a word lies in its part."""
     monkeypatch.setattr(decoder, "VOCAB_CHUNK", words)
     lm = random_lm(ROPE, weights=weights)

@@ -2,16 +2,12 @@
 cache.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from lm_references import row
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.hardware import Precision
-from ragauge.engines.cache import KVCache
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
@@ -22,37 +18,37 @@ IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]
 MORE = [3, 17, 88]
 
 
-def reader(family: str = "llama", kv: str = "int8") -> LM:
+def reader(family="llama", kv="int8"):
     return random_lm(FAMILIES[family], kv=kv)
 
 
-def after(lm: LM, cache: KVCache, *past: Span) -> torch.Tensor:
+def after(lm, cache, *past):
     """The logits of a few more tokens that attend to spans."""
     found = lm.extend(cache, [row(MORE, 20.0, past)], stage="query", last_logits=True).last_logits
     return found[0]
 
 
-def filled(lm: LM) -> tuple[KVCache, Span]:
+def filled(lm):
     cache = lm.new_cache(4)  # grows
     [span] = lm.extend(cache, [row(IDS)], stage="prompt").spans
     return cache, span
 
 
-def content(cache: KVCache, span: Span) -> dict[str, torch.Tensor]:
+def content(cache, span):
     return {name: part[:, span.start : span.stop].clone() for name, part in cache.tensors()}
 
 
-def distance(found: torch.Tensor, exact: torch.Tensor) -> float:
+def distance(found, exact):
     return float((found - exact).norm() / exact.norm())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_attention_stays_near_that_over_keys_and_values_in_full(family: str) -> None:
+def test_attention_stays_near_that_over_keys_and_values_in_full(family):
     exact, found = (after(lm, *filled(lm)) for lm in (reader(family, "full"), reader(family)))
     assert 0 < distance(found, exact) < 0.02
 
 
-def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted() -> None:
+def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted():
     lm = reader()
     cache, span = filled(lm)
     assert {part.dtype for name, part in cache.tensors() if "scale" not in name} == {torch.int8}
@@ -64,7 +60,7 @@ def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted() -> None:
     assert lm.cache_bytes == cache.bytes
 
 
-def test_copies_are_rounded_once_and_attended_to_as_where_they_were() -> None:
+def test_copies_are_rounded_once_and_attended_to_as_where_they_were():
     lm = reader()
     cache, span = filled(lm)
     spans = (Span(2, 5), Span(7, 12))
@@ -75,7 +71,7 @@ def test_copies_are_rounded_once_and_attended_to_as_where_they_were() -> None:
     torch.testing.assert_close(after(lm, joined, Span(0, 8)), after(lm, cache, *spans))
 
 
-def test_moved_tokens_are_near_those_read_there() -> None:
+def test_moved_tokens_are_near_those_read_there():
     lm = reader()
     cache, span = filled(lm)
     cache.move(span, [3.0 + i for i in range(len(IDS))])
@@ -84,7 +80,7 @@ def test_moved_tokens_are_near_those_read_there() -> None:
     assert distance(after(lm, cache, span), after(lm, there, span)) < 0.02
 
 
-def test_heads_keep_their_own_slots() -> None:
+def test_heads_keep_their_own_slots():
     exact, found = (
         after(lm, cache.select_by_head([[[0, 3, 4], [1]], [[5], [6, 7]]], 8), Span(0, 3))
         for lm in (reader(kv="full"), reader())
@@ -93,7 +89,7 @@ def test_heads_keep_their_own_slots() -> None:
     assert distance(found, exact) < 0.02
 
 
-def test_tokens_are_rewritten_in_place() -> None:
+def test_tokens_are_rewritten_in_place():
     lm = reader()
     cache, span = filled(lm)
     before = content(cache, span)
@@ -104,7 +100,7 @@ def test_tokens_are_rewritten_in_place() -> None:
         torch.testing.assert_close(part, before[name], atol=1, rtol=1e-5)
 
 
-def test_responses_side_by_side_and_a_row_over_gathered_spans_agree() -> None:
+def test_responses_side_by_side_and_a_row_over_gathered_spans_agree():
     lm = reader()
     cache, span = filled(lm)
     alone = after(lm, lm.join(cache, [span], 8), span)
@@ -115,7 +111,7 @@ def test_responses_side_by_side_and_a_row_over_gathered_spans_agree() -> None:
     assert len(ids) == 4
 
 
-def test_stored_documents_come_back_bit_for_bit(tmp_path: Path) -> None:
+def test_stored_documents_come_back_bit_for_bit(tmp_path):
     made = []
     for _ in range(2):
         lm = reader()

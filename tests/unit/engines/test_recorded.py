@@ -6,8 +6,7 @@ import pytest
 
 from lm_references import row, tokens
 from ragauge.cost.cycles import kv_bytes
-from ragauge.cost.trace import Call, Trace
-from ragauge.engines.lm import LM
+from ragauge.cost.trace import Call
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
@@ -16,7 +15,7 @@ from tiny_models import LLAMA, SHAPES
 LIMITS = Limits(6, ignore_stop=True)
 
 
-def session(lm: LM) -> Trace:
+def session(lm):
     """One of every kind of call that methods make."""
     with lm.tracing() as trace:
         cache = lm.new_cache(10)
@@ -55,18 +54,18 @@ EXPECTED = [
 ]
 
 
-def untimed(trace: Trace) -> Trace:
+def untimed(trace):
     return [replace(call, seconds=None) for call in trace]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_trace_holds_every_call(shape: str) -> None:
+def test_a_trace_holds_every_call(shape):
     assert untimed(session(random_lm(SHAPES[shape]))) == EXPECTED
     assert session(ShapeLM(SHAPES[shape])) == EXPECTED  # nothing ran, so nothing is timed
 
 
 @pytest.mark.parametrize("make", [random_lm, ShapeLM])
-def test_nothing_is_recorded_outside_a_trace(make: type[ShapeLM]) -> None:
+def test_nothing_is_recorded_outside_a_trace(make):
     lm = make(LLAMA)
     lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt")
     with lm.tracing() as outer:
@@ -80,7 +79,7 @@ def test_nothing_is_recorded_outside_a_trace(make: type[ShapeLM]) -> None:
 
 
 @pytest.mark.parametrize("make", [random_lm, ShapeLM])
-def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) -> None:
+def test_the_peak_of_cached_bytes_is_since_tracing_began(make):
     lm = make(LLAMA)
     cache = lm.new_cache(4)
     lm.extend(cache, [row(tokens(4))], stage="preamble")
@@ -96,7 +95,7 @@ def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) ->
     assert lm.peak_cache_bytes == 13 * per_token
 
 
-def test_calls_survive_json() -> None:
+def test_calls_survive_json():
     timed = replace(EXPECTED[5], seconds=0.5, loading_s=0.25)
     for call in [*EXPECTED, timed, replace(EXPECTED[2], layers=(0, 1), again=(2, 0))]:
         assert Call.from_json(call.to_json()) == call

@@ -3,17 +3,14 @@ dense passes by hand.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import tiny_models
-from ragauge.engines.cache import KVCache
-from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row, Span
 
 FAMILIES = {
@@ -31,24 +28,24 @@ Seen = Callable[[int, int], Tensor]
 
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
-def lm(request: pytest.FixtureRequest) -> LM:
+def lm(request):
     return tiny_models.tiny_lm(FAMILIES[request.param])
 
 
-def ids(count: int, seed: int = 0) -> list[int]:
+def ids(count, seed=0):
     draw = random.Random(seed)
     return [draw.randrange(4, tiny_models.VOCAB) for _ in range(count)]
 
 
-def line(start: float, count: int, step: float = 1.0) -> list[float]:
+def line(start, count, step=1.0):
     return [start + step * j for j in range(count)]
 
 
-def read(lm: LM, cache: KVCache, row: Row, **options: Any) -> Any:
+def read(lm, cache, row, **options):
     return lm.extend(cache, [row], stage="prompt", **options)
 
 
-def documents(lm: LM, room: int = 0) -> tuple[KVCache, list[Span]]:
+def documents(lm, room=0):
     """Documents read without sight of each other, each from position 0, then moved to stand one
     after another.
     """
@@ -66,9 +63,9 @@ def documents(lm: LM, room: int = 0) -> tuple[KVCache, list[Span]]:
 
 
 def by_hand(
-    lm: LM, x: Tensor, positions: Sequence[float], own: Sequence[int], cache: KVCache, seen: Seen,
-    layers: tuple[int, int] | None = None, at: Callable[[int, int], Tensor] | None = None,
-) -> Tensor:  # fmt: skip
+    lm, x, positions, own, cache, seen,
+    layers = None, at = None,
+):  # fmt: skip
     """States (token, d_model) after the layers, each head's attention computed by itself; the
     tokens' keys and values are written to the slots `own` of a copy.
 
@@ -80,7 +77,7 @@ def by_hand(
     rotations = decoder.rotations(places)
     slots = torch.tensor(own)
 
-    def attend(index: int, normed: Tensor) -> Tensor:
+    def attend(index, normed):
         qkv = decoder.weights.layers[index].qkv(normed)
         q, k, v = decoder.split(index, qkv, rotations[index])
         keys = cache.k[index].clone()
@@ -103,11 +100,11 @@ def by_hand(
     return decoder.run_layers(x, attend, layers=layers)
 
 
-def embedded(lm: LM, tokens: Sequence[int]) -> Tensor:
+def embedded(lm, tokens):
     return lm.decoder.embed(torch.tensor(tokens))
 
 
-def logits(lm: LM, states: Tensor) -> Tensor:
+def logits(lm, states):
     return lm.decoder.logits(lm.decoder.weights.norm(states))
 
 
@@ -115,7 +112,7 @@ def logits(lm: LM, states: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("start", [0.0, 5.0, 230.75])
-def test_moved_keys_are_those_read_there(lm: LM, start: float) -> None:
+def test_moved_keys_are_those_read_there(lm, start):
     moved = lm.new_cache(20)
     there = lm.new_cache(20)
     tokens = ids(9)
@@ -131,7 +128,7 @@ def test_moved_keys_are_those_read_there(lm: LM, start: float) -> None:
     assert moved.positions[:3].tolist() == line(0, 3)
 
 
-def test_a_move_rounds_once() -> None:
+def test_a_move_rounds_once():
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     half = tiny_models.random_lm(lm.shape, dtype="bfloat16")
     cache = half.new_cache(8)
@@ -145,7 +142,7 @@ def test_a_move_rounds_once() -> None:
         torch.testing.assert_close(mine.float(), exact.bfloat16().float(), atol=0, rtol=2**-7)
 
 
-def test_moved_slots_have_no_name(lm: LM) -> None:
+def test_moved_slots_have_no_name(lm):
     cache = lm.new_cache(9)
     read(lm, cache, Row(ids(9), line(0, 9)))
     cache.name_spans([Span(0, 9)], "document")
@@ -160,9 +157,7 @@ def test_moved_slots_have_no_name(lm: LM) -> None:
 
 
 @pytest.mark.parametrize("chosen", [(), (0, 9, 10, 15), (3, 8, 11, 21), tuple(range(22))])
-def test_tokens_read_again_in_place_and_new_ones_behind_them(
-    lm: LM, chosen: tuple[int, ...]
-) -> None:
+def test_tokens_read_again_in_place_and_new_ones_behind_them(lm, chosen):
     cache, spans = documents(lm, room=5)
     context = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)]
     total = sum(DOCUMENTS)
@@ -187,7 +182,7 @@ def test_tokens_read_again_in_place_and_new_ones_behind_them(
         assert torch.equal(mine[:, rest], theirs[:, rest])
 
 
-def test_a_row_in_place_sees_its_past_alone(lm: LM) -> None:
+def test_a_row_in_place_sees_its_past_alone(lm):
     cache, spans = documents(lm, room=3)
     row = Row(ids(3, 7), line(30, 3), (spans[0], spans[2]), range(22, 25))
     found = read(lm, cache, row, last_logits=True)
@@ -196,7 +191,7 @@ def test_a_row_in_place_sees_its_past_alone(lm: LM) -> None:
     torch.testing.assert_close(found.last_logits, expected.last_logits, **WITHIN)
 
 
-def test_slots_that_are_neither_past_nor_free_are_refused(lm: LM) -> None:
+def test_slots_that_are_neither_past_nor_free_are_refused(lm):
     cache, spans = documents(lm, room=5)
     for past, slots in ((spans[:1], [12]), (spans, [23]), (spans, [22, 22]), (spans, [0, 0])):
         with pytest.raises(ValueError, match="slots"):
@@ -211,7 +206,7 @@ def test_slots_that_are_neither_past_nor_free_are_refused(lm: LM) -> None:
 # ---- ranges of layers
 
 
-def test_first_layer_fresh_then_chosen_tokens(lm: LM) -> None:
+def test_first_layer_fresh_then_chosen_tokens(lm):
     """CacheBlend's: all tokens in the first layer, some of them and the question in the others."""
     cache, spans = documents(lm, room=4)
     tokens = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)] + ids(4, 7)
@@ -240,7 +235,7 @@ def test_first_layer_fresh_then_chosen_tokens(lm: LM) -> None:
 # ---- slots by head
 
 
-def choice(lm: LM, ragged: bool) -> list[list[list[int]]]:
+def choice(lm, ragged):
     draw = random.Random(1)
     return [
         [
@@ -253,7 +248,7 @@ def choice(lm: LM, ragged: bool) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize("room", [1, 40])
 @pytest.mark.parametrize("ragged", [False, True])
-def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
+def test_heads_that_keep_other_tokens(lm, ragged, room):
     """The question over what each head keeps is a dense pass in which each head sees that of the
     context alone.
     """
@@ -269,7 +264,7 @@ def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
     )
     tokens = torch.arange(27)
 
-    def seen(layer: int, head: int) -> Tensor:
+    def seen(layer, head):
         new = (tokens[None] >= 22) & (tokens[None] <= 22 + torch.arange(5)[:, None])
         return new | torch.isin(tokens, torch.tensor(selected[layer][head]))[None]
 
@@ -287,7 +282,7 @@ def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
     assert torch.isfinite(pair.last_logits).all()
 
 
-def assert_read_alike(lm: LM, caches: Sequence[KVCache], start: float) -> None:
+def assert_read_alike(lm, caches, start):
     rows = [Row(ids(3, 7), line(start, 3), (Span(0, cache.length),)) for cache in caches]
     mine, theirs = (
         read(lm, c, row, last_logits=True).last_logits for c, row in zip(caches, rows, strict=True)
@@ -295,7 +290,7 @@ def assert_read_alike(lm: LM, caches: Sequence[KVCache], start: float) -> None:
     torch.testing.assert_close(mine, theirs, **WITHIN)
 
 
-def test_kept_tokens_moved_together(lm: LM) -> None:
+def test_kept_tokens_moved_together(lm):
     """FINCH's: each head's tokens stand side by side; equal to the same moves before they were
     kept.
     """
@@ -310,7 +305,7 @@ def test_kept_tokens_moved_together(lm: LM) -> None:
     assert_read_alike(lm, (small, plain), 8)
 
 
-def test_no_token_left_is_refused(lm: LM) -> None:
+def test_no_token_left_is_refused(lm):
     cache, _ = documents(lm)
     with pytest.raises(ValueError, match="at least one token"):
         cache.select_by_head([[[]] * heads for heads in lm.shape.kv_heads])

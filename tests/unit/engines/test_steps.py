@@ -8,11 +8,7 @@ import pytest
 import torch
 
 from lm_references import row, tokens
-from ragauge.cost.shape import Shape
 from ragauge.engines import steps
-from ragauge.engines.cache import KVCache
-from ragauge.engines.decoder import Decoder
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.steps import FixedSteps, StepsByCapacity
@@ -23,7 +19,7 @@ SHAPES = pytest.mark.parametrize("shape", [LLAMA, ALIBI], ids=["rope", "alibi"])
 LIMITS = Limits(9, ignore_stop=True)
 
 
-def read(lm: LM, length: int, seed: int = 0) -> tuple[KVCache, torch.Tensor]:
+def read(lm, length, seed=0):
     """A prompt in a cache, and the logits of what follows."""
     cache = lm.new_cache(length)
     prompt = [row(tokens(length, seed))]
@@ -31,18 +27,18 @@ def read(lm: LM, length: int, seed: int = 0) -> tuple[KVCache, torch.Tensor]:
     return cache, logits[0]
 
 
-def respond(lm: LM, length: int, seed: int = 0) -> tuple[list[int], KVCache]:
+def respond(lm, length, seed=0):
     cache, logits = read(lm, length, seed)
     return lm.generate(cache, logits, length, LIMITS), cache
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[FixedSteps]:
+def made(monkeypatch):
     """The steps of a capacity, as they are made."""
     found: list[FixedSteps] = []
 
     class Noted(FixedSteps):
-        def __init__(self, decoder: Decoder, capacity: int) -> None:
+        def __init__(self, decoder, capacity):
             super().__init__(decoder, capacity)
             found.append(self)
 
@@ -50,14 +46,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[FixedSteps]:
     return found
 
 
-def with_steps(lm: LM) -> StepsByCapacity:
+def with_steps(lm):
     lm.steps = made = StepsByCapacity(lm.decoder)
     return made
 
 
 @SHAPES
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_was_read_is_in_the_cache_as_it_would_have_been(shape: Shape, dtype: str) -> None:
+def test_what_was_read_is_in_the_cache_as_it_would_have_been(shape, dtype):
     lm = random_lm(shape, dtype=dtype)
     ids, plain = respond(lm, 30)
     with_steps(lm)
@@ -75,9 +71,7 @@ def test_what_was_read_is_in_the_cache_as_it_would_have_been(shape: Shape, dtype
 
 
 @SHAPES
-def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(
-    shape: Shape, made: list[FixedSteps]
-) -> None:
+def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape, made):
     lm = random_lm(shape)
     alone = respond(lm, 12, seed=5)[0]
     with_steps(lm)
@@ -89,9 +83,7 @@ def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(
     assert len(made) == 1
 
 
-def test_few_capacities_are_kept_and_those_used_last(
-    monkeypatch: pytest.MonkeyPatch, made: list[FixedSteps]
-) -> None:
+def test_few_capacities_are_kept_and_those_used_last(monkeypatch, made):
     monkeypatch.setattr(steps, "CAPACITY_STEP", 16)
     monkeypatch.setattr(steps, "MAX_GRAPHS", 2)
     lm = random_lm(LLAMA)
@@ -104,7 +96,7 @@ def test_few_capacities_are_kept_and_those_used_last(
     assert lm.cache_bytes >= steps_of.bytes
 
 
-def test_scores_with_a_bias_take_the_other_way(made: list[FixedSteps]) -> None:
+def test_scores_with_a_bias_take_the_other_way(made):
     lm = random_lm(LLAMA)
     with_steps(lm)
     cache, logits = read(lm, 12)
@@ -113,10 +105,8 @@ def test_scores_with_a_bias_take_the_other_way(made: list[FixedSteps]) -> None:
     assert not made
 
 
-def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object) -> None:
+def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(monkeypatch, caplog):
+    def fail(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     lm = random_lm(LLAMA)

@@ -5,13 +5,11 @@ is.
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from ragauge.engines import store
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
@@ -24,13 +22,13 @@ ROWS = [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 4),)), Row([8, 9], [4.0, 5.5],
 
 
 @pytest.fixture(params=sorted(SHAPES))
-def lm(request: pytest.FixtureRequest, tmp_path: Path) -> LM:
+def lm(request, tmp_path):
     made = random_lm(SHAPES[request.param], threads=1)
     made.documents = DocumentStore(tmp_path / "documents", "this decoder", 10**9)
     return made
 
 
-def read(lm: LM, rows: list[Row] = ROWS, *, last: int = 4, logp: bool = True):  # type: ignore[no-untyped-def]
+def read(lm, rows=ROWS, *, last=4, logp=True):  # type: ignore[no-untyped-def]
     """A cache with an opening, of which `last` is the last token, and rows behind it; what they
     gave; the trace.
     """
@@ -41,11 +39,11 @@ def read(lm: LM, rows: list[Row] = ROWS, *, last: int = 4, logp: bool = True):  
     return cache, got, trace
 
 
-def entries(lm: LM) -> list[Path]:
+def entries(lm):
     return sorted(lm.documents.folder.iterdir())
 
 
-def same(a: LM, one, other) -> None:  # type: ignore[no-untyped-def]
+def same(a, one, other):  # type: ignore[no-untyped-def]
     """Caches and extensions equal to the last bit."""
     assert one[1].spans == other[1].spans
     assert all(torch.equal(x, y) for x, y in zip(one[1].logp, other[1].logp, strict=True))
@@ -56,7 +54,7 @@ def same(a: LM, one, other) -> None:  # type: ignore[no-untyped-def]
         assert torch.equal(mine[:, :n], theirs[:, :n])
 
 
-def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm: LM) -> None:
+def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm):
     computed = read(lm)
     loaded = read(lm)
     same(lm, computed, loaded)
@@ -64,7 +62,7 @@ def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm: LM) -> None:
     assert [c.loading_s is None for c in loaded[2]] == [False, False]
 
 
-def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_known(lm: LM) -> None:
+def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_known(lm):
     cache, got, _ = read(lm)
     joined = lm.join(cache, [Span(0, 4), got.spans[0]], 8)
     assert joined.contents([Span(0, 4), Span(4, 7)]) == cache.contents([Span(0, 4), got.spans[0]])
@@ -84,17 +82,17 @@ def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_know
     ],
     ids=["token", "position", "past", "batch", "order"],
 )
-def test_another_call_is_another_entry(lm: LM, rows: list[Row]) -> None:
+def test_another_call_is_another_entry(lm, rows):
     read(lm)
     assert [c.loading_s is None for c in read(lm, rows)[2]] == [False, True]
 
 
-def test_another_past_is_another_entry(lm: LM) -> None:
+def test_another_past_is_another_entry(lm):
     read(lm)
     assert [c.loading_s is None for c in read(lm, last=9)[2]] == [True, True]
 
 
-def test_another_decoder_and_other_threads_are_other_entries(tmp_path: Path) -> None:
+def test_another_decoder_and_other_threads_are_other_entries(tmp_path):
     lm = random_lm(SHAPES["llama"], threads=1)
     cache = lm.new_cache(8)
     kinds = {DocumentStore(tmp_path, name, 10**9).key(cache, ROWS[:0]) for name in ("a", "b")}
@@ -104,7 +102,7 @@ def test_another_decoder_and_other_threads_are_other_entries(tmp_path: Path) -> 
     assert len(kinds) == 3
 
 
-def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm: LM) -> None:
+def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm):
     cache = lm.new_cache(64)
     lm.extend(cache, [Row([1, 2, 3, 4], unit_steps(0, 4))], stage="prompt")
     lm.extend(cache, ROWS, stage="documents", offline=True)
@@ -114,7 +112,7 @@ def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm: LM) -> None:
     assert cache.contents([Span(0, 4)]) is None
 
 
-def test_names_go_with_the_slots_that_are_forgotten(lm: LM) -> None:
+def test_names_go_with_the_slots_that_are_forgotten(lm):
     cache = read(lm)[0]
     cache.truncate(5)
     assert cache.contents([Span(0, 5)]) is not None
@@ -124,13 +122,13 @@ def test_names_go_with_the_slots_that_are_forgotten(lm: LM) -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
-    lm: LM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
-) -> None:
+    lm, tmp_path, monkeypatch, shared
+):
     """On a shared file system a page of a mapped file that another node cut would be a SIGBUS."""
     computed = read(lm)
     read_entry = store.read_entry
 
-    def removed_meanwhile(path: Path, mapped: bool) -> Any:
+    def removed_meanwhile(path, mapped):
         entry = read_entry(path, mapped)
         if not mapped:
             os.truncate(path, 0)
@@ -149,12 +147,12 @@ def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign", "flipped"])
 def test_a_damaged_entry_is_made_anew(
-    lm: LM,
-    damage: str,
-    shared: bool,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    lm,
+    damage,
+    shared,
+    caplog,
+    monkeypatch,
+):
     computed = read(lm)
     monkeypatch.setattr(store, "is_shared", lambda folder: shared)
     lm.documents = DocumentStore(entries(lm)[0].parent, "this decoder", 10**9)
@@ -180,10 +178,10 @@ def test_a_damaged_entry_is_made_anew(
     assert all(c.loading_s is not None for c in loaded[2])
 
 
-def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_go_first(tmp_path):
     lm = random_lm(SHAPES["llama"], threads=1)
 
-    def entry(token: int) -> Path:
+    def entry(token):
         row = Row([token] * 8, unit_steps(0, 8))
         cache = lm.new_cache(8)
         key = lm.documents.key(cache, [row])
@@ -203,10 +201,8 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
 
 
-def test_a_disk_that_is_full_costs_the_entry_not_the_answer(
-    lm: LM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: object, **__: object) -> None:
+def test_a_disk_that_is_full_costs_the_entry_not_the_answer(lm, monkeypatch, caplog):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)

@@ -3,8 +3,6 @@ follows from it.
 """
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,18 +16,16 @@ from ragauge.errors import UserError
 
 
 @pytest.fixture
-def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_home(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
     return tmp_path
 
 
-def quick(
-    monkeypatch: pytest.MonkeyPatch, fastest: str = "native", load: float = 0.0
-) -> list[torch.dtype]:
+def quick(monkeypatch, fastest="native", load=0.0):
     """In place of measuring: the data types that were requested for."""
     requested: list[torch.dtype] = []
 
-    def measure(dtype: torch.dtype) -> dict[str, Any]:
+    def measure(dtype):
         requested.append(dtype)
         return {
             Operation.ONE_ROW: {"kernel": fastest, "seconds": {fastest: 1.0}, "load_share": load}
@@ -39,9 +35,7 @@ def quick(
     return requested
 
 
-def test_the_table_is_measured_once_and_a_damaged_one_again(
-    empty_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_is_measured_once_and_a_damaged_one_again(empty_home, monkeypatch):
     requested = quick(monkeypatch)
     for _ in range(2):
         chosen = tuning.choose_kernels(torch.float32, "measured")
@@ -60,7 +54,7 @@ def test_the_table_is_measured_once_and_a_damaged_one_again(
     assert requested[2:] == [torch.float32] * 2
 
 
-def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_chooses_among_valid_kernels(monkeypatch):
     monkeypatch.setattr(tuning, "MIN_S", 0.0)
     monkeypatch.setattr(tuning, "named", lambda _: tiny_models.LLAMA)
     table = tuning.measure(torch.bfloat16)
@@ -75,8 +69,8 @@ def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.skipif(compiled.library() is None, reason="needs a C compiler")
 def test_a_read_of_weights_is_a_product_with_a_matrix_of_that_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     sizes: list[tuple[int, ...]] = []
     made = compiled.Matrix.of
     monkeypatch.setattr(
@@ -89,12 +83,12 @@ def test_a_read_of_weights_is_a_product_with_a_matrix_of_that_size(
     assert sizes == [(64, 1024)]
 
 
-def test_torchs_own_stays_where_another_is_not_clearly_faster() -> None:
+def test_torchs_own_stays_where_another_is_not_clearly_faster():
     for seconds, expected in ((0.5, "onednn"), (0.97, "plain"), (1.2, "plain")):
         assert choice.fastest_kernel({"plain": 1.0, "onednn": seconds, "native": 1.1}) == expected
 
 
-def test_kernels_are_switched_off_or_a_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_switched_off_or_a_setting_is_refused(monkeypatch):
     requested = quick(monkeypatch)
     assert tuning.choose_kernels(torch.float32, "default").named() == {}
     monkeypatch.setenv("RAGAUGE_KERNELS", "fastest")

@@ -2,25 +2,20 @@
 cannot say so.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import lm_references as tiny
 import tiny_models
 from ragauge import registry
 from ragauge.cost.flop import attention_macs
 from ragauge.cost.roofline import call_bytes, weight_bytes
-from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.kernels import compiled
 from ragauge.engines.kernels.choice import Choice, Operation, using
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
@@ -35,17 +30,17 @@ LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 
 
 @pytest.fixture(scope="module")
-def lm() -> LM:
+def lm():
     return tiny_models.tiny_lm(SHAPE)
 
 
 @pytest.fixture(scope="module")
-def expected(lm: LM) -> Tensor:
+def expected(lm):
     """The logits of a plain prompt, which the equivalence tests compare with transformers'."""
     return tiny.all_logits(lm, IDS)
 
 
-def read(lm: LM, rows: Sequence[Row], cache: Any = None, **options: Any) -> list[Tensor]:
+def read(lm, rows, cache=None, **options):
     """The logits of all tokens of the rows of a call."""
     at = [range(len(row.ids)) for row in rows]
     return list(
@@ -56,7 +51,7 @@ def read(lm: LM, rows: Sequence[Row], cache: Any = None, **options: Any) -> list
 
 
 @pytest.mark.parametrize("tree", [False, True])
-def test_paths_behind_one_preamble(tree: bool, lm: LM) -> None:
+def test_paths_behind_one_preamble(tree, lm):
     cache = lm.new_cache(64)
     rows = [tiny.tokens(n, n) for n in (9, 3, 12)]
     [start] = lm.extend(cache, [tiny.row(IDS[:10])], stage="preamble").spans
@@ -67,7 +62,7 @@ def test_paths_behind_one_preamble(tree: bool, lm: LM) -> None:
         )
 
 
-def test_rows_in_place(lm: LM, expected: Tensor) -> None:
+def test_rows_in_place(lm, expected):
     """Tokens that are read again over what was there, and the next ones, from behind."""
     cache = lm.new_cache(64)
     lm.extend(cache, [tiny.row([*IDS[:12], 5, 6, 7, *IDS[15:30]])], stage="prompt")
@@ -77,11 +72,11 @@ def test_rows_in_place(lm: LM, expected: Tensor) -> None:
     torch.testing.assert_close(logits, expected[12:], atol=1e-5, rtol=0)
 
 
-def respond(lm: LM, ids: list[int]) -> list[int]:
+def respond(lm, ids):
     return lm.respond(ids, LIMITS).ids
 
 
-def test_responses_by_steps_of_one_shape_and_side_by_side(lm: LM) -> None:
+def test_responses_by_steps_of_one_shape_and_side_by_side(lm):
     prompts = [tiny.tokens(n, n) for n in (3, 17, 30, 6)]
     alone = [respond(lm, ids) for ids in prompts]
     fixed = tiny_models.tiny_lm(SHAPE)
@@ -99,7 +94,7 @@ def test_responses_by_steps_of_one_shape_and_side_by_side(lm: LM) -> None:
 @pytest.mark.parametrize(
     "how", [{"weights": "int8"}, {"kv": "int8"}, {"dtype": "bfloat16"}], ids=str
 )
-def test_other_storage_is_as_close_as_without_a_window(how: dict[str, str]) -> None:
+def test_other_storage_is_as_close_as_without_a_window(how):
     """The same weights in all of them; a chunk's keys are read from the cache."""
     errors = []
     for shape in (SHAPE, replace(SHAPE, windows=())):
@@ -110,7 +105,7 @@ def test_other_storage_is_as_close_as_without_a_window(how: dict[str, str]) -> N
 
 
 @pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
-def test_one_compiled_call_reads_what_no_window_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_compiled_call_reads_what_no_window_hides(monkeypatch):
     """As long as a prompt is shorter than the window; afterwards operators do."""
     lm = random_lm(replace(SHAPE, windows=(WINDOW, WINDOW), local_theta=None, head_dim=16))
     fused = lm.decoder._fused
@@ -149,7 +144,7 @@ CACHED = {
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
-def test_a_method_runs_on_a_window_or_says_in_one_line_that_it_does_not(name: str, lm: LM) -> None:
+def test_a_method_runs_on_a_window_or_says_in_one_line_that_it_does_not(name, lm):
     method = making.make(name, **(tiny_models.LINKS if name == "kv_link" else {}))
     reason = method.refusal(lm)
     if name in ANY | CACHED:
@@ -163,7 +158,7 @@ def test_a_method_runs_on_a_window_or_says_in_one_line_that_it_does_not(name: st
 
 
 @pytest.mark.parametrize("name", ["prefix_tree", "parallel_experts", "bm25"])
-def test_a_method_that_caches_answers_as_from_plain_prompts(name: str, lm: LM) -> None:
+def test_a_method_that_caches_answers_as_from_plain_prompts(name, lm):
     """Of one document each, whose experts are that prompt."""
     prompt = tiny_models.tiny_prompt([20])
     method = making.make(
@@ -176,7 +171,7 @@ def test_a_method_that_caches_answers_as_from_plain_prompts(name: str, lm: LM) -
 # ---- costs
 
 
-def by_hand(shape: Shape, new: int, past: int, steps: int) -> tuple[int, int]:
+def by_hand(shape, new, past, steps):
     """Multiply-accumulates of attention, and keys and values that are read or written, of one row,
     one by one.
     """
@@ -199,7 +194,7 @@ def by_hand(shape: Shape, new: int, past: int, steps: int) -> tuple[int, int]:
     ("new", "past", "steps"), [(5, 0, 1), (30, 0, 1), (4, 20, 1), (1, 3, 9), (1, 40, 3), (3, 2, 4)]
 )
 @pytest.mark.parametrize("windows", [(7, 0), (7, 7), (9, 4), ()])
-def test_costs_by_hand(windows: tuple[int, ...], new: int, past: int, steps: int) -> None:
+def test_costs_by_hand(windows, new, past, steps):
     shape = replace(SHAPE, windows=windows)
     macs, numbers = by_hand(replace(shape, windows=windows or (0, 0)), new, past, steps)
     call = Call("prompt", (new,), (past,), steps=steps)

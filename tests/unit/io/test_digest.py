@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from ragauge.io import digest as module
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path, monkeypatch):
     folder = tmp_path / "ragauge"
     (folder / "sub").mkdir(parents=True)
     (folder / "a.py").write_text(
@@ -29,19 +28,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     forget()
 
 
-def digest_of(name: str) -> str:
+def digest_of(name):
     """The digest as a new process would read it."""
     forget()
     return module.digest(name)
 
 
-def test_reaches_imports_in_functions_and_packages_of_modules(package: Path) -> None:
+def test_reaches_imports_in_functions_and_packages_of_modules(package):
     expected = {"ragauge.a", "ragauge.sub", "ragauge.sub.b", "ragauge.c"}
     assert module.reachable("ragauge.a") == expected
     assert module.reachable("ragauge.d") == {"ragauge.d"}  # not those for the type checker
 
 
-def test_changes_with_c_code_of_its_packages(package: Path) -> None:
+def test_changes_with_c_code_of_its_packages(package):
     digests = [module.digest("ragauge.a")]
     for file in ("sub/kernel.c", "sub/kernel.h"):
         (package / file).write_text("int one(void) { return 1; }\n")
@@ -50,8 +49,8 @@ def test_changes_with_c_code_of_its_packages(package: Path) -> None:
 
 
 def test_changes_with_the_yaml_of_a_module_wherever_the_package_lies(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    package, tmp_path, monkeypatch
+):
     digests = []
     for text in ("a: 1\n", "a: 2\n"):
         for place in ("c.yaml", "sub/one.c"):
@@ -63,7 +62,7 @@ def test_changes_with_the_yaml_of_a_module_wherever_the_package_lies(
     assert digests[0] != digests[1] == digest_of("ragauge.a")
 
 
-def test_help_texts_do_not_count(package: Path) -> None:
+def test_help_texts_do_not_count(package):
     text = "add_argument('--k', help={!r}, default={})\n"
     digests = []
     for help_text, default in (("kept", 1), ('"kept" documents\'', 1), ("kept", 2)):
@@ -85,12 +84,10 @@ print(digest.digest("ragauge.a"), len(parsed))
 """
 
 
-def test_what_was_read_once_is_kept_for_other_processes(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_read_once_is_kept_for_other_processes(package, monkeypatch):
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
 
-    def read() -> list[str]:
+    def read():
         command = [sys.executable, "-c", READS, str(package.parent)]
         return subprocess.check_output(command, text=True).split()
 
@@ -101,7 +98,7 @@ def test_what_was_read_once_is_kept_for_other_processes(
     assert read()[1] == "1"
 
 
-def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: Path) -> None:
+def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package):
     digests = []
     for value in (1, 2):
         (package / "c.py").write_text(f"AFFECTS_RESULTS = False\nVALUE = {value}\n")
@@ -112,19 +109,19 @@ def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: 
 
 
 @pytest.mark.parametrize(("name", "file"), [("sub", "__init__"), ("sub._lookup", "_lookup")])
-def test_a_package_that_lists_its_modules_imports_them(package: Path, name: str, file: str) -> None:
+def test_a_package_that_lists_its_modules_imports_them(package, name, file):
     (package / "sub" / f"{file}.py").write_text("import pkgutil\n")
     forget()
     assert "ragauge.sub.b" in module.imports(f"ragauge.{name}")
 
 
-def test_answers_depend_on_the_code_that_reads_checkpoints() -> None:
+def test_answers_depend_on_the_code_that_reads_checkpoints():
     reached = module.reachable("ragauge.measure.runner", "ragauge.engines.backends.torch")
     assert {"ragauge.engines.families.llama", "ragauge.engines.frequencies"} <= reached
     assert "ragauge.engines.families.llama" in module.reachable("ragauge.engines.loading")
 
 
-def test_finds_imports_below_every_kind_of_statement(package: Path) -> None:
+def test_finds_imports_below_every_kind_of_statement(package):
     (package / "e.py").write_text(
         "import ragauge\n"
         "class C:\n    async def f(self):\n        async with self:\n            import ragauge.a\n"

@@ -2,9 +2,7 @@
 
 import os
 import signal
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,12 +13,12 @@ from ragauge.io import folders
 KIND = "test folder"
 
 
-def fill(folder: Path, text: bytes = b"content") -> Mapping[str, Any]:
+def fill(folder, text=b"content"):
     (folder / "file").write_bytes(text)
     return {"note": 1}
 
 
-def test_a_folder_of_the_same_origin_is_made_once(tmp_path: Path) -> None:
+def test_a_folder_of_the_same_origin_is_made_once(tmp_path):
     target = tmp_path / "a"
     assert folders.build(target, KIND, {"x": 1}, fill)
     assert not folders.build(target, KIND, {"x": 1}, lambda _: pytest.fail("made again"))
@@ -30,7 +28,7 @@ def test_a_folder_of_the_same_origin_is_made_once(tmp_path: Path) -> None:
     assert folders.read(target, KIND, verify=True)["note"] == 1
 
 
-def test_without_its_manifest_a_folder_is_made_again(tmp_path: Path) -> None:
+def test_without_its_manifest_a_folder_is_made_again(tmp_path):
     """Snakemake removes a rule's output, the manifest, before it runs the rule again."""
     target = tmp_path / "a"
     folders.build(target, KIND, {"x": 1}, fill)
@@ -40,10 +38,10 @@ def test_without_its_manifest_a_folder_is_made_again(tmp_path: Path) -> None:
     folders.read(target, KIND, verify=True)
 
 
-def test_the_former_folder_stays_when_its_successor_fails(tmp_path: Path) -> None:
+def test_the_former_folder_stays_when_its_successor_fails(tmp_path):
     folders.build(tmp_path / "a", KIND, {"x": 1}, fill)
 
-    def fails(folder: Path) -> Mapping[str, Any]:
+    def fails(folder):
         fill(folder, b"other")
         raise UserError("no corpus")
 
@@ -53,7 +51,7 @@ def test_the_former_folder_stays_when_its_successor_fails(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
-def test_only_folders_of_this_program_are_replaced(tmp_path: Path) -> None:
+def test_only_folders_of_this_program_are_replaced(tmp_path):
     target = tmp_path / "a"
     target.mkdir()
     (target / "manifest.json").write_text('{"files": ["of another program"]}')
@@ -65,7 +63,7 @@ def test_only_folders_of_this_program_are_replaced(tmp_path: Path) -> None:
     assert [path.name for path in target.iterdir()] == ["manifest.json"]
 
 
-def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path) -> None:
+def test_killed_at_any_step_the_next_build_succeeds(tmp_path):
     """Each call that changes names or waits for the disk is in turn the last one."""
     calls = [(os, "fsync"), (os, "replace"), (Path, "rename"), (Path, "mkdir")]
     step = 0
@@ -74,7 +72,7 @@ def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path) -> None:
         target = tmp_path / f"{step}" / "a"
         folders.build(target, KIND, {"x": 1}, fill)
 
-        def work(target: Path = target, step: int = step) -> None:
+        def work(target=target, step=step):
             die_at(step, calls)
             folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
 
@@ -98,7 +96,7 @@ def test_killed_at_any_step_the_next_build_succeeds(tmp_path: Path) -> None:
         ("manifest.json", "[]", "test folder, not 'list'"),
     ],
 )
-def test_damage_is_told(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+def test_damage_is_told(tmp_path, name, content, message):
     folder = tmp_path / "a"
     folders.build(folder, KIND, {}, fill)
     if content is None:

@@ -5,8 +5,6 @@ import os
 import resource
 import signal
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,15 +18,15 @@ from written_records import KEYS, SETTINGS, answered, run
 OTHER = {"method": "bm25", "top_k": 4}
 
 
-def files_of(folder: Path) -> list[str]:
+def files_of(folder):
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
-def kept_keys(out: Path) -> list[str]:
+def kept_keys(out):
     return [record.key for record in records.read(out)]
 
 
-def interrupted(out: Path, keys: list[str], settings: dict[str, Any] = SETTINGS) -> Path:
+def interrupted(out, keys, settings=SETTINGS):
     """Leave a run before it is finished; return its partial file."""
     with RecordWriter(out, settings, KEYS) as writer:
         for key in keys:
@@ -37,17 +35,17 @@ def interrupted(out: Path, keys: list[str], settings: dict[str, Any] = SETTINGS)
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path):
     return tmp_path / "x.jsonl"
 
 
 @pytest.fixture
-def undisturbed(tmp_path: Path) -> bytes:
+def undisturbed(tmp_path):
     run(tmp_path / "undisturbed.jsonl")
     return (tmp_path / "undisturbed.jsonl").read_bytes()
 
 
-def test_a_finished_run(tmp_path: Path) -> None:
+def test_a_finished_run(tmp_path):
     out = tmp_path / "new" / "x.jsonl"
     assert run(out) == KEYS
     assert kept_keys(out) == KEYS
@@ -63,10 +61,10 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert files_of(out.parent) == ["x.jsonl", "x.meta.json"]
 
 
-def test_records_of_several_machines_have_all_in_their_provenance(out: Path) -> None:
+def test_records_of_several_machines_have_all_in_their_provenance(out):
     """Of a killed run that went on elsewhere, and of one whose limit was raised there."""
 
-    def provenance(machine: str, keys: list[str]) -> dict[str, Any]:
+    def provenance(machine, keys):
         run(out, keys, machine=machine)
         return records.read_meta(out).get("provenance", {})
 
@@ -78,8 +76,8 @@ def test_records_of_several_machines_have_all_in_their_provenance(out: Path) -> 
 
 
 def test_another_limit_reuses_finished_records_and_moves_those_beyond_it_aside(
-    tmp_path: Path, out: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, out, undisturbed, caplog
+):
     run(out, KEYS[:2])
     assert run(out) == KEYS[2:]
     assert out.read_bytes() == undisturbed
@@ -96,9 +94,7 @@ def test_another_limit_reuses_finished_records_and_moves_those_beyond_it_aside(
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("earlier", ["nothing", "a shorter run", "another run"])
-def test_killed_at_every_disk_operation(
-    tmp_path: Path, undisturbed: bytes, earlier: str, after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_every_disk_operation(tmp_path, undisturbed, earlier, after, monkeypatch):
     # a killed process, unlike a power cut, loses nothing by it
     monkeypatch.setattr(os, "fsync", lambda file: None)
     operation = 0
@@ -111,7 +107,7 @@ def test_killed_at_every_disk_operation(
         if again:
             run(out, settings={"method": "naive"})
 
-        def work(out: Path = out, operation: int = operation) -> None:
+        def work(out=out, operation=operation):
             die_at(operation, [(os, name) for name in ("fsync", "replace", "unlink")], after)
             run(out, overwrite=again)
 
@@ -124,7 +120,7 @@ def test_killed_at_every_disk_operation(
     assert operation > 12  # of six questions, each with a sync
 
 
-def test_a_torn_last_line_is_dropped(out: Path, undisturbed: bytes) -> None:
+def test_a_torn_last_line_is_dropped(out, undisturbed):
     whole = interrupted(out, KEYS[:2]).read_bytes()
     for cut in (1, 2, 40, len(whole.split(b"\n")[2]), len(whole) - 3, len(whole)):
         records.partial_path(out).write_bytes(whole[:-cut])
@@ -134,9 +130,9 @@ def test_a_torn_last_line_is_dropped(out: Path, undisturbed: bytes) -> None:
         out.unlink()
 
 
-def test_a_full_disk_keeps_whole_records(out: Path, undisturbed: bytes) -> None:
+def test_a_full_disk_keeps_whole_records(out, undisturbed):
 
-    def work() -> None:
+    def work():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         run(out)
 
@@ -149,7 +145,7 @@ def test_a_full_disk_keeps_whole_records(out: Path, undisturbed: bytes) -> None:
     assert out.read_bytes() == undisturbed
 
 
-def test_two_writers(out: Path) -> None:
+def test_two_writers(out):
     with RecordWriter(out, SETTINGS, KEYS):
         with pytest.raises(UserError, match=r"x\.jsonl: another process"):
             run(out)
@@ -157,10 +153,10 @@ def test_two_writers(out: Path) -> None:
     assert run(out) == KEYS
 
 
-def test_crashes_at_a_question_are_counted(tmp_path: Path, out: Path) -> None:
+def test_crashes_at_a_question_are_counted(tmp_path, out):
     """Not orderly exits, nor crashes at a question that has its record by then."""
 
-    def dies() -> None:
+    def dies():
         with RecordWriter(out, SETTINGS, KEYS) as writer:
             for key in KEYS[:2]:
                 if key not in writer.done:
@@ -170,7 +166,7 @@ def test_crashes_at_a_question_are_counted(tmp_path: Path, out: Path) -> None:
             writer.start("q2")  # asked again, alone: one crash
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def counted() -> dict[str, int]:
+    def counted():
         with RecordWriter(out, SETTINGS, KEYS) as writer:
             return dict(writer.crashes)
 
@@ -190,8 +186,8 @@ def test_crashes_at_a_question_are_counted(tmp_path: Path, out: Path) -> None:
 
 
 def test_finished_records_of_other_settings_are_refused_or_moved_aside(
-    tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, undisturbed, caplog
+):
     out = tmp_path / "undisturbed.jsonl"
     with pytest.raises(UserError, match=r"top_k is 2 there, 4 here; .*--overwrite .*--out"):
         run(out, settings=OTHER)
@@ -203,9 +199,7 @@ def test_finished_records_of_other_settings_are_refused_or_moved_aside(
     assert records.read_meta(former)["fingerprint"] == SETTINGS
 
 
-def test_unfinished_records_of_other_settings_are_moved_aside(
-    tmp_path: Path, out: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unfinished_records_of_other_settings_are_moved_aside(tmp_path, out, undisturbed, caplog):
     left = interrupted(out, KEYS[:2], OTHER).read_bytes()
     assert run(out) == KEYS
     [former] = (tmp_path / "former").glob("*.partial")
@@ -215,7 +209,7 @@ def test_unfinished_records_of_other_settings_are_moved_aside(
 
 
 @pytest.mark.parametrize("meta", ["", "{", "[]"])
-def test_a_finished_file_without_metadata_is_refused(meta: str, out: Path) -> None:
+def test_a_finished_file_without_metadata_is_refused(meta, out):
     out.write_text("precious")
     if meta:
         records.meta_path(out).write_text(meta)
@@ -224,7 +218,7 @@ def test_a_finished_file_without_metadata_is_refused(meta: str, out: Path) -> No
     assert out.read_text() == "precious"
 
 
-def test_records_of_another_version_are_refused_and_left(tmp_path: Path, out: Path) -> None:
+def test_records_of_another_version_are_refused_and_left(tmp_path, out):
     message = ".*version 99; .*version 1"
     run(out)
     records.meta_path(out).write_text(json.dumps({**records.read_meta(out), "version": 99}))

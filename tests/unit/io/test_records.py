@@ -1,7 +1,6 @@
 """Reading finished records: foreign lines, changed files, and parts of one run."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +10,12 @@ from written_records import KEYS, SETTINGS, answered, run
 
 
 @pytest.fixture
-def undisturbed(tmp_path: Path) -> bytes:
+def undisturbed(tmp_path):
     run(tmp_path / "undisturbed.jsonl")
     return (tmp_path / "undisturbed.jsonl").read_bytes()
 
 
-def test_a_foreign_line_is_named(tmp_path: Path) -> None:
+def test_a_foreign_line_is_named(tmp_path):
     path = tmp_path / "x.jsonl"
     line = answered("a").model_dump_json()[:-1] + ',"extra":1}'
     path.write_text(answered("q0").model_dump_json() + "\n" + line + "\n")
@@ -24,9 +23,7 @@ def test_a_foreign_line_is_named(tmp_path: Path) -> None:
         records.read(path)
 
 
-def test_a_finished_file_that_was_cut_or_changed_is_told(
-    tmp_path: Path, undisturbed: bytes
-) -> None:
+def test_a_finished_file_that_was_cut_or_changed_is_told(tmp_path, undisturbed):
     path = tmp_path / "undisturbed.jsonl"
     lines = undisturbed.splitlines(keepends=True)
     for content in (b"".join(lines[:-1]), undisturbed.replace(b"q0", b"q9", 1)):
@@ -35,7 +32,7 @@ def test_a_finished_file_that_was_cut_or_changed_is_told(
             records.read(path)
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(UserError, match=r"none\.jsonl: No such file"):
         records.read(tmp_path / "none.jsonl")
     (tmp_path / "file").touch()
@@ -46,7 +43,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 # ---- parts of a run
 
 
-def parts_of(folder: Path, count: int) -> list[Path]:
+def parts_of(folder, count):
     paths = [folder / f"{part}-of-{count}.jsonl" for part in range(count)]
     for part, path in enumerate(paths):
         run(path, KEYS[part * len(KEYS) // count : (part + 1) * len(KEYS) // count])
@@ -54,9 +51,7 @@ def parts_of(folder: Path, count: int) -> list[Path]:
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_gathered_parts_are_the_file_of_one_run(
-    tmp_path: Path, undisturbed: bytes, count: int
-) -> None:
+def test_gathered_parts_are_the_file_of_one_run(tmp_path, undisturbed, count):
     out = tmp_path / "all.jsonl"
     records.gather(parts_of(tmp_path, count), out)
     assert out.read_bytes() == undisturbed
@@ -67,7 +62,7 @@ def test_gathered_parts_are_the_file_of_one_run(
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_what_the_parts_ran_on_stands_beside_them(gpu: bool, tmp_path: Path) -> None:
+def test_what_the_parts_ran_on_stands_beside_them(gpu, tmp_path):
     paths = parts_of(tmp_path, 2)
     for path, name, peak in zip(paths, ("A", "B"), (5, 7), strict=True):
         where = {"cpu": "C", "gpu": {"name": name}} if gpu else {"cpu": name}
@@ -84,7 +79,7 @@ def test_what_the_parts_ran_on_stands_beside_them(gpu: bool, tmp_path: Path) -> 
     assert [part["threads"] for part in meta["parts"]] == [1, 1]
 
 
-def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path):
     paths = parts_of(tmp_path, 2)
     out = tmp_path / "all.jsonl"
     with pytest.raises(UserError, match="question q0 "):

@@ -1,9 +1,7 @@
 """Secrets of URLs and of the environment reach no file, no output and no error."""
 
 import base64
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -45,11 +43,11 @@ SECRETS = (PASSWORD, TOKEN, SIGNATURE, HF_TOKEN, BASIC)
         ),
     ],
 )
-def test_what_is_a_secret(text: str, shown: str) -> None:
+def test_what_is_a_secret(text, shown):
     assert redacted(text) == shown
 
 
-def test_values_of_the_environment_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_the_environment_are_secrets(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", HF_TOKEN)
     monkeypatch.setenv("SHORT_TOKEN", "a")
     assert redacted(f"a token {HF_TOKEN}") == "a token ***"
@@ -60,7 +58,7 @@ class Site(Quiet, BaseHTTPRequestHandler):
     others.
     """
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         user = self.headers.get("Authorization") == f"Basic {BASIC}"
         if user and TOKEN in self.path and "absent" not in self.path:
             self.send_response(200)
@@ -72,14 +70,12 @@ class Site(Quiet, BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def place() -> Iterator[str]:
+def place():
     with running(ThreadingHTTPServer(("127.0.0.1", 0), Site)) as server:
         yield f"http://anna:{PASSWORD}@127.0.0.1:{server.server_port}"
 
 
-def test_a_fetch_writes_and_shows_no_secret(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fetch_writes_and_shows_no_secret(place, tmp_path, monkeypatch, capfd):
     """The successful one, the refused one, one of no such host, and a model that a record would
     name.
     """
@@ -109,13 +105,13 @@ def test_a_fetch_writes_and_shows_no_secret(
     assert not [secret for secret in SECRETS if secret in shown]
 
 
-def test_a_source_with_a_secret_is_no_name_of_a_model() -> None:
+def test_a_source_with_a_secret_is_no_name_of_a_model():
     with pytest.raises(UserError, match=r"https://\*\*\*@host/m.gguf.*fetch it once") as error:
         resolver.resolve(f"https://anna:{PASSWORD}@host/m.gguf")
     assert PASSWORD not in str(error.value)
 
 
-def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
+def test_two_secrets_are_two_files(place, tmp_path):
     """A parameter that is named as a secret is may also choose the file."""
     paths = [
         resolver.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)
@@ -123,7 +119,7 @@ def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
     assert paths[0] != paths[1]
 
 
-def test_an_endpoint_with_a_secret_in_its_address_is_refused() -> None:
+def test_an_endpoint_with_a_secret_in_its_address_is_refused():
     with pytest.raises(UserError, match="use the key") as error:
         JsonServer(f"https://host/v1?api_key={TOKEN}")
     assert TOKEN not in str(error.value)

@@ -1,18 +1,16 @@
 """Results of steps outlive a kill, and a time limit leaves those that are made."""
 
-from pathlib import Path
-
 import pytest
 
 from ragauge.errors import UserError
 from ragauge.io import resumed
 
 
-def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
+def test_what_was_made_is_not_made_again(tmp_path):
     path = tmp_path / "saved"
     squared = list[int]()
 
-    def square(number: int) -> int:
+    def square(number):
         squared.append(number)
         return number**2
 
@@ -26,7 +24,7 @@ def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
     assert path.read_bytes() == b"b\n25\n"
 
 
-def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
+def test_two_runs_do_not_write_one_file(tmp_path):
     path = tmp_path / "saved"
     with pytest.raises(UserError, match="saved: another process is writing it"):
         resumed.results(path, "a", [1], lambda number: resumed.results(path, "a", [number], int))

@@ -5,8 +5,6 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -26,7 +24,7 @@ DOCUMENTS = ["Rome has 2 old bridges.", ("Oslo", "It has <3> new bridges."), "Li
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("library")
     write_checkpoint(made / "tiny")
     write_questions(made / "few.jsonl", count=4)
@@ -34,17 +32,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> ragauge.Model:
+def model(folder):
     return ragauge.load_model(folder / "tiny", device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
-def questions(folder: Path) -> ragauge.Dataset:
+def questions(folder):
     return ragauge.load_dataset("nq_open", data=folder / "few.jsonl")
 
 
 @pytest.fixture(scope="module")
-def results(model: ragauge.Model, questions: ragauge.Dataset) -> ragauge.Results:
+def results(model, questions):
     variants = {
         "naive": "naive",
         "bm25_k1": ragauge.method("bm25", top_k=1),
@@ -54,12 +52,12 @@ def results(model: ragauge.Model, questions: ragauge.Dataset) -> ragauge.Results
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch):
     """The keys of the questions that are asked, as they are."""
     keys: list[str] = []
     ask = concurrency.ask
 
-    def counted(engine: Any, method: Any, example: Any, *rest: Any, **options: Any) -> Any:
+    def counted(engine, method, example, *rest, **options):
         keys.append(example.key)
         return ask(engine, method, example, *rest, **options)
 
@@ -70,7 +68,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # --- answers ---
 
 
-def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
+def test_an_answer_has_its_documents_and_costs(model):
     answer = ragauge.method("bm25", top_k=1).answer(
         model, "Anything new?", DOCUMENTS, max_new_tokens=5
     )
@@ -84,9 +82,7 @@ def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
     assert {call.stage for call in answer.trace} >= {"preamble", "rank"}
 
 
-def test_an_answer_is_what_a_record_has(
-    model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results
-) -> None:
+def test_an_answer_is_what_a_record_has(model, questions, results):
     table = results.to_pandas()
     for variant, method in (("sp", "superposition"), ("naive", "naive")):
         answer = ragauge.method(method).answer(model, questions[1], max_new_tokens=6)
@@ -95,9 +91,7 @@ def test_an_answer_is_what_a_record_has(
         assert len(answer.kept) == row["kept"]
 
 
-def prompted(
-    monkeypatch: pytest.MonkeyPatch, model: ragauge.Model, documents: Any, **options: Any
-) -> tuple[Any, Any]:
+def prompted(monkeypatch, model, documents, **options):
     """The example and the specification that a question on these documents becomes."""
     ask = mock.Mock(wraps=methods.ask)
     monkeypatch.setattr(methods, "ask", ask)
@@ -115,17 +109,13 @@ def prompted(
         ((Document("Rome", "x"), "y"), ["Rome", "2"]),
     ],
 )
-def test_documents_are_what_was_given(
-    documents: Any, titles: list[str], model: ragauge.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_are_what_was_given(documents, titles, model, monkeypatch):
     example, _ = prompted(monkeypatch, model, documents)
     assert [document.title for document in example.documents] == titles
     assert [document.text for document in example.documents] == ["x", "y"]
 
 
-def test_a_document_without_title_shows_none(
-    model: ragauge.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_without_title_shows_none(model, monkeypatch):
     example, specification = prompted(monkeypatch, model, [(None, "Rome has bridges.")])
     engine = model.engines.ready(specification, ragauge.method("naive").on(model))
     prompt = prompt_of(example, specification, engine.tokenizer)
@@ -137,11 +127,11 @@ def test_a_document_without_title_shows_none(
     [({}, SEARCH_RESULTS), ({"instruction": ""}, ""), ({"instruction": "Go."}, "Go.")],
 )
 def test_an_instruction_is_what_was_given(
-    options: dict[str, str],
-    instruction: str,
-    model: ragauge.Model,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    options,
+    instruction,
+    model,
+    monkeypatch,
+):
     _, specification = prompted(monkeypatch, model, ["x"], **options)
     assert specification.instruction == instruction
 
@@ -149,9 +139,7 @@ def test_an_instruction_is_what_was_given(
 # --- evaluations ---
 
 
-def test_it_writes_what_ragauge_run_writes(
-    folder: Path, model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path
-) -> None:
+def test_it_writes_what_ragauge_run_writes(folder, model, questions, asked, tmp_path):
     out = tmp_path / "answers/nq_open/tiny/naive.jsonl"
     data = ["--dataset", "nq_open", "--data", str(folder / "few.jsonl"), "--out", str(out)]
     options = ["--model", str(folder / "tiny"), "--max-new-tokens", "6", "--threads", "1"]
@@ -166,9 +154,7 @@ def test_it_writes_what_ragauge_run_writes(
     assert meta["specification"]["model"] == str(folder / "tiny")
 
 
-def test_an_evaluation_goes_on_where_it_was(
-    model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path
-) -> None:
+def test_an_evaluation_goes_on_where_it_was(model, questions, asked, tmp_path):
     for limit in (1, 3, 3):
         ragauge.evaluate(["bm25"], questions, model, limit=limit, out=tmp_path, max_new_tokens=2)
     assert asked == [question.key for question in questions[:3]]
@@ -179,12 +165,12 @@ def test_an_evaluation_goes_on_where_it_was(
 
 
 def test_a_failed_question_is_recorded_and_asked_again_on_demand(
-    model: ragauge.Model,
-    questions: ragauge.Dataset,
-    asked: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model,
+    questions,
+    asked,
+    tmp_path,
+    monkeypatch,
+):
     given = {"limit": 2, "out": tmp_path, "max_new_tokens": 2}
     with monkeypatch.context() as patched:
         fails = mock.Mock(side_effect=ragauge.UserError("too <long>"))
@@ -201,9 +187,7 @@ def test_a_failed_question_is_recorded_and_asked_again_on_demand(
     assert list(again.to_pandas()["status"]) == ["ok"] * 2
 
 
-def test_questions_side_by_side_have_no_times(
-    model: ragauge.Model, questions: ragauge.Dataset
-) -> None:
+def test_questions_side_by_side_have_no_times(model, questions):
     together, alone = (
         ragauge.evaluate("naive", questions, model, max_new_tokens=6, batch=batch).to_pandas()
         for batch in (2, 1)
@@ -216,7 +200,7 @@ def test_questions_side_by_side_have_no_times(
 # --- results ---
 
 
-def test_comparisons_are_those_of_ragauge_compare(results: ragauge.Results) -> None:
+def test_comparisons_are_those_of_ragauge_compare(results):
     table = results.compare()
     assert [*zip(table["a"], table["b"], strict=True)] == [
         ("bm25_k1", "naive"),
@@ -231,7 +215,7 @@ def test_comparisons_are_those_of_ragauge_compare(results: ragauge.Results) -> N
         assert mine[key] == theirs[key]
 
 
-def test_a_summary_has_a_row_a_variant(results: ragauge.Results) -> None:
+def test_a_summary_has_a_row_a_variant(results):
     table = results.summary().set_index("variant")
     assert list(table["questions"]) == [4, 4, 4]
     assert table.loc["sp", "speedup"] > table.loc["naive", "speedup"] == 1.0
@@ -240,7 +224,7 @@ def test_a_summary_has_a_row_a_variant(results: ragauge.Results) -> None:
     assert "3 variants, 12 answers" in repr(results)
 
 
-def test_the_frontier_is_a_figure_of_all_variants(results: ragauge.Results) -> None:
+def test_the_frontier_is_a_figure_of_all_variants(results):
     figure = results.plot_frontier()
     assert [axes.get_xlabel().partition(" (")[0] for axes in figure.axes] == [
         "compute cycles",
@@ -248,9 +232,7 @@ def test_the_frontier_is_a_figure_of_all_variants(results: ragauge.Results) -> N
     ]
 
 
-def test_temporary_records_go_with_their_results(
-    model: ragauge.Model, questions: ragauge.Dataset
-) -> None:
+def test_temporary_records_go_with_their_results(model, questions):
     made = ragauge.evaluate("naive", questions, model, limit=1, max_new_tokens=2)
     folder = made.folder
     assert folder.exists()
@@ -262,9 +244,7 @@ def test_temporary_records_go_with_their_results(
 # --- mistakes ---
 
 
-def test_mistakes_are_told_in_one_line(
-    model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results, tmp_path: Path
-) -> None:
+def test_mistakes_are_told_in_one_line(model, questions, results, tmp_path):
     answer = partial(ragauge.method("naive").answer, model)
     evaluate = partial(ragauge.evaluate, dataset=questions, model=model)
     load_model = partial(ragauge.load_model, "smollm2-135m-instruct")
@@ -299,21 +279,19 @@ def test_mistakes_are_told_in_one_line(
 
 
 def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked(
-    model: ragauge.Model,
-    questions: ragauge.Dataset,
-    asked: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model,
+    questions,
+    asked,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.setattr("ragauge.engines.backend.capabilities", lambda engine, where: ANSWERING)
     with pytest.raises(ragauge.UserError, match="requires an engine with key-value caches"):
         ragauge.evaluate(["naive", "superposition"], questions, model, out=tmp_path)
     assert asked == []
 
 
-def test_a_package_of_an_extra_is_named(
-    model: ragauge.Model, questions: ragauge.Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_of_an_extra_is_named(model, questions, monkeypatch):
     monkeypatch.setitem(sys.modules, str(making.make("tfidf").library), None)
     missing = r"'sklearn'.*'ragauge\[workflow\]'"
     for call in (

@@ -6,7 +6,7 @@ from ragauge.testing import write_checkpoint, write_questions
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def material(tmp_path_factory):
     """The options that name them."""
     folder = tmp_path_factory.mktemp("material")
     data = write_questions(folder / "questions.jsonl")

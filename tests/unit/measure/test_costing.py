@@ -3,8 +3,6 @@ does not hold.
 """
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,12 +21,12 @@ MACHINE = {
 }
 
 
-def project(method: str, accounting: str = "published", **options: Any) -> dict[str, Any]:
+def project(method, accounting="published", **options):
     made = making.make(method, **options)
     return costing.project(method, made, "mpt-7b-instruct", "nq_open", 1, accounting, "bfloat16")
 
 
-def test_one_path_costs_what_the_plain_prompt_costs() -> None:
+def test_one_path_costs_what_the_plain_prompt_costs():
     """But for pairs of an earlier token with a later segment, which one dense pass multiplies and
     masks.
     """
@@ -49,7 +47,7 @@ def test_what_is_prepared_is_costed_apart():
     assert naive["theoretical_speedup"] == 1.0
 
 
-def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_prints_one_json_object(capsys):
     command = (
         "cost --model mpt-7b-instruct --method superposition --top-k 4 --tokens nq_open --json"
     )
@@ -60,7 +58,7 @@ def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[s
     assert {call["stage"] for call in report["trace"]} == {"preamble", "documents", "query", "task"}
 
 
-def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path: Path) -> None:
+def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path):
     """The papers' CUDA protocol, `latency: {tokens: paper}`: no question is read."""
     counts = tmp_path / "counts.json"
     counts.write_text(json.dumps({"preamble": 5, "documents": [9, 9], "query": 5, "task": 3}))
@@ -73,7 +71,7 @@ def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path: Path) -> None
     assert json.loads(out.read_text())["protocol"]["tokens"]["documents"] == [9, 9]
 
 
-def test_unknown_token_counts_are_refused_where_the_protocol_is_read() -> None:
+def test_unknown_token_counts_are_refused_where_the_protocol_is_read():
     with pytest.raises(ValueError, match=r"unknown token counts 'papers'.*did you mean 'paper'"):
         LatencySettings(methods=["naive"], dataset="nq_open", tokens="papers")
 
@@ -88,15 +86,15 @@ def test_unknown_token_counts_are_refused_where_the_protocol_is_read() -> None:
     ],
 )
 def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
-    option: list[str],
-    configured: bool | None,
-    allowed: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    option,
+    configured,
+    allowed,
+    tmp_path,
+    monkeypatch,
+):
     timed: list[bool] = []
 
-    def noted(variants: Any, bench: Any, settings: LatencySettings, **_: Any) -> None:
+    def noted(variants, bench, settings, **_):
         timed.append(settings.allow_load)
         raise UserError("nothing is timed here")
 

@@ -2,7 +2,6 @@
 
 import os
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +24,7 @@ QUIET = "1980, 1980, 41, 0x0000000000000000"
 
 
 @pytest.fixture
-def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def smi(tmp_path, monkeypatch):
     """The folder of a `nvidia-smi` that prints its files `state` and `processes`."""
     (tmp_path / "nvidia-smi").write_text(FAKE.format(folder=tmp_path))
     (tmp_path / "nvidia-smi").chmod(0o755)
@@ -36,7 +35,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def looked(smi: Path, *states: str, processes: str | None = None) -> GpuWatch:
+def looked(smi, *states, processes=None):
     result = watch("cuda")
     if processes is not None:
         (smi / "processes").write_text(processes)
@@ -46,7 +45,7 @@ def looked(smi: Path, *states: str, processes: str | None = None) -> GpuWatch:
     return result
 
 
-def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
+def test_a_gpu_of_ones_own_at_its_own_pace(smi):
     # a power cap is the rule at full load
     result = looked(smi, QUIET, "1755, 1980, 63, 0x0000000000000004")
     assert result.refusal() is None
@@ -70,28 +69,26 @@ def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
         ("", 0),
     ],
 )
-def test_processes_of_others_are_counted(processes: str, others: int, smi: Path) -> None:
+def test_processes_of_others_are_counted(processes, others, smi):
     result = looked(smi, QUIET, processes=processes.format(mine=os.getpid()))
     assert result.others == others
     assert (result.refusal() is None) == (not others)
 
 
-def test_a_gpu_that_is_slowed_down_is_refused_with_the_reason(smi: Path) -> None:
+def test_a_gpu_that_is_slowed_down_is_refused_with_the_reason(smi):
     result = looked(smi, QUIET, "900, 1980, 91, 0x0000000000000060")
     why = "the GPU lowered its clocks: software thermal slowdown at 1 of 2 looks, hardware thermal slowdown at 1 of 2"
     assert str(result.refusal()).startswith(why)
 
 
 @pytest.mark.parametrize("state", ["[N/A], [N/A], [N/A], [N/A]", "none", "no GPU"])
-def test_what_is_not_told_is_left_out(state: str, smi: Path) -> None:
+def test_what_is_not_told_is_left_out(state, smi):
     result = looked(smi, state)
     assert result.refusal() is None
     assert result.looks == 1
 
 
-def test_the_gpu_is_the_one_that_this_process_sees(
-    smi: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gpu_is_the_one_that_this_process_sees(smi, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-abc, 3")
     for device, name in (("cuda", "GPU-abc"), ("cuda:1", "3")):
         result = watch(device)
@@ -99,7 +96,7 @@ def test_the_gpu_is_the_one_that_this_process_sees(
         assert (smi / "asked").read_text().splitlines()[-1].endswith(f"--id={name}")
 
 
-def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nothing_is_asked(smi, monkeypatch):
     assert watch("cpu").gpu is None
     monkeypatch.setenv("PATH", "")
     assert watch("cuda").gpu is None
@@ -109,7 +106,7 @@ def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPat
     assert broken.state() is None
 
 
-def test_latencies_of_a_gpu_that_others_used_are_refused(smi: Path) -> None:
+def test_latencies_of_a_gpu_that_others_used_are_refused(smi):
     result = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
     assert (
         latency.disturbance([Trial(variant="x")], Load(), 0.0, result)
@@ -117,7 +114,7 @@ def test_latencies_of_a_gpu_that_others_used_are_refused(smi: Path) -> None:
     )
 
 
-def test_a_look_frames_what_is_measured(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_frames_what_is_measured(smi, monkeypatch):
     lm: Any = SimpleNamespace(device="cuda")
     processes = f"{os.getpid()}\n99999991\n"
     _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(processes))
@@ -127,7 +124,7 @@ def test_a_look_frames_what_is_measured(smi: Path, monkeypatch: pytest.MonkeyPat
     loads = (nullcontext(Load(100.0, others_cpu_s)) for others_cpu_s in (0.0, 1.0))
     monkeypatch.setattr(timing, "competing_load", lambda: next(loads))
 
-    def anew(device: str) -> GpuWatch:
+    def anew(device):
         (smi / "processes").write_text("")
         return watch(device)
 

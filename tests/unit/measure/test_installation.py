@@ -3,7 +3,6 @@
 import json
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,19 +14,19 @@ from ragauge.testing import write_checkpoint
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
-def one(findings: Any, topic: str = "") -> installation.HealthCheck:
+def one(findings, topic=""):
     (found,) = [each for each in findings if each.topic == topic or not topic]
     return found  # type: ignore[no-any-return]
 
 
 def test_every_finding_is_one_line_and_json_has_them_all(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     assert _main.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert _main.main(["doctor", "--json"]) == 0
@@ -58,9 +57,7 @@ def test_every_finding_is_one_line_and_json_has_them_all(
         ("fp asimd bf16", ""),
     ],
 )
-def test_instruction_sets(
-    flags: str, todo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instruction_sets(flags, todo, tmp_path, monkeypatch):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor : 0\nflags : {flags}\n")
     assert installation.cpu_flags(cpuinfo) == set(flags.split())
@@ -70,8 +67,8 @@ def test_instruction_sets(
 
 
 def test_an_extra_that_is_missing_is_named_with_what_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(
         installation.util, "find_spec", lambda name: None if name == "faiss" else name
     )
@@ -83,12 +80,12 @@ def test_an_extra_that_is_missing_is_named_with_what_installs_it(
     )
 
 
-def test_two_builds_of_onnx_runtime_are_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_builds_of_onnx_runtime_are_a_mistake(monkeypatch):
     monkeypatch.setattr(metadata, "distributions", lambda name: [name])
     assert "pip uninstall onnxruntime onnxruntime-gpu" in one(installation.onnx_runtime()).todo
 
 
-def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert installation.compiler().todo.startswith("install one")
     (tmp_path / "cc").write_text("#!/bin/sh\n")
@@ -96,9 +93,7 @@ def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert installation.compiler() == installation.HealthCheck("compiler", str(tmp_path / "cc"))
 
 
-def test_a_store_that_cannot_be_written_or_is_almost_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_cannot_be_written_or_is_almost_full(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "file" / "home"))
     assert "cannot be written" in installation.store().found
@@ -111,8 +106,8 @@ def test_a_store_that_cannot_be_written_or_is_almost_full(
 
 
 def test_speed_is_told_where_it_is_known_and_measured_on_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     from ragauge.engines import tuning
 
     assert one(installation.speed(False)).found == "not measured yet"
@@ -130,7 +125,7 @@ def test_speed_is_told_where_it_is_known_and_measured_on_request(
     assert busy.todo
 
 
-def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+def test_nothing_is_measured_unasked(monkeypatch, home):
     from ragauge.engines import tuning
 
     monkeypatch.delenv("RAGAUGE_KERNELS")
@@ -142,13 +137,13 @@ def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path
 # ---- a model
 
 
-def model_facts(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
+def model_facts(folder, capsys):
     assert _main.main(["doctor", "--model", str(folder), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     return {each["topic"]: (each["found"], each["todo"]) for each in findings}
 
 
-def test_what_is_read_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_read_of_a_model(tmp_path, capsys):
     longrope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
     scaled = longrope | {"original_max_position_embeddings": 256}
     tiny.build(
@@ -169,7 +164,7 @@ def test_what_is_read_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
     }
 
 
-def test_what_is_refused_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused_of_a_model(tmp_path, capsys):
     tiny.build("llama").save_pretrained(tmp_path)
     tiny.edit(tmp_path / "config.json", quantization_config={"quant_method": "awq"})
     facts = model_facts(tmp_path, capsys)
@@ -194,9 +189,7 @@ def test_what_is_refused_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("{{ messages[0]['content'] | upper }}!", ("refused", "does not show the user's words")),
     ],
 )
-def test_what_a_chat_template_writes(
-    template: str, expected: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_chat_template_writes(template, expected, tmp_path, capsys):
     write_checkpoint(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(template)
     fact, reason = model_facts(tmp_path, capsys)["template"]

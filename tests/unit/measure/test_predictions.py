@@ -9,8 +9,6 @@ it agrees as well.
 
 import json
 import math
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -36,14 +34,14 @@ EXCEPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "deep" / "predictions.json"
     assert main(["cost", "--published", "--out", str(path)]) == 0
     return path
 
 
 @pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
+def folder(written, tmp_path):
     """The results of a run of another model, with the predictions beside them."""
     (tmp_path / "predictions.json").write_bytes(written.read_bytes())
     write_variant(tmp_path, "plain", "naive", [True, False])
@@ -51,18 +49,18 @@ def folder(written: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def table(number: int, folder: Path):
+def table(number, folder):
     return registry.module("item", f"superposition_table_{number}").table(Runs(folder))
 
 
-def test_every_row_of_the_four_tables_and_point_of_figure_5_is_there_once(written: Path) -> None:
+def test_every_row_of_the_four_tables_and_point_of_figure_5_is_there_once(written):
     rows = json.loads(written.read_text())["rows"]
     places = [(row["item"], row["model"], *row["keys"].values()) for row in rows]
     assert len(places) == len(set(places)) == 132 + 4 * 5
     assert all(row["critical_path_cycles"] > 0 for row in rows)
 
 
-def label(number: int, row: Mapping[str, str]) -> str:
+def label(number, row):
     if number == 6:
         switches = (name for name in predictions.SWITCHES.values() if row[name] == "True")
         return f"table 6, {row['model']}, {', '.join(switches) or 'none'}"
@@ -74,12 +72,12 @@ def label(number: int, row: Mapping[str, str]) -> str:
     return " ".join([f"table {number}, {row['model']}, {row['method']}", *settings])
 
 
-def agrees(quantity: str, printed: float, predicted: float) -> bool:
+def agrees(quantity, printed, predicted):
     rounds = quantity == "theoretical_speedup" and round(predicted, 1) == printed
     return rounds or abs(predicted / printed - 1) <= NEAR
 
 
-def test_all_cells_but_those_listed_are_within_three_percent(written: Path) -> None:
+def test_all_cells_but_those_listed_are_within_three_percent(written):
     printed = [
         (number, row)
         for number in predictions.COUNTS
@@ -96,7 +94,7 @@ def test_all_cells_but_those_listed_are_within_three_percent(written: Path) -> N
 
 
 @pytest.mark.parametrize("number", predictions.COUNTS)
-def test_a_prediction_stands_beside_every_published_number(number: int, folder: Path) -> None:
+def test_a_prediction_stands_beside_every_published_number(number, folder):
     rows = table(number, folder)
     published = rows[
         (rows["model"] != MODEL) & rows["quantity"].isin(["compute_cycles", "theoretical_speedup"])
@@ -108,7 +106,7 @@ def test_a_prediction_stands_beside_every_published_number(number: int, folder: 
     assert cycles.sub(1).abs().max() < 0.035
 
 
-def test_ours_is_a_quantity_of_its_own(folder: Path) -> None:
+def test_ours_is_a_quantity_of_its_own(folder):
     rows = table(5, folder)
     ours = rows[(rows["quantity"] == "critical_path_speedup") & (rows["model"] == MPT)]
     assert len(ours) == 16
@@ -117,7 +115,7 @@ def test_ours_is_a_quantity_of_its_own(folder: Path) -> None:
     assert kept_8["measured"] == pytest.approx(84, abs=1)  # its queries are read at the same time
 
 
-def test_what_was_measured_comes_before_what_was_predicted(folder: Path) -> None:
+def test_what_was_measured_comes_before_what_was_predicted(folder):
     write_variant(folder, "plain", "naive", [None, None], model=MPT)  # longer than its context
     write_variant(folder, "sp", "superposition", [True, False], params={"top_k": 1}, model=MPT)
     rows = table(1, folder)

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -23,8 +22,7 @@ from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.record_writer import RecordWriter
-from ragauge.io.records import Record
-from ragauge.io.specifications import AnswerSpecification, FinderFacts
+from ragauge.io.specifications import FinderFacts
 from ragauge.measure import answering, concurrency, engines, inputs, runner
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Answer
@@ -35,16 +33,16 @@ QUESTIONS = 4
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", QUESTIONS)
 
 
 @pytest.fixture(scope="module")
-def lm(model: Path) -> LM:
+def lm(model):
     return load_lm(str(model), threads=1)
 
 
-def arguments(model: Path, data: Path, method: str = "superposition", *more: str) -> list[str]:
+def arguments(model, data, method="superposition", *more):
     return [
         *(
             "run",
@@ -61,9 +59,7 @@ def arguments(model: Path, data: Path, method: str = "superposition", *more: str
     ]
 
 
-def setting_of(
-    model: Path, data: Path, method: str = "superposition", **options: Any
-) -> AnswerSpecification:
+def setting_of(model, data, method="superposition", **options):
     questions = inputs.QuestionSource("nq_open", {"seed": 0}, official=data)
     made = making.make(method, **options)
     return inputs.specification(
@@ -71,18 +67,18 @@ def setting_of(
     )
 
 
-def examples_of(data: Path) -> list[Any]:
+def examples_of(data):
     return inputs.QuestionSource("nq_open", {"seed": 0}, official=data).examples()
 
 
-def untimed(record: Record) -> dict[str, Any]:
+def untimed(record):
     """All of a record but what the clock said."""
     left = record.model_dump(exclude={"offline_s", "online_s", "first_token_s"})
     left["trace"] = [{k: v for k, v in call.items() if k != "seconds"} for call in left["trace"]]
     return left
 
 
-def contents(folder: Path) -> dict[str, tuple[int, str]]:
+def contents(folder):
     """Name -> (time of the last change, hash) of every file."""
     files = (path for path in sorted(folder.iterdir()) if path.is_file())
     return {
@@ -96,7 +92,7 @@ def contents(folder: Path) -> dict[str, tuple[int, str]]:
 @pytest.mark.parametrize(
     "name", ["naive", "bm25", "superposition", "prompt_cache", "oracle", "closed_book"]
 )
-def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path) -> None:
+def test_a_record_is_complete(name, model, data, tmp_path):
     out = tmp_path / "x.jsonl"
     assert main([*arguments(model, data, name), "--out", str(out)]) == 0
     found = records.read(out)
@@ -117,7 +113,7 @@ def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path
         assert record.cache_bytes > 0
 
 
-def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm: LM) -> None:
+def test_the_prediction_is_the_answer_of_the_method(model, data, lm):
     setting = setting_of(model, data, top_k=2)
     example = examples_of(data)[0]
     method = making.make("superposition", top_k=2)
@@ -131,15 +127,15 @@ def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm:
 
 @pytest.mark.parametrize(("template", "prediction"), [("chat", "an answer"), ("plain", "")])
 def test_an_answer_in_a_chat_is_the_first_line_with_text(
-    template: str, prediction: str, model: Path, data: Path, lm: LM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    template, prediction, model, data, lm, monkeypatch
+):
     monkeypatch.setattr(type(lm.tokenizer), "decode", lambda *_, **__: "\n \nan answer\nmore")
     stated = setting_of(model, data, "naive").model_copy(update={"template": template})
     record = answering.ask(lm, making.make("naive"), examples_of(data)[0], stated)
     assert record.prediction == prediction
 
 
-def test_a_record_counts_quoted_control_tokens(model: Path, data: Path, lm: LM) -> None:
+def test_a_record_counts_quoted_control_tokens(model, data, lm):
     example, *_ = examples_of(data)
     first, *others = example.documents
     quoting = replace(
@@ -156,8 +152,8 @@ def test_a_record_counts_quoted_control_tokens(model: Path, data: Path, lm: LM) 
 
 
 def test_how_a_chat_template_is_rendered_is_part_of_the_specification(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    model, data, tmp_path, capsys
+):
     out = tmp_path / "x.jsonl"
     hashes = []
     shutil.copytree(model, tmp_path / "m")
@@ -189,9 +185,7 @@ def test_how_a_chat_template_is_rendered_is_part_of_the_specification(
         assert f"error: {option}: " in capsys.readouterr().err
 
 
-def test_the_files_of_an_encoder_are_part_of_the_specification(
-    model: Path, data: Path, encoder: str, tmp_path: Path
-) -> None:
+def test_the_files_of_an_encoder_are_part_of_the_specification(model, data, encoder, tmp_path):
     folder = shutil.copytree(encoder.removeprefix("path:"), tmp_path / "encoder")
     before = setting_of(model, data, "dense", encoder=str(folder))
     (folder / "config_sentence_transformers.json").write_text('{"prompts": {"query": "who "}}')
@@ -199,7 +193,7 @@ def test_the_files_of_an_encoder_are_part_of_the_specification(
     assert setting_of(model, data, "naive").assets == {}
 
 
-def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path) -> None:
+def test_the_meta_file_says_what_was_run(model, data, tmp_path):
     out = tmp_path / "x.jsonl"
     assert (
         main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0
@@ -217,7 +211,7 @@ def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path
 
 
 @pytest.fixture
-def with_a_long_one(data: Path, tmp_path: Path) -> Path:
+def with_a_long_one(data, tmp_path):
     """The questions, the second of which has a document that is longer than the context."""
     lines = [json.loads(line) for line in data.read_text().splitlines()]
     lines[1]["ctxs"][2]["text"] = "long " * 300
@@ -226,7 +220,7 @@ def with_a_long_one(data: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: LM) -> None:
+def test_an_answer_that_the_context_cuts_is_marked(model, data, lm):
     """Not one that ends by itself there, nor at its limit."""
     setting = setting_of(model, data, "naive")
     example = examples_of(data)[0]
@@ -240,15 +234,15 @@ def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: 
     assert (stopped.tokens["generated"], stopped.cut) == (2, False)
 
 
-def failing(error: Exception) -> Any:
+def failing(error):
     class Failing(type(making.make("naive"))):  # type: ignore[misc]
-        def answer(self, *args: Any) -> Answer:
+        def answer(self, *args):
             raise error
 
     return Failing()
 
 
-def test_an_allocation_that_fails_fails_the_question(model: Path, data: Path, lm: LM) -> None:
+def test_an_allocation_that_fails_fails_the_question(model, data, lm):
     with pytest.raises(RuntimeError) as error:
         torch.empty(1 << 50, dtype=torch.uint8)
     record = answering.ask(
@@ -260,7 +254,7 @@ def test_an_allocation_that_fails_fails_the_question(model: Path, data: Path, lm
     )
 
 
-def test_a_defect_is_not_hidden(model: Path, data: Path, lm: LM) -> None:
+def test_a_defect_is_not_hidden(model, data, lm):
     with pytest.raises(ZeroDivisionError):
         answering.ask(
             lm, failing(ZeroDivisionError()), examples_of(data)[0], setting_of(model, data, "naive")
@@ -268,8 +262,8 @@ def test_a_defect_is_not_hidden(model: Path, data: Path, lm: LM) -> None:
 
 
 def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model, data, tmp_path, monkeypatch
+):
     method = making.make("naive")
     monkeypatch.setattr(type(method), "unsupported", lambda self, lm: "needs a crystal ball")
     job = runner.Job(
@@ -284,8 +278,8 @@ def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
 
 
 def test_side_by_side_the_answers_are_the_same_and_a_question_that_does_not_fit_fails_by_itself(
-    model: Path, with_a_long_one: Path, tmp_path: Path
-) -> None:
+    model, with_a_long_one, tmp_path
+):
     """Without seconds of their own, records say how many shared them."""
     found = {}
     for batch in ("1", "3", "auto"):
@@ -314,14 +308,12 @@ def test_side_by_side_the_answers_are_the_same_and_a_question_that_does_not_fit_
         assert all(r.online_s is r.offline_s is r.first_token_s is None for r in found[batch])
 
 
-def test_interrupted_side_by_side_loses_no_finished_question(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_side_by_side_loses_no_finished_question(model, data, tmp_path, monkeypatch):
     command = [*arguments(model, data, "naive"), "--out", str(tmp_path / "x.jsonl")]
     append = RecordWriter.append
     kept = []
 
-    def interrupted(writer: Any, record: Record) -> None:
+    def interrupted(writer, record):
         if len(kept) == 2:
             raise KeyboardInterrupt
         append(writer, record)
@@ -336,12 +328,12 @@ def test_interrupted_side_by_side_loses_no_finished_question(
     assert {r.key for r in found if r.batch == 3} == set(kept)
 
 
-def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm: LM) -> None:
+def test_what_needs_more_memory_is_asked_again_alone(model, data, lm):
     method = making.make("naive")
     answer = type(method).answer
 
     class Greedy(type(method)):  # type: ignore[misc]
-        def answer(self, engine: Any, state: Any, prompt: Any, limits: Any) -> Answer:
+        def answer(self, engine, state, prompt, limits):
             if engine is not lm and "5" in prompt.question:
                 raise MemoryError
             found: Answer = answer(self, engine, state, prompt, limits)
@@ -355,7 +347,7 @@ def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm
     assert {r.key: unclocked(r) for r in found} == alone
 
 
-def unclocked(record: Record) -> dict[str, Any]:
+def unclocked(record):
     """What does not depend on how many were answered side by side."""
     left = {k: v for k, v in untimed(record).items() if k != "batch"}
     return left | {"saliency": [s and round(s, 3) for s in left["saliency"]]}
@@ -365,8 +357,8 @@ def unclocked(record: Record) -> dict[str, Any]:
     ("name", "other"), [("cpu_model", "Another CPU"), ("engine_code", "0123456789ab")]
 )
 def test_kept_documents_are_known_by_processor_code_and_kernels(
-    name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, other, model, data, tmp_path, monkeypatch
+):
     kept = engines.DocumentFolder(tmp_path, 10**6)
     setting = setting_of(model, data)
     before = kept.store(setting).decoder
@@ -384,9 +376,7 @@ def test_kept_documents_are_known_by_processor_code_and_kernels(
     assert kept.store(setting).decoder != before
 
 
-def test_variants_share_a_loaded_model(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variants_share_a_loaded_model(model, data, tmp_path, monkeypatch):
     """One with a finder first: the next variant has none."""
     loads = []
     load = engines.backend.load
@@ -416,9 +406,7 @@ def test_variants_share_a_loaded_model(
 # ---- again
 
 
-def test_a_finished_run_touches_nothing_and_loads_no_model(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_touches_nothing_and_loads_no_model(model, data, tmp_path, monkeypatch):
     command = [*arguments(model, data), "--out", str(tmp_path / "x.jsonl")]
     assert main(command) == 0
     before = contents(tmp_path)
@@ -432,13 +420,13 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
 
 @pytest.mark.parametrize("earlier", ["killed", "of fewer questions", "with a failure"])
 def test_a_sequential_method_starts_over(
-    earlier: str,
-    model: Path,
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: Any,
-) -> None:
+    earlier,
+    model,
+    data,
+    tmp_path,
+    monkeypatch,
+    caplog,
+):
     """The index of earlier questions orders the documents of later ones: it must hold all of them,
     in their order.
     """
@@ -453,7 +441,7 @@ def test_a_sequential_method_starts_over(
     timed = answering.timed
     calls = list[Any]()
 
-    def failing(*given: Any) -> Any:
+    def failing(*given):
         calls.append(given)
         if len(calls) == 2:
             raise KeyboardInterrupt if earlier == "killed" else UserError("no")

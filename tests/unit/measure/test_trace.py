@@ -1,15 +1,14 @@
 """Traces of requests: read in two formats, and replayed on a model here and on a stand-in server."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endpoints import Reply, chunk, served, sse
+from endpoints import chunk, served, sse
 from ragauge.cli._main import main
 from ragauge.datasets.base import loader
-from ragauge.datasets.base.dataset import Example, TraceEntry
+from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.engines.backends.openai import ROUGH_PIECES
 from ragauge.methods.prompts.templates import document_text
@@ -23,7 +22,7 @@ TURN = {
 }
 
 
-def written(path: Path, *records: Any) -> list[str]:
+def written(path, *records):
     """The options of a data set with these records."""
     path.write_text(
         "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in records)
@@ -31,12 +30,12 @@ def written(path: Path, *records: Any) -> list[str]:
     return ["--dataset", "trace", "--data", str(path)]
 
 
-def examples(path: Path, *records: Any, **options: Any) -> list[Example]:
+def examples(path, *records, **options):
     written(path, *records)
     return loader.load("trace", data=path, **options)
 
 
-def test_a_block_is_a_document_of_its_length_and_the_same_for_the_same_hash(tmp_path: Path) -> None:
+def test_a_block_is_a_document_of_its_length_and_the_same_for_the_same_hash(tmp_path):
     other = {"timestamp": 250, "input_length": 1024, "output_length": 7, "hash_ids": [0, 3]}
     first, second = examples(tmp_path / "x.jsonl", MOONCAKE, other)
     shown = [
@@ -55,7 +54,7 @@ def test_a_block_is_a_document_of_its_length_and_the_same_for_the_same_hash(tmp_
     assert len(small.documents) == 22
 
 
-def test_a_later_turn_has_the_earlier_ones_before_its_question(tmp_path: Path) -> None:
+def test_a_later_turn_has_the_earlier_ones_before_its_question(tmp_path):
     turns = [
         TURN | {"conversation": "a", "answer": "Ann."},
         TURN,
@@ -127,14 +126,12 @@ MISTAKES: dict[str, tuple[list[Any], str, list[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def model(tmp_path_factory):
     return ["--model", str(write_checkpoint(tmp_path_factory.mktemp("model"))), "--threads", "1"]
 
 
 @pytest.mark.parametrize(("records", "message", "more"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_line(
-    records: list[Any], message: str, more: list[str], model: list[str], tmp_path: Path, capsys: Any
-) -> None:
+def test_a_mistake_is_one_line(records, message, more, model, tmp_path, capsys):
     options = [
         *written(tmp_path / "x.jsonl", *records),
         "--methods=naive",
@@ -146,9 +143,7 @@ def test_a_mistake_is_one_line(
     assert message in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-def test_a_replay_finds_what_its_own_requests_read(
-    model: list[str], tmp_path: Path, capsys: Any
-) -> None:
+def test_a_replay_finds_what_its_own_requests_read(model, tmp_path, capsys):
     texts = [
         [{"text": f"{name} {'word ' * 9}"} for name in names] for names in ("ab", "ab", "ac", "ba")
     ]
@@ -195,7 +190,7 @@ def test_a_replay_finds_what_its_own_requests_read(
     assert "text of the prompts: the trace's own" in capsys.readouterr().out
 
 
-def reply(body: dict[str, Any], seen: list[str]) -> Reply:
+def reply(body, seen):
     """An answer with the cached tokens of a server that keeps every prompt; a character is a token."""
     prompt = body["messages"][0]["content"]
     shared = [
@@ -213,9 +208,7 @@ def reply(body: dict[str, Any], seen: list[str]) -> Reply:
 
 
 @pytest.mark.parametrize("cache", ["cold", "warm"])
-def test_requests_of_a_trace_share_blocks_on_a_server(
-    cache: str, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_requests_of_a_trace_share_blocks_on_a_server(cache, tmp_path, monkeypatch, capsys):
     hashes = [[0, 1, 2], [0, 1, 3], [4, 5, 6]]
     records = [
         MOONCAKE | {"timestamp": 150 * i, "output_length": 2 + i, "hash_ids": h}

@@ -8,8 +8,6 @@ import torch
 from scipy import optimize
 
 import tiny_models
-from ragauge.engines.cache import KVCache
-from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row, Span
 from ragauge.methods.base.compression import Press
 from ragauge.methods.base.method import plain_row
@@ -29,19 +27,17 @@ TOKENS = 30
 
 
 @pytest.fixture(scope="module", params=["llama", "bloom", "openelm"])
-def lm(request: pytest.FixtureRequest) -> LM:
+def lm(request):
     return tiny_models.tiny_lm(tiny_models.FAMILIES[request.param])
 
 
-def exponentials(
-    queries: int = 60, tokens: int = TOKENS, chosen: int = 8, spread: float = 1.5
-) -> torch.Tensor:
+def exponentials(queries=60, tokens=TOKENS, chosen=8, spread=1.5):
     draw = torch.Generator().manual_seed(0)
     raw = torch.randn(2, queries, tokens, dtype=torch.float64, generator=draw) * spread
     return (raw - raw.amax(-1, keepdim=True)).exp()
 
 
-def test_weights_are_those_of_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_those_of_scipy(monkeypatch):
     every = exponentials()
     selected = every[..., :8]
     mass = every.sum(-1)
@@ -58,7 +54,7 @@ def test_weights_are_those_of_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert quick <= best * 1.001
 
 
-def test_values_are_least_squares() -> None:
+def test_values_are_least_squares():
     """The normal equations; where queries are too few, the nearest to the tokens' own of those that
     fit.
     """
@@ -76,9 +72,7 @@ def test_values_are_least_squares() -> None:
         torch.testing.assert_close(fit_values(weighted, wanted, own), nearest, atol=1e-3, rtol=1e-3)
 
 
-def fitted(
-    lm: LM, ratio: float, budget: str = "head", before: int = 0
-) -> tuple[KVCache, KVCache, AttentionMatching]:
+def fitted(lm, ratio, budget="head", before=0):
     """A document's cache, what is left of it, and the compressor with its reference queries."""
     ids = tiny_prompt([TOKENS + before]).documents[0]
     cache = lm.new_cache(len(ids))
@@ -90,7 +84,7 @@ def fitted(
 
 
 @pytest.mark.parametrize("budget", ["head", "layer"])
-def test_fitted_keys_give_the_attention_of_all(lm: LM, budget: str) -> None:
+def test_fitted_keys_give_the_attention_of_all(lm, budget):
     """Outputs and masses of the reference queries, by a plain formula, are nearer than those of the
     tokens alone.
     """
@@ -124,14 +118,14 @@ def test_fitted_keys_give_the_attention_of_all(lm: LM, budget: str) -> None:
 
 
 @pytest.mark.parametrize("budget", ["layer", "all"])
-def test_heads_without_tokens_add_nothing(lm: LM, budget: str) -> None:
+def test_heads_without_tokens_add_nothing(lm, budget):
     _, small, _ = fitted(lm, 0.97, budget)
     assert any(at[:, : small.length].isinf().all(1).any() for at in small.head_positions or ())
     assert all(values.isfinite().all() for values in (*small.v, *(small.head_bias or ())))
 
 
 @pytest.mark.parametrize("budget", ["head", "layer"])
-def test_a_decoder_adds_the_bias_of_each_head(lm: LM, budget: str) -> None:
+def test_a_decoder_adds_the_bias_of_each_head(lm, budget):
     """w copies of a key and its value are one key with the bias log w: read with the weights 1 to
     3.
     """
@@ -169,7 +163,7 @@ def test_a_decoder_adds_the_bias_of_each_head(lm: LM, budget: str) -> None:
         torch.testing.assert_close(*outputs, atol=1e-4, rtol=1e-4)
 
 
-def test_biases_cost_bytes_and_cannot_be_selected_again(lm: LM) -> None:
+def test_biases_cost_bytes_and_cannot_be_selected_again(lm):
     _, small, _ = fitted(lm, 0.5)
     plain = sum(x.shape[0] * x.shape[2] * 4 for _, x in small.tensors()) * small.length
     assert small.bytes == plain + 4 * sum(lm.shape.kv_heads) * small.length
@@ -178,7 +172,7 @@ def test_biases_cost_bytes_and_cannot_be_selected_again(lm: LM) -> None:
 
 
 @pytest.mark.parametrize("inner", ["naive", "naive_reuse", "superposition"])
-def test_long_documents_are_repeated_in_pieces(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_documents_are_repeated_in_pieces(inner, monkeypatch):
     monkeypatch.setattr("ragauge.methods.compressors.base.PIECE", 11)
     monkeypatch.setattr(attention_matching, "MOST", 7)
     lm = tiny_models.tiny_lm(kv="int8")

@@ -11,9 +11,7 @@ import torch
 
 import tiny_models
 from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
-from preloaded import Preloaded
 from ragauge.cost.flop import call_macs
-from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Response
 from ragauge.errors import UserError
 from ragauge.methods.base import making
@@ -39,7 +37,7 @@ WRITTEN: list[dict[str, Any]] = [
 
 
 @pytest.fixture(params=sorted(tiny_models.SHAPES))
-def lm(request: pytest.FixtureRequest) -> LM:
+def lm(request):
     return long_lm(tiny_models.SHAPES[request.param])
 
 
@@ -49,9 +47,7 @@ def lm(request: pytest.FixtureRequest) -> LM:
     [tiny_models.LLAMA, replace(tiny_models.LLAMA, ffn=(96, 96))],
     ids=["alike", "wider"],
 )
-def test_another_model_can_find_the_evidence(
-    name: str, options: dict[str, Any], finder_shape: Any
-) -> None:
+def test_another_model_can_find_the_evidence(name, options, finder_shape):
     prompt = prompt_of()
     method = making.make(name, **options)
     limits = LIMITS
@@ -76,7 +72,7 @@ def test_another_model_can_find_the_evidence(
     assert lm.peak_cache_bytes == alone.peak_cache_bytes > 0
 
 
-def test_a_finder_reads_the_same_tokens() -> None:
+def test_a_finder_reads_the_same_tokens():
     lm = long_lm()
     other = long_lm()
     # as LongAlpaca has one more than Llama 2
@@ -90,7 +86,7 @@ def test_a_finder_reads_the_same_tokens() -> None:
         lm.set_finder(other)
 
 
-def test_a_finder_is_asked_in_its_own_template() -> None:
+def test_a_finder_is_asked_in_its_own_template():
     lm = long_lm()
     finder = long_lm()
     prompt = prompt_of()
@@ -116,7 +112,7 @@ def test_a_finder_is_asked_in_its_own_template() -> None:
 
 
 @pytest.mark.parametrize("options", WRITTEN, ids=str)
-def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any]) -> None:
+def test_without_skip_decoding_the_decoder_writes(lm, options):
     prompt = prompt_of()
     answer = answered("cfic", prompt, lm, **options)
     assert answer.evidence
@@ -129,7 +125,7 @@ def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any
         assert placed or piece.text not in ARTICLE
 
 
-def test_without_both_it_is_free_extraction(lm: LM) -> None:
+def test_without_both_it_is_free_extraction(lm):
     prompt = prompt_of()
     free = making.make("free_extraction", volume=24)
     expected = fresh(lm, free, prompt, LIMITS)
@@ -138,7 +134,7 @@ def test_without_both_it_is_free_extraction(lm: LM) -> None:
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_evidence_is_verbatim_and_in_document_order(lm: LM, options: dict[str, Any]) -> None:
+def test_evidence_is_verbatim_and_in_document_order(lm, options):
     several = prompt_of(
         ("A", ARTICLE[:300]), ("", "One."), ("C", ARTICLE[-100:]), instruction="Use these."
     )
@@ -149,8 +145,8 @@ def test_evidence_is_verbatim_and_in_document_order(lm: LM, options: dict[str, A
 
 
 def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     lm = long_lm()
     seen = []
     monkeypatch.setattr(
@@ -162,7 +158,7 @@ def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(
     ]
 
 
-def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None:
+def test_the_document_is_read_once_and_offline_for_all_questions(lm):
     method = CFIC()
     prompts = [prompt_of(question=q) for q in ("Where is it?", "How many cats are there?")]
     with lm.tracing() as trace:
@@ -203,7 +199,7 @@ print(*peaks)
 """
 
 
-def test_a_long_document_is_read_in_memory_that_grows_linearly(preloaded: Preloaded) -> None:
+def test_a_long_document_is_read_in_memory_that_grows_linearly(preloaded):
     printed = preloaded.run("python", "-c", PREFILL, str(Path(tiny_models.__file__).parent))
     base, middle, whole = map(int, printed.split())  # MiB
     assert whole - base < 180  # a square mask alone would be 256
@@ -211,7 +207,7 @@ def test_a_long_document_is_read_in_memory_that_grows_linearly(preloaded: Preloa
     assert whole - base < 3.5 * max(middle - base, 35)
 
 
-def test_the_last_chunk_equals_a_reading_in_one_piece() -> None:
+def test_the_last_chunk_equals_a_reading_in_one_piece():
     lm = long_lm()
     ids = [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
     cache = lm.new_cache(len(ids))

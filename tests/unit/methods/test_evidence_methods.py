@@ -4,8 +4,6 @@ documents.
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +15,7 @@ from ragauge.engines.protocol import ANSWERING
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.io.records import Record
-from ragauge.methods.base import grounding, making, method
+from ragauge.methods.base import grounding, making
 from ragauge.methods.prompts import Source
 from ragauge.metrics import base as metrics
 from ragauge.testing import write_checkpoint
@@ -27,7 +24,7 @@ from reuse_anchors import fresh
 BM25 = {"ranker": "bm25"}
 
 
-def texts(answer: method.Answer) -> list[str]:
+def texts(answer):
     return [piece.text for piece in answer.evidence or ()]
 
 
@@ -37,9 +34,7 @@ def texts(answer: method.Answer) -> list[str]:
 @pytest.mark.parametrize("chunking", ["sliding_window", "paragraph"])
 @pytest.mark.parametrize("ranker", ["dense", "bm25"])
 @pytest.mark.parametrize("volume", [1, 60, 256])
-def test_chunks_are_verbatim_and_within_the_volume(
-    chunking: str, ranker: str, volume: int, encoder: str
-) -> None:
+def test_chunks_are_verbatim_and_within_the_volume(chunking, ranker, volume, encoder):
     prompt = prompt_of(("A", ARTICLE), ("", ARTICLE.replace("House", "Barn")))
     options = {
         "chunking": chunking,
@@ -56,19 +51,19 @@ def test_chunks_are_verbatim_and_within_the_volume(
     assert answer.kept == tuple(sorted({piece.document for piece in answer.evidence or ()}))
 
 
-def test_the_chunk_with_the_questions_words_is_the_evidence() -> None:
+def test_the_chunk_with_the_questions_words_is_the_evidence():
     prompt = prompt_of(
         ("", "Ants run fast. Bees fly high. Cats sleep long."), question="Do bees fly?"
     )
     assert texts(answered("chunks", prompt, **BM25, words=3, volume=16)) == ["Bees fly high."]
 
 
-def test_a_question_that_shares_no_word_gets_the_documents_beginning() -> None:
+def test_a_question_that_shares_no_word_gets_the_documents_beginning():
     answer = answered("chunks", prompt_of(question="zzz"), **BM25, words=9, volume=44)
     assert texts(answer) == ["House 0 has 0 cats. Nobody counts them!"]
 
 
-def test_chunks_are_embedded_before_the_question_is_known(encoder: str) -> None:
+def test_chunks_are_embedded_before_the_question_is_known(encoder):
     lm = long_lm()
     method = making.make("chunks", encoder=encoder)
     prompt = prompt_of()
@@ -88,10 +83,10 @@ def test_chunks_are_embedded_before_the_question_is_known(encoder: str) -> None:
 # ---- free extraction
 
 
-def written(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def written(monkeypatch, text):
     """Have the model write this as its evidence."""
 
-    def generate(lm: LM, *context: Any) -> list[int]:
+    def generate(lm, *context):
         ids: list[int] = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
@@ -99,8 +94,8 @@ def written(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     written(monkeypatch, " House 3 has 8 cats. House 3 has 9 cats.\nThe end.")
     answer = answered("free_extraction", prompt_of(("A", "Nothing."), ("", ARTICLE)))
     start = ARTICLE.index("House 3 has 8")
@@ -115,8 +110,8 @@ def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(
 
 
 def test_nothing_written_is_no_evidence_and_still_an_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     written(monkeypatch, " \n ")
     answer = answered("free_extraction", prompt_of())
     assert (answer.evidence, answer.kept) == ((), ())
@@ -124,7 +119,7 @@ def test_nothing_written_is_no_evidence_and_still_an_answer(
 
 
 @pytest.mark.parametrize("context", [4096, 900])
-def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(context: int) -> None:
+def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(context):
     class Plain(LM):
         capabilities = ANSWERING
 
@@ -144,7 +139,7 @@ def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(cont
 # ---- the full article, the oracle
 
 
-def test_the_full_article_is_the_naive_prompt_where_it_fits() -> None:
+def test_the_full_article_is_the_naive_prompt_where_it_fits():
     prompt = prompt_of(("A", "One. Two."), ("", ARTICLE), instruction="Use these.")
     answer = answered("full_article", prompt)
     assert (answer.ids, answer.kept) == (answered("naive", prompt).ids, (0, 1))
@@ -154,9 +149,7 @@ def test_the_full_article_is_the_naive_prompt_where_it_fits() -> None:
 
 @pytest.mark.parametrize("documents", [[("", ARTICLE)], [("A", ARTICLE), ("B", ARTICLE)]])
 @pytest.mark.parametrize("instruction", [INSTRUCTION, "Use these."])
-def test_an_article_beyond_the_context_loses_its_middle(
-    documents: list[tuple[str, str]], instruction: str
-) -> None:
+def test_an_article_beyond_the_context_loses_its_middle(documents, instruction):
     prompt = prompt_of(*documents, instruction=instruction)
     answer = answered("full_article", prompt, long_lm(context=700))
     check_verbatim(answer, prompt)
@@ -170,7 +163,7 @@ def test_an_article_beyond_the_context_loses_its_middle(
     assert abs(total - sum(map(len, texts(answer))) - answer.truncated) < 8
 
 
-def test_a_context_without_room_for_an_article_is_refused() -> None:
+def test_a_context_without_room_for_an_article_is_refused():
     with pytest.raises(
         UserError, match="the model's context of 50 tokens has no room for a document"
     ):
@@ -180,7 +173,7 @@ def test_a_context_without_room_for_an_article_is_refused() -> None:
         making.make("full_article").answer(shaped, None, prompt_of(), LIMITS)
 
 
-def test_the_oracle_reads_the_gold_stretches_alone() -> None:
+def test_the_oracle_reads_the_gold_stretches_alone():
     start = ARTICLE.index("Notes")
     prompt = prompt_of(gold=(0,), gold_sources=[Source(0, "", ARTICLE[start:], start)])
     answer = answered("oracle", prompt)
@@ -194,14 +187,14 @@ def test_the_oracle_reads_the_gold_stretches_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["chunks", "free_extraction", "cfic"])
-def test_a_document_without_a_sentence_is_refused(name: str) -> None:
+def test_a_document_without_a_sentence_is_refused(name):
     prompt = replace(prompt_of(), sources=(Source(0, "", " \n "),))
     with pytest.raises(UserError, match="the document has no sentence"):
         answered(name, prompt, **(BM25 if name == "chunks" else {}))
 
 
 @pytest.mark.parametrize("name", ["chunks", "free_extraction", "cfic"])
-def test_models_that_cannot_ground_are_refused(name: str) -> None:
+def test_models_that_cannot_ground_are_refused(name):
     lm = long_lm()
     lm.tokenizer = None
     assert "tokenizer" in (making.make(name).refusal(lm) or "")
@@ -213,7 +206,7 @@ def test_models_that_cannot_ground_are_refused(name: str) -> None:
 # ---- records
 
 
-def questions(tmp_path: Path) -> list[str]:
+def questions(tmp_path):
     """The options that name two questions on one article, and where what comes of them is written."""
     data = tmp_path / "wiki_long.jsonl"
     section = ARTICLE.index("House 9")
@@ -241,7 +234,7 @@ def questions(tmp_path: Path) -> list[str]:
     ]
 
 
-def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 0) -> list[Record]:
+def run(tmp_path, name, *more, context=2500, code=0):
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
     assert (
         main(["run", "--method", name, *questions(tmp_path), "--model", str(model), *more]) == code
@@ -259,9 +252,7 @@ def run(tmp_path: Path, name: str, *more: str, context: int = 2500, code: int = 
         ("cfic", ["--set", "d=20"]),
     ],
 )
-def test_records_hold_evidence_that_every_metric_reads(
-    name: str, more: list[str], tmp_path: Path
-) -> None:
+def test_records_hold_evidence_that_every_metric_reads(name, more, tmp_path):
     unplaced, placed = run(tmp_path, name, *more)
     for record in (unplaced, placed):
         assert (record.status, record.reason) == ("ok", None)
@@ -279,7 +270,7 @@ def test_records_hold_evidence_that_every_metric_reads(
         assert metrics.score("gold_section_recall", dumped) in (0.0, 1.0)
 
 
-def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path):
     for record in run(tmp_path, "cfic", "--set", "d=500", "--allow-failed", context=700):
         assert record.status == "failed"
         assert "the model's context of 700 tokens has no room for a document; lower d" in (
@@ -288,9 +279,7 @@ def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -
         assert record.evidence is None
 
 
-def test_a_record_of_evidence_that_another_model_found_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_of_evidence_that_another_model_found_says_so(tmp_path, capsys):
     finder = write_checkpoint(
         tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96
     )
@@ -312,7 +301,7 @@ def test_a_record_of_evidence_that_another_model_found_says_so(
         assert message in capsys.readouterr().err
 
 
-def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
+def test_a_pair_is_timed_with_its_finder(tmp_path):
     model, finder = (
         str(write_checkpoint(tmp_path / name, max_position_embeddings=2500, intermediate_size=size))
         for name, size in (("model", 64), ("finder", 96))
@@ -338,7 +327,7 @@ def test_a_pair_is_timed_with_its_finder(tmp_path: Path) -> None:
     assert flop["pair"]["cfic"] > flop["alone"]["cfic"]
 
 
-def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
+def test_a_prompt_that_lost_its_middle_says_so(tmp_path):
     for record in run(tmp_path, "naive", "--set", "dataset.max_length=900"):
         assert record.status == "ok"
         assert record.truncated > 0
@@ -348,7 +337,7 @@ def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
         assert sum(record.tokens["documents"]) + record.truncated == len("Houses\n" + ARTICLE)
 
 
-def test_a_kept_document_serves_the_other_methods_too(tmp_path: Path) -> None:
+def test_a_kept_document_serves_the_other_methods_too(tmp_path):
     kept = ["--document-store", str(tmp_path / "kept"), "--document-store-gb", "1"]
     for context in (2500, 1100):  # whole, and without its middle
         run(tmp_path, "cfic", "--set", "d=20", "--overwrite", *kept, context=context)

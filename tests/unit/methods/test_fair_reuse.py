@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.config.experiment import Config
 from ragauge.config.loading import load
 from ragauge.datasets.base import loader
 from ragauge.engines.spans import Span
@@ -20,11 +19,11 @@ from ragauge.testing import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
 
 
-def keys(path: Path, fold: str) -> list[str]:
+def keys(path, fold):
     return [example.key for example in loader.load("nq_open", data=path, fold=fold)]
 
 
-def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path: Path) -> None:
+def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path):
     path = write_questions(tmp_path / "questions.jsonl", 60)
     tuning, test, everything = (keys(path, fold) for fold in ("tuning", "test", "all"))
     assert not {*tuning} & {*test}
@@ -34,9 +33,7 @@ def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["papers/reuse", "reference/reuse"])
-def test_knobs_that_are_compared_are_run_on_both_folds(
-    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_knobs_that_are_compared_are_run_on_both_folds(name, root, monkeypatch):
     monkeypatch.chdir(root)
     if not Path("../shared/data/nq_open").exists():
         pytest.skip("the official files are not here")
@@ -58,7 +55,7 @@ def test_knobs_that_are_compared_are_run_on_both_folds(
     } == {}
 
 
-def _knobs(config: Config, dataset: str) -> dict[tuple[str, str], set[object]]:
+def _knobs(config, dataset):
     """The values of its knob at which each method, at its other options, answers a data set."""
     found: dict[tuple[str, str], set[object]] = {}
     for job in config.answers():
@@ -70,7 +67,7 @@ def _knobs(config: Config, dataset: str) -> dict[tuple[str, str], set[object]]:
     return found
 
 
-def test_a_compressor_leaves_a_token_of_the_shortest_document() -> None:
+def test_a_compressor_leaves_a_token_of_the_shortest_document():
     lm = tiny_lm(LLAMA)
     ids = tiny_prompt([2]).documents[0]
     cache = lm.new_cache(len(ids))
@@ -80,7 +77,7 @@ def test_a_compressor_leaves_a_token_of_the_shortest_document() -> None:
     assert press.compress(Context(lm, cache, Span(0, 2), ids, offline=True), knorm(0)).length == 1
 
 
-def test_documents_beyond_the_context_are_one_line() -> None:
+def test_documents_beyond_the_context_are_one_line():
     lm = tiny_lm(LLAMA)
     prompt = tiny_prompt([LLAMA.max_context + 1, 5])
     for name in ("naive_reuse", "epic", "cache_blend", "prophet_kv", "prompt_cache"):

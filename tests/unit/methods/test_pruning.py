@@ -3,20 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
 from ragauge.cost.flop import call_macs
-from ragauge.cost.trace import Trace
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.methods import sentence_pruning
 from ragauge.methods.base import making, method
-from ragauge.methods.prompts import Prompt
 from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.testing import write_checkpoint
 from reuse_anchors import fresh
@@ -31,7 +27,7 @@ PLAIN = "Read this."
 
 
 @pytest.fixture(scope="module")
-def rankers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def rankers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rankers")
     return {
         "bm25": {"ranker": "bm25"},
@@ -40,9 +36,7 @@ def rankers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     }
 
 
-def shown(
-    prompt: Prompt, monkeypatch: pytest.MonkeyPatch, **options: Any
-) -> tuple[tuple[int, ...], str]:
+def shown(prompt, monkeypatch, **options):
     """The documents that were read, and their text as the prompt has it."""
     lm = long_lm()
     texts = list[str]()
@@ -64,9 +58,7 @@ def shown(
 @pytest.mark.parametrize("tokenization", ["whole", "segments"])
 @pytest.mark.parametrize("instruction", [PLAIN, INSTRUCTION])
 @pytest.mark.parametrize("name", ["bm25", "dense", "reranker"])
-def test_a_threshold_of_0_is_the_ranked_prompt(
-    name: str, instruction: str, tokenization: Any, rankers: dict[str, dict[str, Any]]
-) -> None:
+def test_a_threshold_of_0_is_the_ranked_prompt(name, instruction, tokenization, rankers):
     prompt = prompt_of(
         *DOCUMENTS, question="Do bees fly?", instruction=instruction, tokenization=tokenization
     )
@@ -95,16 +87,14 @@ def test_a_threshold_of_0_is_the_ranked_prompt(
     ],
 )  # fmt: skip
 def test_sentences_with_the_questions_words_stay_behind_their_title(
-    threshold: float, kept: tuple[int, ...], text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    threshold, kept, text, monkeypatch
+):
     """The title's words count for each of its sentences."""
     prompt = prompt_of(*DOCUMENTS, question="Do bees fly?", instruction=PLAIN)
     assert shown(prompt, monkeypatch, ranker="bm25", threshold=threshold) == (kept, text)
 
 
-def test_a_cross_encoders_probability_decides(
-    rankers: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cross_encoders_probability_decides(rankers, monkeypatch):
     prompt = prompt_of(("", "Bees fly high. Bees sting. Ants run."), question="Do bees fly?")
     model = CrossEncoder(Path(rankers["reranker"]["reranker"][5:]))
     sentences = ["Bees fly high. ", "Bees sting. ", "Ants run."]
@@ -123,9 +113,7 @@ def test_a_cross_encoders_probability_decides(
 
 
 @pytest.mark.parametrize("name", ["bm25", "dense", "reranker"])
-def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(
-    name: str, rankers: dict[str, dict[str, Any]]
-) -> None:
+def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(name, rankers):
     lm = long_lm()
     method = making.make("sentence_pruning", **rankers[name])
     prompt = prompt_of(*DOCUMENTS)
@@ -136,7 +124,7 @@ def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(
     assert ranks == ([(True, True), (False, True)] if name == "dense" else twice)
 
 
-def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path: Path) -> None:
+def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path):
     """As Provence's are, whose heads are in a file of the hub's."""
     source = cross_encoder(tmp_path / "provence")
     config = json.loads((tmp_path / "provence/config.json").read_text())
@@ -155,7 +143,7 @@ def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def sources(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     sizes = {"same": {}, "small": {"hidden_size": 16, "intermediate_size": 32}}
     return {
@@ -165,11 +153,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def reader(sources: dict[str, str]) -> LM:
+def reader(sources):
     return load_lm(sources["same"])
 
 
-def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[method.Answer, Trace, int]:
+def compressed(lm, prompt, **options):
     """The answer of long_llmlingua, its trace, and the most bytes of keys and values."""
     method = making.make("long_llmlingua", **options)
     with lm.tracing() as trace:
@@ -185,12 +173,12 @@ def compressed(lm: LM, prompt: Prompt, **options: Any) -> tuple[method.Answer, T
     "options", [{"rate": 1.0}, {"rate": 0.5}, {"rate": 0.5, "reorder": False}], ids=str
 )
 def test_the_same_model_as_auxiliary_makes_the_same_prompt(
-    options: dict[str, Any],
-    tokenization: Any,
-    reader: LM,
-    sources: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    options,
+    tokenization,
+    reader,
+    sources,
+    monkeypatch,
+):
     how = {"tokenization": tokenization, "tokenizer": reader.tokenizer}
     prompts = []
     respond = reader.respond
@@ -207,7 +195,7 @@ def test_the_same_model_as_auxiliary_makes_the_same_prompt(
     assert its_bytes >= own_bytes
 
 
-def test_the_auxiliarys_own_cost_counts_online(reader: LM, sources: dict[str, str]) -> None:
+def test_the_auxiliarys_own_cost_counts_online(reader, sources):
     prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, tokenizer=reader.tokenizer)
     shape = load_lm(sources["small"]).shape
     own, trace = (

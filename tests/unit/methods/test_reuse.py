@@ -3,10 +3,8 @@ what each reads.
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +17,6 @@ import tiny_models
 from ragauge.cost.flop import call_macs
 from ragauge.engines import decoder
 from ragauge.engines.cache import KVCache
-from ragauge.engines.lm import LM
 from ragauge.engines.protocol import SERVED, Limits
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.engines.spans import Span
@@ -36,7 +33,6 @@ from ragauge.methods.parallel_experts import _divergence
 from ragauge.methods.prompts import (
     PREAMBLE,
     TASK,
-    Prompt,
     PromptGraph,
     Segment,
     unit_segment,
@@ -50,7 +46,6 @@ from reuse_anchors import (
     INNER,
     LIMITS,
     UNAWARE,
-    Variant,
     answered,
     close,
     compressed,
@@ -73,18 +68,18 @@ FAMILIES = {
 
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
-def lm(request: pytest.FixtureRequest) -> LM:
+def lm(request):
     return tiny_models.tiny_lm(FAMILIES[request.param])
 
 
 @pytest.fixture(scope="module", params=["llama", "bloom"])
-def plain_lm(request: pytest.FixtureRequest) -> LM:
+def plain_lm(request):
     """The families that `tiny_models.dense` reads by hand."""
     return tiny_models.tiny_lm(FAMILIES[request.param])
 
 
 @pytest.mark.parametrize(("one", "other", "part"), ANCHORS, ids=lambda value: str(value)[:40])
-def test_anchors(lm: LM, one: Variant, other: Variant, part: str) -> None:
+def test_anchors(lm, one, other, part):
     """Under these options a method is another one."""
     prompt = shortened(tiny_prompt(), part)
     (mine, logits), (theirs, expected) = (answered(lm, asked, prompt) for asked in (one, other))
@@ -94,7 +89,7 @@ def test_anchors(lm: LM, one: Variant, other: Variant, part: str) -> None:
 
 
 @pytest.fixture
-def memory_of_nan() -> Iterator[None]:
+def memory_of_nan():
     """torch fills memory that nothing was written to with NaN, where else it holds what was there
     before.
     """
@@ -118,9 +113,7 @@ SPANS = [  # kv_link needs tokens of its own
 
 
 @pytest.mark.parametrize("asked", SPANS, ids=str)
-def test_what_memory_held_before_is_never_read(
-    asked: Variant, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_what_memory_held_before_is_never_read(asked, monkeypatch, request):
     """Masked or not: 0 times what is no number is no number. Long rows are read in chunks, here
     very short ones.
     """
@@ -134,7 +127,7 @@ def test_what_memory_held_before_is_never_read(
 
 
 @pytest.mark.parametrize("asked", SPANS, ids=str)
-def test_answers_do_not_depend_on_stored_documents(asked: Variant, tmp_path: Path) -> None:
+def test_answers_do_not_depend_on_stored_documents(asked, tmp_path):
     """What a method is shown while a document is read is not in a store, so that such a pass is
     made each time.
     """
@@ -148,7 +141,7 @@ def test_answers_do_not_depend_on_stored_documents(asked: Variant, tmp_path: Pat
 # ---- parallel windows
 
 
-def windows(prompt: Prompt, indent: str, shared_prefix: bool) -> PromptGraph:
+def windows(prompt, indent, shared_prefix):
     """What parallel windows read, with every window's own copy of what stands before it."""
     longest = max(map(len, prompt.documents))
     start = len(prompt.preamble)
@@ -162,13 +155,13 @@ def windows(prompt: Prompt, indent: str, shared_prefix: bool) -> PromptGraph:
     return graph
 
 
-def add_question(graph: PromptGraph, prompt: Prompt, at: int) -> None:
+def add_question(graph, prompt, at):
     """Add a question that sees the preamble and all documents."""
     parents = (PREAMBLE, *(("document", i) for i in range(len(prompt.documents))))
     graph.add(unit_segment(TASK, prompt.ending, at, parents))
 
 
-def hide_begins(graph: PromptGraph) -> Tensor:
+def hide_begins(graph):
     """A bias that keeps the question from the windows' own beginnings: (query, key)."""
     names = [s.name for s in graph for _ in s.ids]
     hidden = [[q == TASK and k[0] == "begin" for k in names] for q in names]
@@ -177,9 +170,7 @@ def hide_begins(graph: PromptGraph) -> Tensor:
 
 @pytest.mark.parametrize("shared_prefix", [False, True])
 @pytest.mark.parametrize("indent", ["left", "right"])
-def test_windows_are_read_alone_and_seen_together(
-    plain_lm: LM, indent: str, shared_prefix: bool
-) -> None:
+def test_windows_are_read_alone_and_seen_together(plain_lm, indent, shared_prefix):
     prompt = tiny_prompt()
     graph = windows(prompt, indent, shared_prefix)
     expected, _ = dense(plain_lm, graph, hide_begins(graph))
@@ -192,7 +183,7 @@ def test_windows_are_read_alone_and_seen_together(
 # ---- APE
 
 
-def test_ape_merges_two_attentions(lm: LM) -> None:
+def test_ape_merges_two_attentions(lm):
     """A layer's output is that of the documents' and that of all other keys' attention, merged by
     their sums.
     """
@@ -237,7 +228,7 @@ def test_ape_merges_two_attentions(lm: LM) -> None:
 # ---- stored documents, partly read again
 
 
-def apart(prompt: Prompt, *before: Sequence[int]) -> PromptGraph:
+def apart(prompt, *before):
     """Preamble and documents in the plain prompt's places, each read alone or behind tokens of its
     own.
     """
@@ -252,9 +243,7 @@ def apart(prompt: Prompt, *before: Sequence[int]) -> PromptGraph:
     return graph
 
 
-def read_again(
-    graph: PromptGraph, prompt: Prompt, again: Sequence[int]
-) -> tuple[PromptGraph, Tensor]:
+def read_again(graph, prompt, again):
     """`graph` with the plain prompt's tokens at some places and the question as new tokens.
 
     The bias hides what they replace from them, and the beginnings that a document alone sees.
@@ -276,7 +265,7 @@ def read_again(
 
 @pytest.mark.parametrize("bos", [False, True])
 @pytest.mark.parametrize("tokens", [1, 6])
-def test_epic_reads_first_tokens_again(plain_lm: LM, tokens: int, bos: bool) -> None:
+def test_epic_reads_first_tokens_again(plain_lm, tokens, bos):
     prompt = tiny_prompt()
     begun = (
         replace(prompt, documents=[[*prompt.preamble[:1], *d] for d in prompt.documents])
@@ -296,14 +285,14 @@ def test_epic_reads_first_tokens_again(plain_lm: LM, tokens: int, bos: bool) -> 
 LINKED: dict[str, Any] = {"links": 2, "first_link": 86, "begin": 4, "end": 5}
 
 
-def trained(name: str, folder: Path) -> tuple[Any, LM]:
+def trained(name, folder):
     """A random checkpoint in the layout of a trained one, by transformers and by the decoder."""
     model = lm_references.build(name)
     model.save_pretrained(folder)
     return model, lm_references.read(folder)
 
 
-def restated(model: Any, ids: list[int], segments: list[int]) -> Tensor:
+def restated(model, ids, segments):
     """Logits (vocab,) of the last token by a dense mask: segment 0 sees all before it, another one
     itself alone.
     """
@@ -319,17 +308,17 @@ def restated(model: Any, ids: list[int], segments: list[int]) -> Tensor:
     return logits[0, -1]
 
 
-def small(ids: Sequence[int]) -> list[int]:
+def small(ids):
     return [6 + token % 80 for token in ids]
 
 
-def short_vocabulary(prompt: Prompt) -> Prompt:
+def short_vocabulary(prompt):
     """The prompt in tokens of `lm_references`."""
     parts = {name: small(getattr(prompt, name)) for name in ("preamble", "query", "task")}
     return replace(prompt, documents=[small(ids) for ids in prompt.documents], **parts)
 
 
-def test_kv_link_is_the_papers_mask_on_a_checkpoint_like_its_own(tmp_path: Path) -> None:
+def test_kv_link_is_the_papers_mask_on_a_checkpoint_like_its_own(tmp_path):
     """Llama 3.2's layout: preamble, links and question see all before them, a document sees itself."""
     model, lm = trained("llama3", tmp_path)
     prompt = short_vocabulary(tiny_prompt())
@@ -348,9 +337,7 @@ def test_kv_link_is_the_papers_mask_on_a_checkpoint_like_its_own(tmp_path: Path)
 @pytest.mark.parametrize(
     ("layout", "marks"), [("llama3", ()), ("qwen2_tied", (3, 4))], ids=["blocks", "turbo_rag"]
 )
-def test_naive_reuse_is_block_attention_and_turbo_rag(
-    layout: str, marks: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_naive_reuse_is_block_attention_and_turbo_rag(layout, marks, tmp_path):
     """Every block sees itself, the last one all; TurboRAG's documents stand between two marks."""
     model, lm = trained(layout, tmp_path)
     lm.tokenizer = lambda text, add_special_tokens: {
@@ -369,7 +356,7 @@ def test_naive_reuse_is_block_attention_and_turbo_rag(
 
 
 @pytest.mark.parametrize("options", [{}, {**LINKED, "first_link": 258}, {**LINKED, "begin": 88}])
-def test_links_that_a_model_lacks_are_one_line(llama: LM, options: dict[str, Any]) -> None:
+def test_links_that_a_model_lacks_are_one_line(llama, options):
     method = making.make("kv_link", **options)
     if reason := method.unsupported(llama):
         assert "token ids up to" in reason
@@ -380,14 +367,12 @@ def test_links_that_a_model_lacks_are_one_line(llama: LM, options: dict[str, Any
         method.prepare(llama, tiny_prompt())
 
 
-def traced(
-    lm: LM, asked: Variant, prompt: Prompt, decode: bool = False
-) -> tuple[list[Any], list[Any]]:
+def traced(lm, asked, prompt, decode=False):
     """The calls of an answer, and the rows of each."""
     rows = []
     whole = lm.extend
 
-    def extend(cache: Any, asked_rows: Any, **options: Any) -> Any:
+    def extend(cache, asked_rows, **options):
         rows.append(asked_rows)
         return whole(cache, asked_rows, **options)
 
@@ -401,7 +386,7 @@ def traced(
 
 
 @pytest.mark.parametrize("criterion", ["value", "key"])
-def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None:
+def test_cache_blend_reads_what_changed_the_most(lm, criterion):
     """The tokens of layers 2 on are those whose layer 1 differs the most between the plain prompt
     and alone.
     """
@@ -428,7 +413,7 @@ def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None
     assert sum(c.offline for c in calls) == 5
 
 
-def test_parts_are_combined_as_if_each_were_alone(lm: LM) -> None:
+def test_parts_are_combined_as_if_each_were_alone(lm):
     """CacheBlend over documents behind a begin of text; and the temperature over documents that are
     all read again.
     """
@@ -448,7 +433,7 @@ def test_parts_are_combined_as_if_each_were_alone(lm: LM) -> None:
 
 
 @pytest.mark.parametrize("name", ["cache_blend", "prefix_scale_recompute"])
-def test_cache_blend_without_weights_makes_the_same_calls(lm: LM, name: str) -> None:
+def test_cache_blend_without_weights_makes_the_same_calls(lm, name):
     traces = [
         traced(engine, variant(name), tiny_prompt([12] * 3))[0]
         for engine in (lm, ShapeLM(lm.shape))
@@ -456,7 +441,7 @@ def test_cache_blend_without_weights_makes_the_same_calls(lm: LM, name: str) -> 
     assert [replace(c, seconds=None) for c in traces[0]] == traces[1]
 
 
-def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
+def test_prophet_kv_reads_what_the_question_attends_to(plain_lm):
     prompt = tiny_prompt()
     whole, bias = read_again(apart(prompt), prompt, [])
     _, weights = dense(plain_lm, whole, bias)
@@ -474,9 +459,7 @@ def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
 
 @pytest.mark.parametrize("layers", [1.0, 0.3])
 @pytest.mark.parametrize("own", [False, True])
-def test_cache_clip_reads_windows_that_a_small_model_attends_to(
-    plain_lm: LM, own: bool, layers: float
-) -> None:
+def test_cache_clip_reads_windows_that_a_small_model_attends_to(plain_lm, own, layers):
     """Windows of three tokens, best mean attention of the small model's question first, until a
     fifth is chosen.
     """
@@ -513,18 +496,18 @@ def test_cache_clip_reads_windows_that_a_small_model_attends_to(
     close(answered(lm, clip, prompt)[1], expected_logits[-1])
 
 
-def test_windows_longer_than_the_documents_are_one() -> None:
+def test_windows_longer_than_the_documents_are_one():
     scores = cache_clip.window_scores(torch.tensor([1.0, 4.0, 1.0]), 8)
     torch.testing.assert_close(scores, torch.full((3,), 2.0))
 
 
-def test_an_auxiliary_with_a_sliding_window_is_refused() -> None:
+def test_an_auxiliary_with_a_sliding_window_is_refused():
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     lm.set_finder(tiny_models.tiny_lm(replace(FAMILIES["llama"], windows=(4, 0, 0))))
     assert "sliding window of 4 tokens" in (making.make("cache_clip").refusal(lm) or "")
 
 
-def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
+def test_neighbours_are_read_before_a_document_is_stored(tmp_path):
     """With one neighbour, of two documents each has seen the other; all read again is the plain
     prompt as before.
     """
@@ -546,7 +529,7 @@ def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("beta", ["paper", "released", "none"])
-def test_the_surest_expert_names_the_next_token(plain_lm: LM, beta: str) -> None:
+def test_the_surest_expert_names_the_next_token(plain_lm, beta):
     prompt = tiny_prompt()
     gamma = 0.5
     method = making.make("parallel_experts", beta=beta, gamma=gamma)
@@ -575,7 +558,7 @@ def test_the_surest_expert_names_the_next_token(plain_lm: LM, beta: str) -> None
     assert prior.max() <= 1
 
 
-def test_a_probability_of_zero_adds_nothing_to_the_divergence() -> None:
+def test_a_probability_of_zero_adds_nothing_to_the_divergence():
     """Those below the smallest number of fp32 as well."""
     logits = torch.tensor(
         [[0.0, -300.0, -200.0], [-300.0, 0.0, -torch.inf], [0.0, -200.0, -torch.inf]]
@@ -583,7 +566,7 @@ def test_a_probability_of_zero_adds_nothing_to_the_divergence() -> None:
     torch.testing.assert_close(_divergence(logits, "paper"), torch.tensor([[0.0], [math.log(2)]]))
 
 
-def alone(lm: LM, ids: list[int]) -> Tensor:
+def alone(lm, ids):
     """The logits (vocab,) after a plain prompt."""
     return lm.extend(
         lm.new_cache(len(ids)), [plain_row(ids)], stage="x", last_logits=True
@@ -591,7 +574,7 @@ def alone(lm: LM, ids: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("scores", ["bm25", "dense", "both", "equal"])
-def test_retrieval_scores_are_priors(scores: str, tmp_path: Any) -> None:
+def test_retrieval_scores_are_priors(scores, tmp_path):
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     prompt = tiny_prompt()
     prompt = replace(prompt, question=prompt.document_texts[1])
@@ -608,7 +591,7 @@ def test_retrieval_scores_are_priors(scores: str, tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("compressor", [*AWARE, *UNAWARE])
-def test_compressed_keeps_the_share(compressor: str, inner: str) -> None:
+def test_compressed_keeps_the_share(compressor, inner):
     """What the response attends to is shorter; documents are compressed offline, but not by who
     knows the question.
     """
@@ -631,12 +614,12 @@ def test_compressed_keeps_the_share(compressor: str, inner: str) -> None:
     }
 
 
-def kept_by(lm: LM, asked: Variant, prompt: Prompt) -> list[list[list[int]]]:
+def kept_by(lm, asked, prompt):
     """The slots that the last compression kept: (layer, kv_head, kept)."""
     seen = []
     whole = KVCache.select_by_head
 
-    def keep(cache: KVCache, slots: Any, extra: int = 0) -> KVCache:
+    def keep(cache, slots, extra=0):
         seen.append(slots)
         return whole(cache, slots, extra)
 
@@ -647,7 +630,7 @@ def kept_by(lm: LM, asked: Variant, prompt: Prompt) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize("compressor", AWARE)
-def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> None:
+def test_what_the_question_attends_to_is_kept(plain_lm, compressor):
     prompt = tiny_prompt([30, 20, 26])
     ids = [t for s in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in s]
     _, weights = dense(plain_lm, PromptGraph([unit_segment(TASK, ids, 0)]))
@@ -671,9 +654,7 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
 
 
 @pytest.mark.parametrize(("inner", "window"), [("naive_reuse", 10), ("superposition", 4)])
-def test_documents_read_apart_leave_snapkv_a_shorter_window(
-    plain_lm: LM, inner: str, window: int
-) -> None:
+def test_documents_read_apart_leave_snapkv_a_shorter_window(plain_lm, inner, window):
     """The question, or the task behind its copies, as docs/methods.md states it."""
     prompt = tiny_prompt([30, 20, 26])
     name, options = compressed(inner, compressor="snapkv")
@@ -684,9 +665,7 @@ def test_documents_read_apart_leave_snapkv_a_shorter_window(
 
 
 @pytest.mark.parametrize("budget", ["own", "all", "layer", "head"])
-def test_kvzip_keeps_what_repeating_attends_to(
-    budget: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kvzip_keeps_what_repeating_attends_to(budget, monkeypatch):
     """Attention over the 4 first tokens, a piece and its repetition; all heads, a layer's or each
     keep 9 of 30.
     """
@@ -723,7 +702,7 @@ def test_kvzip_keeps_what_repeating_attends_to(
     )
 
 
-def test_expected_attention_is_that_of_a_gaussian() -> None:
+def test_expected_attention_is_that_of_a_gaussian():
     """Scores of one head, by an average over rotations of every future position."""
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     ids = tiny_prompt([30]).documents[0]
@@ -770,7 +749,7 @@ def test_expected_attention_is_that_of_a_gaussian() -> None:
         ),
     ],
 )
-def test_what_cannot_be_compressed_is_refused(options: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_compressed_is_refused(options, message):
     with pytest.raises(UserError, match=message):
         making.make("compressed", **options)
 
@@ -779,11 +758,11 @@ def test_what_cannot_be_compressed_is_refused(options: dict[str, Any], message: 
 
 
 @pytest.fixture(scope="module")
-def llama() -> LM:
+def llama():
     return tiny_models.tiny_lm(FAMILIES["llama"])
 
 
-def nll(lm: LM, before: list[int], ids: list[int]) -> Tensor:
+def nll(lm, before, ids):
     """Negative log-probability of each of `ids` after `before`, by one plain pass."""
     row = plain_row([*before, *ids])
     return -lm.extend(lm.new_cache(len(row.ids)), [row], stage="x", logp=True).logp[0][
@@ -791,7 +770,7 @@ def nll(lm: LM, before: list[int], ids: list[int]) -> Tensor:
     ]
 
 
-def restricted(lm: LM, prompt: Prompt) -> list[int]:
+def restricted(lm, prompt):
     return [
         *prompt.query,
         *lm.tokenizer(long_llmlingua.RESTRICTION, add_special_tokens=False)["input_ids"],
@@ -799,7 +778,7 @@ def restricted(lm: LM, prompt: Prompt) -> list[int]:
 
 
 @pytest.mark.parametrize("reorder", [False, True])
-def test_nothing_compressed_is_the_ranked_prompt(llama: LM, reorder: bool) -> None:
+def test_nothing_compressed_is_the_ranked_prompt(llama, reorder):
     prompt = tiny_prompt()
     method = making.make("long_llmlingua", rate=1.0, reorder=reorder)
     answer = method.answer(llama, None, prompt, LIMITS)
@@ -811,9 +790,7 @@ def test_nothing_compressed_is_the_ranked_prompt(llama: LM, reorder: bool) -> No
     assert answer.ids == answered(llama, variant("naive"), ordered)[0]
 
 
-def test_tokens_that_the_question_makes_likelier_are_kept(
-    llama: LM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_that_the_question_makes_likelier_are_kept(llama, monkeypatch):
     monkeypatch.setattr(long_llmlingua, "PIECE", 8)
     monkeypatch.setattr(long_llmlingua, "EXTRA", -30)
     prompt = tiny_prompt([20, 30, 24], seed=2)
@@ -857,11 +834,11 @@ def test_tokens_that_the_question_makes_likelier_are_kept(
 # ---- the prefix tree
 
 
-def of(prompt: Prompt, *order: int) -> Prompt:
+def of(prompt, *order):
     return replace(prompt, documents=[prompt.documents[i] for i in order])
 
 
-def read_online(lm: LM, method: Any, prompt: Prompt) -> list[int]:
+def read_online(lm, method, prompt):
     """The lengths of the documents that are not found in the store; the answer is that of the plain
     prompt.
     """
@@ -872,7 +849,7 @@ def read_online(lm: LM, method: Any, prompt: Prompt) -> list[int]:
     return [c.lengths[0] for c in trace if c.stage == "documents"]
 
 
-def test_prefixes_are_found_again(lm: LM) -> None:
+def test_prefixes_are_found_again(lm):
     prompt = tiny_prompt()
     method = making.make("prefix_tree").for_run()
     asked = [
@@ -888,7 +865,7 @@ def test_prefixes_are_found_again(lm: LM) -> None:
     assert read_online(lm, making.make("prefix_tree").for_run(), asked[0]) == [9, 14, 5]
 
 
-def test_documents_are_put_where_they_are_found(llama: LM) -> None:
+def test_documents_are_put_where_they_are_found(llama):
     prompt = tiny_prompt()
     method = making.make("prefix_tree", reorder=True).for_run()
     asked = [of(prompt, 0, 1), of(prompt, 2, 1), of(prompt, 3, 1, 0), of(prompt, 1, 2)]
@@ -896,7 +873,7 @@ def test_documents_are_put_where_they_are_found(llama: LM) -> None:
 
 
 @pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
-def test_on_a_server_the_order_alone_remains(llama: LM, name: str) -> None:
+def test_on_a_server_the_order_alone_remains(llama, name):
     prompt = tiny_prompt([4] * 6)
     local = making.make(name, reorder=True)
     served = local.adapted_to(SERVED)
@@ -913,7 +890,7 @@ def test_on_a_server_the_order_alone_remains(llama: LM, name: str) -> None:
 
 
 @pytest.mark.parametrize(("policy", "stay"), [("lru", {1, 3}), ("pgdsf", {0, 3})])
-def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: set[int]) -> None:
+def test_leaves_of_least_worth_leave_a_full_store(llama, policy, stay):
     """Room for two documents: one used often, one lately; a third takes the place of either."""
     prompt = tiny_prompt([10, 10, 10, 10])
     token = llama.new_cache(1)
@@ -929,7 +906,7 @@ def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: 
     assert found == stay
 
 
-def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> None:
+def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama):
     prompt = tiny_prompt([10, 10, 10])
     token = llama.new_cache(1)
     token.length = 1
@@ -953,7 +930,7 @@ REQUESTS = [
 ]
 
 
-def test_the_context_index_orders_as_the_released_code_does(llama: LM) -> None:
+def test_the_context_index_orders_as_the_released_code_does(llama):
     """The tokens read anew, and the answers, are those of the prefix tree in that order."""
     documents = tiny_prompt([4] * 8)
     pilot = making.make("context_pilot").for_run()
@@ -971,7 +948,7 @@ def test_the_context_index_orders_as_the_released_code_does(llama: LM) -> None:
         assert answer.ids == answered(llama, variant("naive"), ordered)[0]
 
 
-def test_a_document_given_twice_is_read_once(llama: LM) -> None:
+def test_a_document_given_twice_is_read_once(llama):
     prompt = of(tiny_prompt(), 1, 0, 1)
     for options, order in (({}, (0, 1)), ({"deduplicate": False, "reorder": False}, (0, 1, 2))):
         answer = answered(llama, variant("context_pilot", **options), prompt)[0]
@@ -979,7 +956,7 @@ def test_a_document_given_twice_is_read_once(llama: LM) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_the_order_given_is_written_before_the_question(llama: LM, stored: bool) -> None:
+def test_the_order_given_is_written_before_the_question(llama, stored):
     prompt = tiny_prompt()
     written = annotated(llama.tokenizer, prompt, [2, 0, 3, 1])
     line = llama.tokenizer.decode(written.query[: len(written.query) - len(prompt.query)])
@@ -1002,7 +979,7 @@ def test_the_order_given_is_written_before_the_question(llama: LM, stored: bool)
     ],
     ids=str,
 )
-def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: float) -> None:
+def test_the_item_counts_what_is_read_again(llama, asked, share):
     prompt = tiny_prompt()
     trace, _ = traced(llama, asked, prompt)
     run: Any = SimpleNamespace(
@@ -1013,7 +990,7 @@ def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: fl
     assert reuse_table.read_again(run)["q"] == pytest.approx(share)
 
 
-def test_a_wrapper_depends_on_what_it_wraps() -> None:
+def test_a_wrapper_depends_on_what_it_wraps():
     method = making.make("compressed", inner="superposition")
     parts = ("methods.compressed", "methods.superposition", "methods.compressors.snapkv")
     assert making.modules(method) == [f"ragauge.{part}" for part in parts]

@@ -3,7 +3,6 @@ brute-force mask.
 """
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise, product
 from typing import Any
@@ -15,18 +14,15 @@ import torch
 import tiny_models
 from prompt_graphs import chain, generations, mask
 from ragauge import registry
-from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Answer, Method, plain_row
+from ragauge.methods.base.method import plain_row
 from ragauge.methods.base.reading import Reading
 from ragauge.methods.base.windows import split_paths
 from ragauge.methods.prompts import (
     PREAMBLE,
     TASK,
-    Name,
-    Prompt,
     PromptGraph,
     Segment,
     unit_segment,
@@ -40,21 +36,21 @@ RANKERS = ["bm25", "tfidf", "dense"]
 
 
 @pytest.fixture(scope="module", params=sorted(tiny_models.SHAPES))
-def lm(request: pytest.FixtureRequest) -> LM:
+def lm(request):
     return tiny_models.tiny_lm(tiny_models.SHAPES[request.param])
 
 
 @pytest.fixture(scope="module")
-def llama() -> LM:
+def llama():
     return tiny_models.tiny_lm()
 
 
 @pytest.fixture
-def prompt() -> Prompt:
+def prompt():
     return tiny_prompt()
 
 
-def make(name: str, encoder: str = "", **options: Any) -> Method:
+def make(name, encoder="", **options):
     needed: dict[str, dict[str, Any]] = {
         "dense": {"encoder": encoder},
         "kv_link": tiny_models.LINKS,
@@ -63,13 +59,11 @@ def make(name: str, encoder: str = "", **options: Any) -> Method:
     return making.make(name, **options, **needed.get(name, {}))
 
 
-def fresh(lm: LM, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:
+def fresh(lm, method, prompt, limits=LIMITS):
     return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
 
 
-def greedy(
-    lm: LM, graph: PromptGraph, last: Segment, bias: Any = None
-) -> tuple[list[int], torch.Tensor]:
+def greedy(lm, graph, last, bias=None):
     """(answer ids, logits of the first) with `last` added to the graph, each token by a dense pass
     over everything.
     """
@@ -88,24 +82,24 @@ def greedy(
     return found, first
 
 
-def squeezed(counts: Sequence[int], start: float) -> tuple[list[list[float]], float]:
+def squeezed(counts, start):
     """Equilibrium positions and the position after them."""
     mean = len(counts) / sum(1 / n for n in counts)
     return [[start + j * mean / n for j in range(n)] for n in counts], start + mean
 
 
-def trunk(prompt: Prompt) -> PromptGraph:
+def trunk(prompt):
     """A graph of the preamble alone."""
     return PromptGraph([unit_segment(PREAMBLE, prompt.preamble, 0)])
 
 
 def fork(
-    graph: PromptGraph,
-    prompt: Prompt,
-    numbers: Sequence[int],
-    positions: Sequence[Sequence[float]],
-    stop: float,
-) -> Segment:
+    graph,
+    prompt,
+    numbers,
+    positions,
+    stop,
+):
     """Add paths of these documents, whose queries begin at `stop`, behind all of the graph; their
     task, not yet added.
     """
@@ -117,7 +111,7 @@ def fork(
     return unit_segment(TASK, prompt.task, stop + len(prompt.query), parents)
 
 
-def fork_join(prompt: Prompt, only: Sequence[int] | None = None) -> tuple[PromptGraph, Segment]:
+def fork_join(prompt, only=None):
     """Superposition's graph of all or `only` some documents, positions from all; and its task, not
     yet added.
     """
@@ -127,23 +121,21 @@ def fork_join(prompt: Prompt, only: Sequence[int] | None = None) -> tuple[Prompt
     return graph, fork(graph, prompt, kept, [at[i] for i in kept], stop)
 
 
-def token_range(graph: PromptGraph, name: Name) -> slice:
+def token_range(graph, name):
     """The segment's rows in a dense pass."""
     stops = list(accumulate(len(s.ids) for s in graph))
     index = [s.name for s in graph].index(name)
     return slice(stops[index] - len(graph[name].ids), stops[index])
 
 
-def mean_logp(graph: PromptGraph, logits: torch.Tensor, name: Name) -> float:
+def mean_logp(graph, logits, name):
     """Mean log-probability of a segment's tokens after the first."""
     rows = token_range(graph, name)
     ids = torch.tensor(graph[name].ids[1:])
     return float(logits[rows][:-1].log_softmax(-1).gather(1, ids[:, None]).mean())
 
 
-def mean_attention(
-    graph: PromptGraph, attention: torch.Tensor, query: Name, document: Name
-) -> float:
+def mean_attention(graph, attention, query, document):
     return float(attention[:, :, token_range(graph, query), token_range(graph, document)].mean())
 
 
@@ -151,9 +143,7 @@ def mean_attention(
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
-def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(
-    name: str, llama: LM, encoder: str
-) -> None:
+def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(name, llama, encoder):
     prompt = replace(tiny_prompt([12]), gold=(0,))
     method = make(name, encoder)
     long, short = (
@@ -164,14 +154,12 @@ def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(
 
 
 @pytest.mark.parametrize("name", ["superposition", *RANKERS])
-def test_a_top_k_beyond_the_documents_keeps_all(
-    name: str, llama: LM, encoder: str, prompt: Prompt
-) -> None:
+def test_a_top_k_beyond_the_documents_keeps_all(name, llama, encoder, prompt):
     assert sorted(fresh(llama, make(name, encoder, top_k=9), prompt).kept) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
-def test_one_state_serves_many_questions(name: str, lm: LM, encoder: str) -> None:
+def test_one_state_serves_many_questions(name, lm, encoder):
     """Answers from one prepared state are those from fresh states, in any order, again and again."""
     method = make(name, encoder)
     prompts = [tiny_prompt(question_seed=n, query=5 + n) for n in range(2)]
@@ -187,7 +175,7 @@ def test_one_state_serves_many_questions(name: str, lm: LM, encoder: str) -> Non
         assert_alike(again, alone)
 
 
-def assert_alike(one: Answer, other: Answer) -> None:
+def assert_alike(one, other):
     np.testing.assert_allclose(
         np.array(one.saliency, float), np.array(other.saliency, float), atol=1e-5, rtol=1e-5
     )
@@ -197,7 +185,7 @@ def assert_alike(one: Answer, other: Answer) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
+def test_a_graph_read_in_spans_is_one_dense_pass(lm, seed):
     """Any graph, any real positions, one generation after another: every logit and every attention
     weight.
     """
@@ -244,7 +232,7 @@ def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
 # ---- plain prompts
 
 
-def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt) -> None:
+def test_naive_is_the_plain_prompt(lm, prompt):
     names = [("document", i) for i in range(len(prompt.documents))]
     graph = chain([(PREAMBLE, prompt.preamble), *zip(names, prompt.documents, strict=True)])
     ids = [*prompt.query, *prompt.task]
@@ -255,7 +243,7 @@ def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt) -> None:
     close(first, logits)
 
 
-def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt) -> None:
+def test_closed_book_reads_no_instruction_and_no_document(lm, prompt):
     graph = chain([(PREAMBLE, prompt.opening)])
     ids = [*prompt.query, *prompt.task]
     expected, _ = greedy(lm, graph, unit_segment(TASK, ids, len(prompt.opening), (PREAMBLE,)))
@@ -263,7 +251,7 @@ def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt
     assert (answer.ids, answer.kept) == (expected, ())
 
 
-def test_the_oracle_reads_the_gold_documents_alone_and_needs_one(llama: LM, prompt: Prompt) -> None:
+def test_the_oracle_reads_the_gold_documents_alone_and_needs_one(llama, prompt):
     gold = replace(prompt, gold=(1, 3))
     alone = replace(prompt, documents=[prompt.documents[1], prompt.documents[3]])
     answer = fresh(llama, make("oracle"), gold)
@@ -276,7 +264,7 @@ def test_the_oracle_reads_the_gold_documents_alone_and_needs_one(llama: LM, prom
 # ---- superposition
 
 
-def test_superposition_is_the_fork_join(lm: LM, prompt: Prompt) -> None:
+def test_superposition_is_the_fork_join(lm, prompt):
     expected, logits = greedy(lm, *fork_join(prompt))
     answer = fresh(lm, make("superposition", path_pruning=False), prompt)
     assert (answer.ids, answer.kept, set(answer.saliency)) == (expected, (0, 1, 2, 3), {None})
@@ -285,7 +273,7 @@ def test_superposition_is_the_fork_join(lm: LM, prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("saliency", ["bayesian", "query", "attention"])
-def test_saliency_and_pruning(lm: LM, prompt: Prompt, saliency: str) -> None:
+def test_saliency_and_pruning(lm, prompt, saliency):
     """Scores are those of plain log-softmaxes and attention; what is answered is the graph of the
     kept paths.
     """
@@ -317,7 +305,7 @@ def test_saliency_and_pruning(lm: LM, prompt: Prompt, saliency: str) -> None:
     ],
     ids=str,
 )
-def test_caching_and_parallelization_are_lossless(lm: LM, options: dict[str, Any]) -> None:
+def test_caching_and_parallelization_are_lossless(lm, options):
     prompt = tiny_prompt([9, 14, 5, 11, 14, 8], seed=3)
     answers = []
     for c, p in product([True, False], repeat=2):
@@ -328,7 +316,7 @@ def test_caching_and_parallelization_are_lossless(lm: LM, options: dict[str, Any
         assert_alike(answer, answers[0])
 
 
-def test_what_is_offline_and_parallel_is_what_the_options_say(llama: LM, prompt: Prompt) -> None:
+def test_what_is_offline_and_parallel_is_what_the_options_say(llama, prompt):
     for caching, parallel in product([True, False], repeat=2):
         with llama.tracing() as trace:
             fresh(
@@ -347,7 +335,7 @@ def test_what_is_offline_and_parallel_is_what_the_options_say(llama: LM, prompt:
         )
 
 
-def test_left_aligned_positions(lm: LM, prompt: Prompt) -> None:
+def test_left_aligned_positions(lm, prompt):
     graph = trunk(prompt)
     at = [unit_steps(7, len(document)) for document in prompt.documents]
     task = fork(graph, prompt, range(4), at, 7 + 14)
@@ -355,7 +343,7 @@ def test_left_aligned_positions(lm: LM, prompt: Prompt) -> None:
     assert answer.ids == greedy(lm, graph, task)[0]
 
 
-def test_paths_of_several_documents(lm: LM, prompt: Prompt) -> None:
+def test_paths_of_several_documents(lm, prompt):
     joined = replace(
         prompt, documents=[[*a, *b] for a, b in (prompt.documents[:2], prompt.documents[2:])]
     )
@@ -369,18 +357,14 @@ def test_paths_of_several_documents(lm: LM, prompt: Prompt) -> None:
 @pytest.mark.parametrize(
     ("documents", "factor"), [(20, 1), (20, 3), (20, 7), (20, 20), (20, None), (5, 9), (1, 1)]
 )
-def test_paths_hold_adjacent_documents_as_evenly_as_can_be(
-    documents: int, factor: int | None
-) -> None:
+def test_paths_hold_adjacent_documents_as_evenly_as_can_be(documents, factor):
     paths = split_paths(documents, factor)
     assert [i for path in paths for i in path] == list(range(documents))
     assert len(paths) == min(factor or documents, documents)
     assert max(map(len, paths)) - min(map(len, paths)) <= 1
 
 
-def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(
-    lm: LM, prompt: Prompt
-) -> None:
+def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(lm, prompt):
     trimmed = replace(
         prompt,
         documents=[d[1:] for d in prompt.documents],
@@ -393,9 +377,7 @@ def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(
 
 
 @pytest.mark.parametrize("temperature", [0.05, 2.0])
-def test_kept_paths_are_biased_by_their_saliency(
-    lm: LM, prompt: Prompt, temperature: float
-) -> None:
+def test_kept_paths_are_biased_by_their_saliency(lm, prompt, temperature):
     """The task and the response add log softmax(score / T), less its maximum, to their attention on
     a path.
     """
@@ -403,7 +385,7 @@ def test_kept_paths_are_biased_by_their_saliency(
     scores = torch.tensor([answer.saliency[i] for i in answer.kept]) / temperature
     log_weights = scores.log_softmax(0) - scores.log_softmax(0).max()
 
-    def bias(whole: PromptGraph) -> torch.Tensor:
+    def bias(whole):
         added = torch.zeros(len(mask(whole)), len(mask(whole)))
         for i, value in zip(answer.kept, log_weights, strict=True):
             for name in (("document", i), ("query", i)):
@@ -414,14 +396,14 @@ def test_kept_paths_are_biased_by_their_saliency(
 
 
 @pytest.mark.parametrize("unpruned", [{"saliency": "none"}, {"path_pruning": False}], ids=str)
-def test_paths_without_saliency_cannot_be_biased_by_it(unpruned: dict[str, Any]) -> None:
+def test_paths_without_saliency_cannot_be_biased_by_it(unpruned):
     with pytest.raises(
         UserError, match=r"superposition\.path_temperature: requires path_pruning and a saliency"
     ):
         make("superposition", path_temperature=1.0, **unpruned)
 
 
-def test_a_bias_is_forgotten_with_its_answer(llama: LM, prompt: Prompt) -> None:
+def test_a_bias_is_forgotten_with_its_answer(llama, prompt):
     """A top_k that keeps every path answers in the prepared cache itself."""
     biased = make("superposition", top_k=4, path_temperature=0.01)
     state = biased.prepare(llama, prompt)
@@ -430,14 +412,14 @@ def test_a_bias_is_forgotten_with_its_answer(llama: LM, prompt: Prompt) -> None:
     assert plain.answer(llama, state, prompt, LIMITS) == fresh(llama, plain, prompt)
 
 
-def test_ties_go_to_the_earlier_document(llama: LM, prompt: Prompt) -> None:
+def test_ties_go_to_the_earlier_document(llama, prompt):
     same = replace(prompt, documents=[prompt.documents[0]] * 4)
     for saliency in ("bayesian", "query", "attention"):
         method = make("superposition", saliency=saliency, top_k=2, path_parallelization=False)
         assert fresh(llama, method, same).kept == (0, 1)
 
 
-def test_segments_of_one_token(llama: LM) -> None:
+def test_segments_of_one_token(llama):
     prompt = tiny_prompt([1, 3, 1], query=1, task=1)
     answer = fresh(llama, make("superposition", top_k=2), prompt)
     assert answer.saliency[0] == answer.saliency[2] == 0.0  # nothing to score
@@ -448,11 +430,11 @@ def test_segments_of_one_token(llama: LM) -> None:
 
 
 @pytest.fixture
-def hops() -> Prompt:
+def hops():
     return tiny_prompt([9, 14, 5, 11, 8, 12], seed=5)
 
 
-def test_only_the_first_round_is_offline(llama: LM, hops: Prompt) -> None:
+def test_only_the_first_round_is_offline(llama, hops):
     with llama.tracing() as trace:
         kept = fresh(llama, make("superposition", top_k=2, iterations=3), hops).kept
     assert len({*kept}) == 6
@@ -473,8 +455,8 @@ def test_only_the_first_round_is_offline(llama: LM, hops: Prompt) -> None:
     ("top_k", "iterations", "rounds"), [(4, 1, [4]), (2, 2, [1, 2]), (1, 4, [1] * 5), (1, 1, [1])]
 )
 def test_with_hops_of_one_the_last_round_alone_selects_top_k(
-    llama: LM, hops: Prompt, top_k: int, iterations: int, rounds: list[int]
-) -> None:
+    llama, hops, top_k, iterations, rounds
+):
     method = make("superposition", top_k=top_k, iterations=iterations, hops="one")
     with llama.tracing() as trace:
         answer = fresh(llama, method, hops)
@@ -483,7 +465,7 @@ def test_with_hops_of_one_the_last_round_alone_selects_top_k(
     assert len(answer.kept) == sum(rounds)
 
 
-def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: Prompt) -> None:
+def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm, hops):
     answer = fresh(lm, make("superposition", top_k=2, iterations=2), hops)
     kept = answer.kept[:2]
     chosen = answer.kept[2:]
@@ -510,7 +492,7 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: 
 # ---- prompt cache
 
 
-def test_prompt_cache_hides_everything_from_its_documents(lm: LM, prompt: Prompt) -> None:
+def test_prompt_cache_hides_everything_from_its_documents(lm, prompt):
     graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
     for i, document in enumerate(prompt.documents):
         graph.add(unit_segment(("document", i), document, 7))
@@ -525,7 +507,7 @@ def test_prompt_cache_hides_everything_from_its_documents(lm: LM, prompt: Prompt
 # ---- attention sort
 
 
-def last_attention(lm: LM, prompt: Prompt, order: Sequence[int]) -> list[float]:
+def last_attention(lm, prompt, order):
     """Attention of the last token on each document, summed over its tokens, where they stand in
     this order.
     """
@@ -536,7 +518,7 @@ def last_attention(lm: LM, prompt: Prompt, order: Sequence[int]) -> list[float]:
     return [float(weights[token_range(graph, ("document", i))].sum()) for i in range(len(order))]
 
 
-def test_attention_sort_puts_the_most_attended_last(lm: LM) -> None:
+def test_attention_sort_puts_the_most_attended_last(lm):
     prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
     for rounds in (1, 2, 3):
         order = list(range(6))
@@ -550,7 +532,7 @@ def test_attention_sort_puts_the_most_attended_last(lm: LM) -> None:
         assert answer.ids == fresh(lm, make("naive"), sorted_prompt).ids
 
 
-def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm: LM) -> None:
+def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm):
     prompt = tiny_prompt([9, 14, 5, 11], seed=3)
     answer = fresh(lm, make("attention_sort", rounds=1, observed="query"), prompt)
     ids = prompt.plain(prompt.documents)
@@ -568,7 +550,7 @@ def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm: LM
     assert answer.ids == fresh(lm, make("naive"), prompt).ids
 
 
-def test_attention_sort_reads_as_often_as_it_says(llama: LM) -> None:
+def test_attention_sort_reads_as_often_as_it_says(llama):
     prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
     for rounds in (1, 2, 3):
         with llama.tracing() as trace:
@@ -583,9 +565,7 @@ def test_attention_sort_reads_as_often_as_it_says(llama: LM) -> None:
 
 
 @pytest.mark.parametrize("name", ["bm25", "tfidf"])
-def test_a_ranker_may_rank_by_the_question_as_the_prompt_has_it(
-    name: str, llama: LM, prompt: Prompt
-) -> None:
+def test_a_ranker_may_rank_by_the_question_as_the_prompt_has_it(name, llama, prompt):
     texts = ("Question: x y", *prompt.document_texts[1:])
     asked = replace(prompt, question="zzz", document_texts=texts)
     assert fresh(llama, make(name), asked).saliency[0] == 0
@@ -594,9 +574,7 @@ def test_a_ranker_may_rank_by_the_question_as_the_prompt_has_it(
 
 @pytest.mark.parametrize("name", RANKERS)
 @pytest.mark.parametrize(("top_k", "caching"), [(1, True), (3, True), (3, False)])
-def test_a_ranker_reads_the_best_documents_best_first(
-    name: str, top_k: int, caching: bool, lm: LM, encoder: str, prompt: Prompt
-) -> None:
+def test_a_ranker_reads_the_best_documents_best_first(name, top_k, caching, lm, encoder, prompt):
     answer = fresh(lm, make(name, encoder, top_k=top_k, path_caching=caching), prompt)
     best = sorted(range(4), key=lambda i: -(answer.saliency[i] or 0))[:top_k]
     assert list(answer.kept) == best
@@ -605,9 +583,7 @@ def test_a_ranker_reads_the_best_documents_best_first(
 
 
 @pytest.mark.parametrize("name", RANKERS)
-def test_the_first_document_is_read_once_and_offline(
-    name: str, llama: LM, encoder: str, prompt: Prompt
-) -> None:
+def test_the_first_document_is_read_once_and_offline(name, llama, encoder, prompt):
     method = make(name, encoder, top_k=2)
     state = method.prepare(llama, prompt)
     traces = []
@@ -621,9 +597,7 @@ def test_the_first_document_is_read_once_and_offline(
 
 
 @pytest.mark.parametrize("name", RANKERS)
-def test_without_caching_nothing_of_a_ranker_is_offline(
-    name: str, llama: LM, encoder: str, prompt: Prompt
-) -> None:
+def test_without_caching_nothing_of_a_ranker_is_offline(name, llama, encoder, prompt):
     method = make(name, encoder, path_caching=False)
     with llama.tracing() as prepared:
         state = method.prepare(llama, prompt)
@@ -635,9 +609,7 @@ def test_without_caching_nothing_of_a_ranker_is_offline(
         assert [c.stage for c in trace].count("rank") == (2 if name == "dense" else 1)
 
 
-def test_dense_scores_are_dot_products_of_embeddings(
-    llama: LM, encoder: str, prompt: Prompt
-) -> None:
+def test_dense_scores_are_dot_products_of_embeddings(llama, encoder, prompt):
     from ragauge.methods.rankers.dense import load_encoder
 
     model = load_encoder(encoder)

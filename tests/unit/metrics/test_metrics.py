@@ -1,8 +1,5 @@
 """Metrics against official scores, by hand, and by the properties they must have."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -15,11 +12,11 @@ TEXT = st.text("ab theAN.,'-\u2028é1\n", max_size=20)
 ANSWERS = st.lists(TEXT, min_size=1, max_size=4)
 
 
-def record(prediction: str, *answers: str, **more: Any) -> dict[str, Any]:
+def record(prediction, *answers, **more):
     return {"prediction": prediction, "answers": list(answers), **more}
 
 
-def test_best_subspan_em_agrees_with_every_official_record(shared_data: Path) -> None:
+def test_best_subspan_em_agrees_with_every_official_record(shared_data):
     path = shared_data / "metrics" / "nq-open-gold_at_0-predictions-scored.jsonl.gz"
     official = [line for _, line in read_jsonl(path)]
     scores = [
@@ -52,7 +49,7 @@ def test_best_subspan_em_agrees_with_every_official_record(shared_data: Path) ->
         ("f1", "the", ["a"], 1.0),
     ],
 )
-def test_by_hand(name: str, prediction: str, answers: list[str], expected: float) -> None:
+def test_by_hand(name, prediction, answers, expected):
     assert metrics.score(name, record(prediction, *answers)) == pytest.approx(expected)
 
 
@@ -66,17 +63,13 @@ def test_by_hand(name: str, prediction: str, answers: list[str], expected: float
         ([], [1], 20, None),
     ],
 )
-def test_kept_gold_recall(
-    gold: list[int], kept: list[int], documents: int, expected: float | None
-) -> None:
+def test_kept_gold_recall(gold, kept, documents, expected):
     asked = record("", "x", gold=gold, kept=kept, documents=documents)
     assert metrics.score("kept_gold_recall", asked) == expected
     assert metrics.score("kept_gold_recall", {**asked, "documents": 0}) is None
 
 
-def grounded(
-    *evidence: tuple[str, int | None], gold: tuple[int, int] | None = None, **more: Any
-) -> dict[str, Any]:
+def grounded(*evidence, gold=None, **more):
     """A record of pieces of evidence (text, first character; None: in no document) and a gold
     stretch.
     """
@@ -123,17 +116,17 @@ def grounded(
         ("evidence_tokens", {"tokens": {}}, None),
     ],
 )
-def test_evidence_by_hand(name: str, scored: dict[str, Any], expected: float | None) -> None:
+def test_evidence_by_hand(name, scored, expected):
     assert metrics.score(name, scored) == expected
 
 
 @pytest.mark.parametrize("name", ["evidence_verbatim", "answer_in_evidence", "gold_section_recall"])
-def test_a_method_that_looks_for_no_evidence_has_no_score(name: str) -> None:
+def test_a_method_that_looks_for_no_evidence_has_no_score(name):
     assert metrics.score(name, {**grounded(gold=(0, 1)), "evidence": None}) is None
 
 
 @pytest.mark.parametrize("name", registry.names("metric"))
-def test_a_failed_question_is_wrong(name: str) -> None:
+def test_a_failed_question_is_wrong(name):
     found = {**grounded(("x", 0), gold=(0, 1)), "tokens": {"evidence": 1}}
     found |= {"question": "q", "full_prompt": "x", "passages": ["x"], "judged": "correct"}
     failed = {**found, **record("x", "x", status="failed", gold=[0], kept=[0], documents=2)}
@@ -142,9 +135,7 @@ def test_a_failed_question_is_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize(("evidence", "expected"), [(None, None), ([], 0.0)])
-def test_a_failed_question_lacks_evidence_if_its_method_looks_for_any(
-    evidence: Any, expected: float | None
-) -> None:
+def test_a_failed_question_lacks_evidence_if_its_method_looks_for_any(evidence, expected):
     answered = {**grounded(gold=(0, 1)), "evidence": evidence}
     failed = {**answered, "status": "failed", "evidence": None, "prediction": None}
     [_, failed] = metrics.with_failed_empty([answered, failed])
@@ -152,7 +143,7 @@ def test_a_failed_question_lacks_evidence_if_its_method_looks_for_any(
 
 
 @given(TEXT, ANSWERS)
-def test_exact_match_is_the_strictest(prediction: str, answers: list[str]) -> None:
+def test_exact_match_is_the_strictest(prediction, answers):
     assume("\n" not in prediction)
     exact, overlap, subspan = (
         metrics.score(n, record(prediction, *answers)) for n in ("em", "f1", "best_subspan_em")
@@ -165,9 +156,7 @@ def test_exact_match_is_the_strictest(prediction: str, answers: list[str]) -> No
 
 
 @given(TEXT, ANSWERS, TEXT)
-def test_an_alias_never_hurts_and_order_never_matters(
-    prediction: str, answers: list[str], alias: str
-) -> None:
+def test_an_alias_never_hurts_and_order_never_matters(prediction, answers, alias):
     for name in ("em", "f1", "best_subspan_em"):
         alone = metrics.score(name, record(prediction, *answers))
         assert alone is not None

@@ -1,7 +1,5 @@
 """The database that tests of indexes and retrievers share."""
 
-from pathlib import Path
-
 import pytest
 
 import tiny_database
@@ -24,7 +22,7 @@ RECIPES: dict[str, IndexRecipe] = {
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A database of three shards with an index of each recipe, in parts as well; it was moved after
     it was made.
     """
@@ -40,20 +38,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def database(folder: Path) -> Database:
+def database(folder):
     return Database(folder)
 
 
 @pytest.fixture
-def retriever(database: Database) -> Retriever:
+def retriever(database):
     return Retriever(database, Index(database, "ivf"), tiny_database.CountEncoder())
 
 
 @pytest.fixture(params=["ivf", "graph", "half", "int8", "filled"])
-def label(request: pytest.FixtureRequest) -> str:
+def label(request):
     return str(request.param)
 
 
 @pytest.fixture
-def recipe(label: str) -> IndexRecipe:
+def recipe(label):
     return RECIPES[label]

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -17,12 +16,12 @@ from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._retro import RetroLM, random_network
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.sizes import PAPER, Sizes
+from ragauge.pipelines.sizes import PAPER
 from ragauge.pipelines.windows import CHUNK
 from retro_parts import TINY, ExactRetriever, specified, tokens
 
 
-def counted(run: Any) -> int:
+def counted(run):
     """MACs by torch's counter, which knows attention as its matrix products."""
     with (
         FlopCounterMode(display=False) as counter,
@@ -38,7 +37,7 @@ def counted(run: Any) -> int:
 )
 @pytest.mark.parametrize("lengths", [(128, 128), (128, 100), (64,)])
 @torch.no_grad()
-def test_the_closed_forms_are_what_torch_counts(sizes: Sizes, lengths: tuple[int, ...]) -> None:
+def test_the_closed_forms_are_what_torch_counts(sizes, lengths):
     reader = RetroLM(random_network(sizes)).open(200)
     ids = tokens(200, 3)
     forward = reader.forward
@@ -55,7 +54,7 @@ def test_the_closed_forms_are_what_torch_counts(sizes: Sizes, lengths: tuple[int
     "kind", ["no_retrieval", "retrieve_once", "retro", "retro_plus", "piperag"]
 )
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
-def test_the_calls_are_those_of_a_real_reader(kind: Any, task: Any) -> None:
+def test_the_calls_are_those_of_a_real_reader(kind, task):
     interval = CHUNK if kind == "retro" else 32
     retriever = ExactRetriever([tokens(600, 2), tokens(700, 4)])
     chosen = specified(kind, interval, task, tokens=200, mode="retro", weights="random")
@@ -73,13 +72,13 @@ def test_the_calls_are_those_of_a_real_reader(kind: Any, task: Any) -> None:
     assert len(found) == sum(call.stage == "neighbours" for call in retro_calls(entry, TINY))
 
 
-def covered(trace: Any) -> Counter[int]:
+def covered(trace):
     """How often the token at each place was read."""
     calls = [call for call in trace if call.stage in ("read", "decode")]
     return Counter(call.past[0] + i for call in calls for i in range(call.lengths[0] * call.steps))
 
 
-def test_a_report_sums_the_stages_and_compares_with_no_retrieval() -> None:
+def test_a_report_sums_the_stages_and_compares_with_no_retrieval():
     entry = PipelineSettings(schedule="piperag", task="generate", interval=32, tokens=1024)
     made = report(entry, PAPER)
     assert made["flop"] == sum(made["flop_by_stage"].values())
@@ -92,7 +91,7 @@ def test_a_report_sums_the_stages_and_compares_with_no_retrieval() -> None:
     assert plain["flop"] == pytest.approx(2 * 1024 * weights, rel=0.06)  # besides attention
 
 
-def test_a_search_is_bounded_on_the_papers_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_is_bounded_on_the_papers_server(capsys):
     """By hand: 16,384 centroids of 1,536 B and 64 / 16,384 of 3e9 vectors of 72 B, at 281.6 GB/s;
     16 retrievals.
     """

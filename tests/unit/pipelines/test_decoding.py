@@ -11,7 +11,6 @@ from ragauge.pipelines.decoding import generate, read_through
 from ragauge.pipelines.modes._cross_attention import CrossDecoder
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes.joint import JointAttention
-from ragauge.pipelines.reader import NeighbourModel
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
     NeighbourSource,
@@ -28,7 +27,7 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 
 
 @pytest.fixture(scope="module", params=["joint", "cross_attention"])
-def model(request: pytest.FixtureRequest) -> NeighbourModel:
+def model(request):
     lm = tiny_models.tiny_lm()
     return (
         JointDecoder(lm, JointAttention())
@@ -37,7 +36,7 @@ def model(request: pytest.FixtureRequest) -> NeighbourModel:
     )
 
 
-def sources(windows: Windows, reader: Any) -> dict[str, NeighbourSource]:
+def sources(windows, reader):
     asked = RetrievalOptions(ExactRetriever(DOCUMENTS))
     made: dict[str, NeighbourSource] = {
         "none": NoNeighbours(),
@@ -53,9 +52,7 @@ def sources(windows: Windows, reader: Any) -> dict[str, NeighbourSource]:
 
 @pytest.mark.parametrize("interval", [8, 64])
 @pytest.mark.parametrize("stale", [False, True])
-def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(
-    model: NeighbourModel, interval: int, stale: bool
-) -> None:
+def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(model, interval, stale):
     """Scored as given text, every generated token is the one of the highest logit, whatever the
     neighbours.
     """
@@ -75,13 +72,13 @@ def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(
             made.close()
 
 
-def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(model: NeighbourModel) -> None:
+def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(model):
     torch.testing.assert_close(
         *(logits_of(model, IDS, Windows(16, stale=True), DOCUMENTS, s)[0] for s in (1, None))
     )
 
 
-def test_a_window_without_neighbours_forgets_those_before(model: NeighbourModel) -> None:
+def test_a_window_without_neighbours_forgets_those_before(model):
     readers: list[Any] = [model.open(100, 128) for _ in range(2)]
     for reader in readers:
         reader.read(IDS[:64])

@@ -3,16 +3,13 @@ read, told apart.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import service_parts
 from ragauge.cli import _main
-from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
@@ -40,22 +37,22 @@ WEB = "web"
 ALL = HeldOutSplit("all")
 
 
-def article(name: str) -> str:
+def article(name):
     return " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))
 
 
-def write_lines(path: Path, articles: Sequence[str]) -> Path:
+def write_lines(path, articles):
     path.write_text(
         "".join(json.dumps({"text": text, "title": text.split()[0]}) + "\n" for text in articles)
     )
     return path
 
 
-def cut_set(corpus: Path, split: HeldOutSplit = ALL) -> EvaluationSetSettings:
+def cut_set(corpus, split=ALL):
     return EvaluationSetSettings(corpus=str(corpus), part=split.kind, share=split.share)
 
 
-def made(root: Path, sets: Sequence[str] = (NEWS, WEB)) -> Path:
+def made(root, sets=(NEWS, WEB)):
     """A database of five articles; the news have one of them and another text, the web a changed
     one and two others.
     """
@@ -74,14 +71,14 @@ def made(root: Path, sets: Sequence[str] = (NEWS, WEB)) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return made(tmp_path_factory.mktemp("sets"))
 
 
 # --- near-duplicates ---
 
 
-def test_an_index_leaves_them_out_unless_it_keeps_them(folder: Path) -> None:
+def test_an_index_leaves_them_out_unless_it_keeps_them(folder):
     database = Database(folder / "db")
     for kept, choice in ((False, "drop"), (True, "keep")):
         vectors = Vectors(database, (None,), IvfPq(near_duplicates=choice))  # type: ignore[arg-type]
@@ -90,7 +87,7 @@ def test_an_index_leaves_them_out_unless_it_keeps_them(folder: Path) -> None:
         assert {"Oslo", "Bonn", "Pune"} <= found
 
 
-def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
+def test_a_set_that_has_changed_since_is_refused(tmp_path):
     made(tmp_path)
     write_lines(tmp_path / "news.jsonl", [article("Kyiv")])
     build_evaluation_set(tmp_path / "db", NEWS, cut_set(tmp_path / "news.jsonl"))
@@ -103,7 +100,7 @@ def test_a_set_that_has_changed_since_is_refused(tmp_path: Path) -> None:
 # --- texts ---
 
 
-def test_a_set_is_cut_as_held_out_text_is(folder: Path, tmp_path: Path) -> None:
+def test_a_set_is_cut_as_held_out_text_is(folder, tmp_path):
     corpus = Corpus((str(folder / "web.jsonl"),))
     for split in (HeldOutSplit("tail", 0.25), HeldOutSplit("documents", 0.9), ALL):
         build_evaluation_set(tmp_path, split.kind, cut_set(folder / "web.jsonl", split))
@@ -116,7 +113,7 @@ def test_a_set_is_cut_as_held_out_text_is(folder: Path, tmp_path: Path) -> None:
         )
 
 
-def test_texts_are_those_of_the_set_and_of_no_document_of_the_database(folder: Path) -> None:
+def test_texts_are_those_of_the_set_and_of_no_document_of_the_database(folder):
     found = texts(Database(folder / "db"), 100, evaluation=WEB)
     assert {text.key.split(":")[1].split("#")[0] for text in found} == {"Lima", "Nice", "York"}
     assert {text.document for text in found} == {-1}
@@ -124,9 +121,7 @@ def test_texts_are_those_of_the_set_and_of_no_document_of_the_database(folder: P
         texts(Database(folder / "db"), 9000, evaluation=WEB)
 
 
-def test_published_texts_are_whole_first_documents_cut_at_their_end(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_published_texts_are_whole_first_documents_cut_at_their_end(folder, tmp_path):
     """Those shorter than the cut are among them; a stretch is one document, and a limit counts
     documents.
     """
@@ -148,9 +143,7 @@ def test_published_texts_are_whole_first_documents_cut_at_their_end(
 # --- the command line ---
 
 
-def test_the_steps_of_an_index_cut_and_mark_sets(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_steps_of_an_index_cut_and_mark_sets(tmp_path, capsys):
     made(tmp_path, ())
     sets = {
         label: {"corpus": str(tmp_path / f"{label}.jsonl"), "part": "all"} for label in (NEWS, WEB)
@@ -180,16 +173,14 @@ def test_the_steps_of_an_index_cut_and_mark_sets(
     assert "Traceback" not in printed
 
 
-def pipeline(folder: Path, out: Path, *options: str) -> int:
+def pipeline(folder, out, *options):
     common = ["--database", str(folder / "db"), "--model", str(folder / "model"), "--tokens", "100"]
     return _main.main(
         ["piperag", "run", *common, "--limit", "3", "--threads", "1", "--out", str(out), *options]
     )
 
 
-def test_a_pipeline_reads_another_corpus(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipeline_reads_another_corpus(folder, tmp_path, capsys):
     database = Database(folder / "db")
     exact = ExactRetriever([tokens(300, 2), tokens(400, 4)])
     with service_parts.server(
@@ -225,7 +216,7 @@ def test_a_pipeline_reads_another_corpus(
 # --- configurations ---
 
 
-def config(**changes: Any) -> Config:
+def config(**changes):
     given: dict[str, Any] = {
         "run": "t",
         "models": {MODEL: {}},
@@ -240,7 +231,7 @@ def config(**changes: Any) -> Config:
     return parse(given | changes, "c.yaml")
 
 
-def with_sets(**sets: Any) -> dict[str, Any]:
+def with_sets(**sets):
     return {"databases": {"c4": {"evaluation_sets": sets}}}
 
 
@@ -266,16 +257,14 @@ def with_sets(**sets: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line(changes: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_told_in_one_line(changes, message):
     with pytest.raises(UserError) as error:
         config(**changes)
     assert str(error.value).startswith(f"c.yaml: {message}")
     assert "\n" not in str(error.value)
 
 
-def test_a_set_is_of_the_corpus_that_its_key_names_and_a_database_without_sets_knows_its_own_text_alone() -> (
-    None
-):
+def test_a_set_is_of_the_corpus_that_its_key_names_and_a_database_without_sets_knows_its_own_text_alone():
     sets = config().databases["c4"].evaluation_sets
     assert {label: one.corpus for label, one in sets.items()} == {
         "wikipedia": "wikipedia",

@@ -6,9 +6,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,14 +41,14 @@ TEXTS = [
 ]
 
 
-def made(chosen: PipelineSpecification, searcher: ExactRetriever | None = None) -> Pipeline:
+def made(chosen, searcher=None):
     searcher = searcher or ExactRetriever(DOCUMENTS)
     return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher, searcher)
 
 
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
 @pytest.mark.parametrize("kind", registry.names("schedule"))
-def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
+def test_every_schedule_keeps_a_record(kind, task):
     chosen = specified(kind, 64 if kind == "retro" else 32, task)
     record = made(chosen).record(TEXTS[0])
     assert record.status == "ok", record.reason
@@ -74,24 +72,22 @@ def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
 
 
 def test_a_sequence_without_a_finite_likelihood_is_recorded_as_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(pipeline, "token_nll", lambda *_: torch.full((149,), math.nan))
     record = made(specified("no_retrieval", 64, "perplexity")).record(TEXTS[0])
     assert (record.status, record.reason) == ("failed", "its likelihood is not a finite number")
 
 
-def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sequence_at_which_processes_died_is_recorded_as_failed(tmp_path, monkeypatch):
     chosen = specified("no_retrieval")
     out = tmp_path / "x.jsonl"
     fatal = TEXTS[1].key
 
-    def dies() -> None:
+    def dies():
         record = pipeline.Pipeline.record
 
-        def dying(self: Any, text: Any) -> SequenceRecord:
+        def dying(self, text):
             if text.key == fatal:
                 os.kill(os.getpid(), signal.SIGKILL)
             return record(self, text)
@@ -117,9 +113,7 @@ def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
     )
 
 
-def test_hidden_searches_get_a_budget_less_the_time_on_the_network_from_the_first_generation() -> (
-    None
-):
+def test_hidden_searches_get_a_budget_less_the_time_on_the_network_from_the_first_generation():
     searcher = ExactRetriever(DOCUMENTS)
     generation = made(
         specified("piperag", 32, "generate", nprobe="hide", first_nprobe=32), searcher
@@ -135,14 +129,14 @@ def test_hidden_searches_get_a_budget_less_the_time_on_the_network_from_the_firs
     assert [q.budget_s for q in ahead] == pytest.approx(budgets)
 
 
-def scored(path: Path, values: list[float]) -> Path:
+def scored(path, values):
     chosen = specified("random")
     todo = [EvaluationStretch(f"{i}", i, tuple(range(150))) for i in range(len(values))]
 
     class Given:
         performance = None
 
-        def record(self, text: EvaluationStretch) -> SequenceRecord:
+        def record(self, text):
             nll = values[text.document]
             return SequenceRecord(
                 key=text.key, status="ok", document=0, tokens=150, nll=nll, scored=86
@@ -151,9 +145,7 @@ def scored(path: Path, values: list[float]) -> Path:
     return pipeline.run(lambda: Given(), todo, chosen, path)  # type: ignore[arg-type, return-value]
 
 
-def test_the_control_decides_by_its_interval(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_control_decides_by_its_interval(tmp_path, capsys):
     random = scored(tmp_path / "random.jsonl", [3.0, 2.0, 2.5, 2.8, 3.1])
     better = scored(tmp_path / "better.jsonl", [2.9, 1.8, 2.4, 2.6, 3.0])
     unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0])
@@ -167,7 +159,7 @@ def test_the_control_decides_by_its_interval(
     assert shown["perplexity"] == pytest.approx(12.68, abs=0.01)
 
 
-def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
+def test_latency_is_shown_beside_its_ideal(tmp_path):
     chosen = specified("piperag", 32, "generate", trials=3)
     out = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
     found = comparison.summary(out)
@@ -185,14 +177,14 @@ def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
 # ---- the performance model
 
 
-def calls(decode: float, grows: float, neighbours: float) -> Iterator[Call]:
+def calls(decode, grows, neighbours):
     for past in (300, 400, 500):
         yield Call("neighbours", (128, 128), (1, 1), seconds=neighbours)
         yield Call("decode", (1,), (past,), steps=10, seconds=10 * (decode + grows * (past + 4.5)))
 
 
 @pytest.mark.parametrize(("stage", "sign"), [("neighbours", 1), ("neighbours_ahead", -1)])
-def test_the_model_finds_the_lines(stage: str, sign: int) -> None:
+def test_the_model_finds_the_lines(stage, sign):
     """Neighbours that are read ahead take of the time for searching; others give it theirs."""
     trace = [
         replace(c, stage=stage) if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)
@@ -208,7 +200,7 @@ def test_the_model_finds_the_lines(stage: str, sign: int) -> None:
     )
 
 
-def test_the_model_knows_how_much_was_read_before() -> None:
+def test_the_model_knows_how_much_was_read_before():
     found = [Call(RETRIEVAL, (64,), (0,), seconds=0.1) for _ in range(4)]
     read = [
         Call("neighbours", (128,) * count, (1,) * count, seconds=0.15 * count)
@@ -226,7 +218,7 @@ def test_the_model_knows_how_much_was_read_before() -> None:
 
 
 @pytest.mark.parametrize("kind", ["no_retrieval", "retro", "piperag"])
-def test_published_scoring_takes_every_label_of_short_texts_too(kind: str) -> None:
+def test_published_scoring_takes_every_label_of_short_texts_too(kind):
     """The 63 labels before the first query are the plain decoder's, the other 86 those of the other
     scoring.
     """
@@ -244,11 +236,11 @@ def test_published_scoring_takes_every_label_of_short_texts_too(kind: str) -> No
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return write_database(tmp_path_factory.mktemp("pipeline"), num_hidden_layers=1)
 
 
-def command(folder: Path, out: Path, *options: str) -> int:
+def command(folder, out, *options):
     common = [
         "--database",
         str(folder / "db"),
@@ -262,7 +254,7 @@ def command(folder: Path, out: Path, *options: str) -> int:
     return main(["piperag", "run", *common, "--threads", "1", "--out", str(out), *options])
 
 
-def test_held_out_text_takes_each_article_before_any_twice(folder: Path) -> None:
+def test_held_out_text_takes_each_article_before_any_twice(folder):
     database = Database(folder / "db")
     found = texts(database, 70)
     assert [t.document for t in found[:4]] == [0, 1, 2, 0]
@@ -276,8 +268,8 @@ TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
 
 
 def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, tmp_path, monkeypatch
+):
     monkeypatch.setattr("ragauge.pipelines.modes._retro.PAPER", TINY_RETRO)
     common = ("--schedule", "random", "--mode", "retro")
     assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
@@ -299,9 +291,7 @@ def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
 
 
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
-def test_a_mode_is_trained_and_scored_by_the_command_line(
-    folder: Path, tmp_path: Path, mode: str
-) -> None:
+def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode):
     chunks = Database(folder / "db")
     documents: dict[int, list[int]] = {}
     for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
@@ -362,20 +352,18 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(
     ],
 )
 def test_mistakes_are_told_in_one_line(
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    message: str,
-) -> None:
+    folder,
+    tmp_path,
+    capsys,
+    options,
+    message,
+):
     assert command(folder, tmp_path / "x.jsonl", *options) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in error
 
 
-def test_a_configuration_names_a_running_server(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_names_a_running_server(folder, tmp_path, capsys):
     """Its index is the configuration's by name; the time to it is measured, and a dead one is named
     by its address.
     """
@@ -426,17 +414,15 @@ def test_a_configuration_names_a_running_server(
     assert f"retrieval server {server.address}" in line
 
 
-def _tokenizer(folder: Path) -> str:
+def _tokenizer(folder):
     return str(Database(folder / "db").manifest["tokenizer"])
 
 
-def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(folder, tmp_path, capsys):
     out = tmp_path / "s.jsonl"
     tokenizer = Database(folder / "db").manifest["tokenizer"]
 
-    def exit_code_with(index: str) -> int:
+    def exit_code_with(index):
         about = replace(EXACT, tokenizer=tokenizer, index=index)
         with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
             return command(folder, out, "--schedule", "retro", "--server", server.address)
@@ -451,7 +437,7 @@ def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
     assert out.read_bytes() == before
 
 
-def test_what_two_threads_read_at_once_is_all_in_the_trace() -> None:
+def test_what_two_threads_read_at_once_is_all_in_the_trace():
     """The first window's neighbours are read while the thread that asks reads the second one's."""
     for _ in range(10):
         trace = made(specified("piperag", 32)).record(TEXTS[0]).trace

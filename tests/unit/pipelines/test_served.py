@@ -2,9 +2,6 @@
 it by name.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
 
 import service_parts
@@ -14,22 +11,20 @@ from ragauge.pipelines import pipeline
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline
-from ragauge.pipelines.retrieval.retriever import Neighbours, Query
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.server import Server
-from ragauge.pipelines.specification import PipelineSpecification
 from retro_parts import DOCUMENTS, EXACT, ExactRetriever, specified, tokens
 
 TEXTS = [EvaluationStretch(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
 JOB = specified("piperag", 16, "generate")
 
 
-def made(searcher: object, chosen: PipelineSpecification = JOB) -> Pipeline:
+def made(searcher, chosen=JOB):
     return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher)
 
 
 @pytest.mark.parametrize("kind", ["retro", "piperag"])
-def test_served_generation_is_that_of_this_process(kind: str) -> None:
+def test_served_generation_is_that_of_this_process(kind):
     chosen = specified(kind, task="generate")
     with (
         service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server,
@@ -42,12 +37,12 @@ def test_served_generation_is_that_of_this_process(kind: str) -> None:
     ]
 
 
-def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -> None:
+def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path):
     out = tmp_path / "r.jsonl"
     servers = list[Server]()
 
     class Lost(ExactRetriever):
-        def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        def search(self, queries):
             if len(self.queries) == 8:  # of the second sequence; 6 windows each
                 servers[0]._server.stop(None)
             return super().search(queries)

@@ -2,7 +2,6 @@
 place.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +10,16 @@ import yaml
 from ragauge import registry
 from ragauge.cli._main import main
 from ragauge.config import loading
-from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from small_config import BASE
 
 
-def parsed(pipelines: dict[str, Any], **changes: Any) -> Config:
+def parsed(pipelines, **changes):
     return loading.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
 
 
 @pytest.mark.parametrize("kind", registry.names("schedule"))
-def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -> None:
+def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind):
     made = parsed({kind: {}})
     assert made.pipelines[kind].schedule_class.__module__.endswith(kind)
     assert made.pipelines[kind].queries_index == (kind not in ("no_retrieval", "random"))
@@ -101,13 +99,13 @@ TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
         ),
     ],
 )
-def test_mistakes_name_their_place(pipelines: dict[str, Any], message: str) -> None:
+def test_mistakes_name_their_place(pipelines, message):
     with pytest.raises(UserError) as error:
         parsed(pipelines)
     assert str(error.value).startswith(f"c.yaml: pipelines.{message}")
 
 
-def test_onnx_runs_a_decoder_in_float32() -> None:
+def test_onnx_runs_a_decoder_in_float32():
     half: dict[str, Any] = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
     assert parsed({"retro": {"engine": "onnx"}}).pipelines["retro"].engine == "onnx"
     message = (
@@ -122,7 +120,7 @@ def test_onnx_runs_a_decoder_in_float32() -> None:
     )
 
 
-def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path: Path, capsys: Any) -> None:
+def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path, capsys):
     path = tmp_path / "c.yaml"
     path.write_text(
         yaml.safe_dump(
@@ -148,6 +146,6 @@ def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path: Path, c
     assert "did you mean 'random'" in capsys.readouterr().err
 
 
-def test_a_pipeline_needs_a_database() -> None:
+def test_a_pipeline_needs_a_database():
     with pytest.raises(UserError, match="needs a chunk database"):
         parsed({"retro": {}}, databases={})

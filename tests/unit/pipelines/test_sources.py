@@ -1,20 +1,16 @@
 """Schedules: what is asked when, what is hidden behind decoding, and what a failing retriever does."""
 
 import threading
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import tiny_models
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT
-from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import JointDecoder, JointReader
 from ragauge.pipelines.modes.joint import JointAttention
-from ragauge.pipelines.reader import Prepared
-from ragauge.pipelines.retrieval.retriever import Neighbours, Query
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
     PrefetchedRetrieval,
@@ -29,13 +25,13 @@ PROMPT = tokens(64, 1)
 
 
 def run(
-    searcher: ExactRetriever,
-    windows: Windows,
-    total: int = 160,
-    ahead: bool = False,
-    reader: type[JointReader] = JointReader,
-    **ask: object,
-) -> tuple[list[int], Trace]:
+    searcher,
+    windows,
+    total=160,
+    ahead=False,
+    reader=JointReader,
+    **ask,
+):
     lm = tiny_models.tiny_lm()
     made = reader(JointDecoder(lm, JointAttention()), total + 256)
     asked = RetrievalOptions(searcher, **ask)  # type: ignore[arg-type]
@@ -53,15 +49,13 @@ def run(
     return new, list(trace)
 
 
-def stages(trace: Trace, *names: str) -> list[str]:
+def stages(trace, *names):
     return [call.stage for call in trace if call.stage in names]
 
 
 @pytest.mark.parametrize("stale", [False, True], ids=["retro", "piperag"])
 @pytest.mark.parametrize("interval", [16, 64])
-def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(
-    interval: int, stale: bool
-) -> None:
+def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(interval, stale):
     searcher = ExactRetriever(DOCUMENTS)
     new, trace = run(searcher, Windows(interval, stale))
     ids = [*PROMPT, *new]
@@ -74,7 +68,7 @@ def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(
 
 
 @pytest.mark.parametrize("interval", [16, 64])
-def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> None:
+def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval):
     windows = Windows(interval, stale=True)
     (new, trace), (others, _) = (
         run(ExactRetriever(DOCUMENTS), windows, ahead=ahead) for ahead in (True, False)
@@ -92,18 +86,18 @@ def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> 
     assert all(call.seconds and call.lengths for call in trace if call.stage == AHEAD)
 
 
-def test_neighbours_are_searched_and_read_ahead_by_another_thread() -> None:
+def test_neighbours_are_searched_and_read_ahead_by_another_thread():
     searches = list[str]()
     reads = list[str]()
     main = threading.current_thread().name
 
     class Watched(ExactRetriever):
-        def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        def search(self, queries):
             searches.append(threading.current_thread().name.partition("_")[0])
             return super().search(queries)
 
     class WatchedReader(JointReader):
-        def prepare(self, neighbours: Sequence[Sequence[int]], length: int) -> Prepared:
+        def prepare(self, neighbours, length):
             reads.append(threading.current_thread().name.partition("_")[0])
             return super().prepare(neighbours, length)
 
@@ -114,9 +108,9 @@ def test_neighbours_are_searched_and_read_ahead_by_another_thread() -> None:
     assert sorted(reads) == [main, "prefetch", "prefetch"]
 
 
-def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
+def test_a_reading_ahead_that_fails_ends_the_generation():
     class Failing(JointReader):
-        def prepare(self, neighbours: Sequence[Sequence[int]], length: int) -> Prepared:
+        def prepare(self, neighbours, length):
             if length > len(PROMPT):
                 raise MemoryError("no room for neighbours")
             return super().prepare(neighbours, length)
@@ -125,7 +119,7 @@ def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
         run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Failing)
 
 
-def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone() -> None:
+def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone():
     searcher = ExactRetriever(DOCUMENTS)
     run(searcher, Windows(32, stale=True), nprobe=16, budget=lambda length: length / 1000)
     assert [(q.nprobe, q.budget_s) for q in searcher.queries] == [
@@ -135,7 +129,7 @@ def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone() -> None:
     ]
 
 
-def test_the_released_code_asks_with_characters() -> None:
+def test_the_released_code_asks_with_characters():
     searcher = ExactRetriever(DOCUMENTS)
     run(searcher, Windows(64), as_text=lambda ids: " ".join(map(str, ids)), characters=64)
     text = " ".join(map(str, PROMPT))
@@ -143,7 +137,7 @@ def test_the_released_code_asks_with_characters() -> None:
     assert searcher.queries[0].text == text[-64:]
 
 
-def test_documents_can_be_passed_over() -> None:
+def test_documents_can_be_passed_over():
     searcher = ExactRetriever([PROMPT * 4, *DOCUMENTS])
     found, _ = RetrievalOptions(searcher).search(RetrievalOptions(searcher).query(PROMPT, 1))
     assert set(found.documents) == {0}
@@ -155,10 +149,10 @@ def test_documents_can_be_passed_over() -> None:
     assert all(text in chunks for text in texts)
 
 
-def test_chance_draws_from_other_documents_and_the_same_for_the_same_seed() -> None:
+def test_chance_draws_from_other_documents_and_the_same_for_the_same_seed():
     searcher = ExactRetriever(DOCUMENTS)
 
-    def draw(seed: int, *excluded: int) -> Sequence[Sequence[int]]:
+    def draw(seed, *excluded):
         source = RandomNeighbours(
             searcher, np.random.default_rng(seed), excluded_documents=frozenset(excluded)
         )

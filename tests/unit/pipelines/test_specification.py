@@ -1,8 +1,6 @@
 """Metadata of pipeline records."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +23,7 @@ INDEXES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("indexes")
     recipe = tiny.recipe(
         tiny.write_corpus(root / "c.jsonl"), tiny.write_tokenizer(root / "tokenizer"), 2
@@ -37,9 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("label", "kind", "nprobe"), [("ivf", "ivf_pq", 4), ("graph", "hnsw", 32)])
-def test_an_index_stands_with_its_type_its_recipe_and_its_own_nprobe(
-    folder: Path, label: str, kind: str, nprobe: int
-) -> None:
+def test_an_index_stands_with_its_type_its_recipe_and_its_own_nprobe(folder, label, kind, nprobe):
     facts = read_index_facts(index_folder(folder, label))
     assert (facts.label, facts.type, facts.nprobe, facts.filled) == (label, kind, nprobe, None)
     assert (
@@ -57,15 +53,15 @@ def test_an_index_stands_with_its_type_its_recipe_and_its_own_nprobe(
 
 
 def test_a_search_without_an_nprobe_has_the_configurations_not_that_of_the_time_of_merging(
-    folder: Path,
-) -> None:
+    folder,
+):
     configured = describe_index("ivf", {**INDEXES["ivf"], "nprobe": 6})
     facts = read_index_facts(index_folder(folder, "ivf"), configured)
     on_disk = read_index_facts(index_folder(folder, "ivf"))
     assert (facts.nprobe, facts.vectors) == (6, on_disk.vectors)
 
 
-def test_a_schedule_that_asks_no_index_has_none(folder: Path) -> None:
+def test_a_schedule_that_asks_no_index_has_none(folder):
     facts = read_index_facts(index_folder(folder, "ivf"))
     specification = specify_pipeline(
         PipelineSettings(schedule="random"), model="m", database="d", index=facts
@@ -85,9 +81,7 @@ def test_a_schedule_that_asks_no_index_has_none(folder: Path) -> None:
         ({}, {"code": "0"}, False),
     ],
 )
-def test_the_digest_covers_all_that_records_depend_on(
-    settings: dict[str, Any], facts: dict[str, Any], is_same: bool
-) -> None:
+def test_the_digest_covers_all_that_records_depend_on(settings, facts, is_same):
     plain, other = (
         specify_pipeline(
             PipelineSettings(schedule="retro", **given), model="m", database="d", index=None, **more
@@ -101,7 +95,7 @@ def test_the_digest_covers_all_that_records_depend_on(
 @pytest.mark.parametrize(
     "where", [{"server": ["node:1"]}, {"cores": "1"}, {"retrieval_cores": "1"}]
 )
-def test_times_depend_on_cores_and_servers(where: dict[str, Any]) -> None:
+def test_times_depend_on_cores_and_servers(where):
     timed = {"schedule": "retro", "task": "generate"}
     plain, other = (PipelineSettings(**timed, **given) for given in ({}, where))
     assert (
@@ -115,7 +109,7 @@ def test_times_depend_on_cores_and_servers(where: dict[str, Any]) -> None:
     )
 
 
-def test_a_folder_that_is_no_index_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_index_is_named(tmp_path):
     with pytest.raises(
         UserError, match=r"nothing/merged/manifest.json: cannot be read: No such file"
     ):

@@ -7,7 +7,7 @@ from ragauge.pipelines.windows import Windows
 
 
 @pytest.mark.parametrize("interval", [8, 16, 32, 64])
-def test_pieces_cover_a_sequence_and_change_with_the_window(interval: int) -> None:
+def test_pieces_cover_a_sequence_and_change_with_the_window(interval):
     windows = Windows(interval)
     pieces = list(windows.pieces(0, 300))
     places = [(place, window) for start, stop, window in pieces for place in range(start, stop)]
@@ -15,7 +15,7 @@ def test_pieces_cover_a_sequence_and_change_with_the_window(interval: int) -> No
     assert [window for *_, window in pieces] == list(range(-1, len(pieces) - 1))
 
 
-def test_the_last_token_of_a_query_is_the_first_to_attend_to_what_it_found() -> None:
+def test_the_last_token_of_a_query_is_the_first_to_attend_to_what_it_found():
     windows = Windows(16)
     for window in range(9):
         query = windows.query(window)
@@ -24,7 +24,7 @@ def test_the_last_token_of_a_query_is_the_first_to_attend_to_what_it_found() -> 
         assert windows.part(window) == slice(0, 128)
 
 
-def test_a_stale_neighbour_that_is_the_text_itself_continues_it() -> None:
+def test_a_stale_neighbour_that_is_the_text_itself_continues_it():
     """Kept tokens of the query's own text begin where a fresh query's would."""
     text = list(range(1000))
     for interval in (8, 16, 32, 64):
@@ -38,6 +38,6 @@ def test_a_stale_neighbour_that_is_the_text_itself_continues_it() -> None:
 
 
 @pytest.mark.parametrize("interval", [0, -8, 7, 128])
-def test_an_interval_divides_a_chunk(interval: int) -> None:
+def test_an_interval_divides_a_chunk(interval):
     with pytest.raises(UserError, match="known: 1, 2, 4, 8, 16, 32, 64"):
         Windows(interval)

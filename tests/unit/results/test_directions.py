@@ -36,7 +36,7 @@ SCORES = "model,question,a,b\n" + "".join(
 )
 
 
-def direction(folder: Path, claim: str) -> dict[str, object]:
+def direction(folder, claim):
     (folder / "run").mkdir(exist_ok=True)
     (folder / "run/table.csv").write_text(TABLE)
     (folder / "run/scores.csv").write_text(SCORES)
@@ -63,13 +63,11 @@ def direction(folder: Path, claim: str) -> dict[str, object]:
         (f"{LEVEL}, better: {{method: weak}}, worse: {{method: weaker}}", "at the floor"),
     ],
 )
-def test_a_verdict_needs_an_interval_on_one_side_a_low_p_and_a_reader(
-    tmp_path: Path, claim: str, verdict: str
-) -> None:
+def test_a_verdict_needs_an_interval_on_one_side_a_low_p_and_a_reader(tmp_path, claim, verdict):
     assert direction(tmp_path, claim)["verdict"] == verdict
 
 
-def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
+def test_the_intervals_of_two_rows_add_as_squares(tmp_path):
     row = direction(tmp_path, "quantity: accuracy, better: {method: a}, worse: {method: b}")
     # 0.2 - sqrt(0.06^2 + 0.03^2), 0.2 + sqrt(0.08^2 + 0.08^2)
     assert [row[name] for name in ("value", "low", "high", "n")] == [
@@ -81,7 +79,7 @@ def test_the_intervals_of_two_rows_add_as_squares(tmp_path: Path) -> None:
     assert row["rows"] == "a − b"
 
 
-def test_two_rows_of_ratios_are_divided(tmp_path: Path) -> None:
+def test_two_rows_of_ratios_are_divided(tmp_path):
     row = direction(
         tmp_path, "quantity: ratio, better: {method: twice}, worse: {method: once}, above: 1"
     )
@@ -95,7 +93,7 @@ def test_two_rows_of_ratios_are_divided(tmp_path: Path) -> None:
     assert row["rows"] == "twice / once"
 
 
-def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
+def test_scores_are_compared_question_by_question(tmp_path):
     scores = "{table: run/scores.csv, keys: {model: large}, note: half}"
     claim = f"readers: {{large: {scores}}}, note: whole, quantity: em"
     row = direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: b}}")
@@ -115,9 +113,7 @@ def test_scores_are_compared_question_by_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("questions", "verdict"), [(4, "inconclusive"), (8, "agrees")])
-def test_a_few_pairs_of_one_difference_do_not_decide(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: int, verdict: str
-) -> None:
+def test_a_few_pairs_of_one_difference_do_not_decide(tmp_path, monkeypatch, questions, verdict):
     lines = "".join(f"small,{number},1,0\n" for number in range(questions))
     monkeypatch.setitem(globals(), "SCORES", f"model,question,a,b\n{lines}")
     readers = "readers: {small: {table: run/scores.csv}}, quantity: em"
@@ -126,16 +122,14 @@ def test_a_few_pairs_of_one_difference_do_not_decide(
     assert (float(str(row["low"])) > 0) == (verdict == "agrees")
 
 
-def test_a_claim_that_names_no_model_where_there_are_two_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_that_names_no_model_where_there_are_two_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "SCORES", "model,question,a,b\nsmall,q,1,0\nlarge,q,0,1\n")
     claim = "readers: {all: {table: run/scores.csv}}, quantity: em, better: {variant: a}, worse: {variant: b}"
     with pytest.raises(UserError, match="has several scores of one question"):
         direction(tmp_path, claim)
 
 
-def test_each_reader_has_a_row(tmp_path: Path) -> None:
+def test_each_reader_has_a_row(tmp_path):
     readers = "small: {table: run/table.csv, keys: {method: gain}}, large: {table: run/table.csv, keys: {method: loss}}"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/table.csv").write_text(TABLE)
@@ -163,7 +157,7 @@ def test_each_reader_has_a_row(tmp_path: Path) -> None:
         ("quantity: accuracy, rwo: {method: a}", "claims.one.rwo: unknown key"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_claim(tmp_path: Path, claim: str, message: str) -> None:
+def test_a_mistake_is_one_line_with_the_claim(tmp_path, claim, message):
     with pytest.raises(UserError, match=r"claims\.yaml: claims\.one") as raised:
         direction(tmp_path, claim)
     assert message in str(raised.value)

@@ -1,7 +1,6 @@
 """What a run left behind: methods and options from specifications and the configuration."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,17 +9,17 @@ from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.methods.base import making
-from ragauge.results.runs import Runs, Variant, known_names
+from ragauge.results.runs import Runs, known_names
 from synthetic_run import MODEL, specification, write_meta, write_variant
 
 
-def the_variant(folder: Path, **config: object) -> Variant:
+def the_variant(folder, **config):
     parsed = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, **config}, "t")
     (variant,) = Runs(folder, parsed).run
     return variant
 
 
-def test_a_model_is_the_papers_by_its_name_in_catalog_or_hub_not_by_a_folders() -> None:
+def test_a_model_is_the_papers_by_its_name_in_catalog_or_hub_not_by_a_folders():
     assert (
         known_names("hf:mosaicml/mpt-7b-instruct")
         == known_names("mpt-7b-instruct")
@@ -35,7 +34,7 @@ def test_a_model_is_the_papers_by_its_name_in_catalog_or_hub_not_by_a_folders() 
         assert known_names(source) == []
 
 
-def test_options_precision_and_data_set_come_from_the_specification(tmp_path: Path) -> None:
+def test_options_precision_and_data_set_come_from_the_specification(tmp_path):
     write_variant(tmp_path, "x", "superposition", [True], params={"top_k": 4}, dataset="musique")
     variant = the_variant(tmp_path)
     assert (variant.method, variant.param("top_k"), variant.param("saliency")) == (
@@ -52,7 +51,7 @@ def test_options_precision_and_data_set_come_from_the_specification(tmp_path: Pa
     assert not variant.is_superposition(positions="left_aligned")
 
 
-def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path: Path) -> None:
+def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path):
     path = write_variant(tmp_path, "mine", "superposition", [True])
     records.meta_path(path).unlink()
     variant = the_variant(tmp_path, methods={"mine": {"method": "bm25", "top_k": 2}})
@@ -64,7 +63,7 @@ def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path: 
     assert len(variant.records) == 1
 
 
-def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path: Path) -> None:
+def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path):
     config = parse(
         {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"cfic": {}}},
         "t",
@@ -75,8 +74,8 @@ def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path: Path) 
 
 
 def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = records.meta_path(write_variant(tmp_path, "x", "naive", [True]))
     valid = json.loads(path.read_bytes())
     reasons = {
@@ -90,7 +89,7 @@ def test_records_with_a_damaged_specification_or_of_another_version_count_as_mis
         assert str(runs.variants[0].missing).replace("x.meta.json", "").strip() == why
 
 
-def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path: Path) -> None:
+def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path):
     write_variant(tmp_path, "x", "naive", [True], dataset="nq_oben")
     runs = Runs(tmp_path)
     assert not runs.run
@@ -116,9 +115,7 @@ def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path: Path) -> 
         ({"dataset": "musique"}, "data set"),
     ],
 )
-def test_records_of_other_settings_are_left_out(
-    tmp_path: Path, recorded: dict[str, Any], reason: str | None, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_records_of_other_settings_are_left_out(tmp_path, recorded, reason, capfd):
     path = write_variant(tmp_path, "mine", "bm25", [True], params={"top_k": 1})
     made = specification("bm25", {"top_k": 1}, "nq_open", MODEL)
     write_meta(path, made.model_copy(update=recorded))
@@ -136,9 +133,7 @@ def test_records_of_other_settings_are_left_out(
     assert capfd.readouterr().err == line
 
 
-def test_a_variant_that_was_removed_is_left_out(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variant_that_was_removed_is_left_out(tmp_path, capfd):
     for name in ("naive", "oracle"):
         write_variant(tmp_path, name, name, [True])
     config: dict[str, Any] = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}}

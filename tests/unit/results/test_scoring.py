@@ -2,8 +2,6 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,12 +11,12 @@ from ragauge.io.records import Record
 from ragauge.results.scoring import compare_files, score_file
 
 
-def write(path: Path, *lines: dict[str, Any]) -> Path:
+def write(path, *lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
-def records_file(path: Path, predictions: dict[str, str | None], question: str = "who") -> Path:
+def records_file(path, predictions, question="who"):
     """A finished file: key -> prediction, None where the question failed; "me" is right."""
     common = {
         "question": question,
@@ -40,7 +38,7 @@ def records_file(path: Path, predictions: dict[str, str | None], question: str =
     return path
 
 
-def test_the_official_file(shared_data: Path) -> None:
+def test_the_official_file(shared_data):
     path = shared_data / "metrics" / "nq-open-gold_at_0-predictions-scored.jsonl.gz"
     result = score_file(path, "best_subspan_em", prediction_key="model_answer")
     assert (result["n"], result["records"], result["failed"]) == (2655, 2655, 0)
@@ -48,13 +46,13 @@ def test_the_official_file(shared_data: Path) -> None:
     assert result["high"] - result["low"] == pytest.approx(2 * 1.96 * (0.25 / 2655) ** 0.5, rel=0.3)
 
 
-def test_other_names_of_fields(tmp_path: Path) -> None:
+def test_other_names_of_fields(tmp_path):
     lines = [{"out": "me", "prediction": 7, "aliases": ["me"]}, {"out": "you", "aliases": ["me"]}]
     path = write(tmp_path / "x.jsonl", *lines)
     assert score_file(path, "em", prediction_key="out", answers_key="aliases")["mean"] == 0.5
 
 
-def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path: Path) -> None:
+def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path):
     path = records_file(tmp_path / "x.jsonl", {"a": "me", "b": None})
     result = score_file(path, "em")
     assert (result["mean"], result["n"], result["records"], result["failed"]) == (0.5, 2, 2, 1)
@@ -65,15 +63,15 @@ def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path: Path) -
 
 @pytest.mark.parametrize("golds", [["A"], [""]])
 def test_a_failed_record_is_wrong_without_a_prediction_and_whatever_normalisation_empties(
-    golds: list[str], tmp_path: Path
-) -> None:
+    golds, tmp_path
+):
     result = score_file(
         write(tmp_path / "x.jsonl", {"status": "failed", "golds": golds}), "em", answers_key="golds"
     )
     assert (result["mean"], result["n"]) == (0.0, 1)
 
 
-def test_a_response_of_a_server_without_an_answer_is_wrong(tmp_path: Path) -> None:
+def test_a_response_of_a_server_without_an_answer_is_wrong(tmp_path):
     path = records_file(tmp_path / "x.jsonl", {"a": "me", "b": None})
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[1]["served"] = {"token_s": [], "attempts": 1, "concurrency": 1, "stack": ""}
@@ -99,9 +97,7 @@ EMPTIED = [
         ("nq_open", "best_subspan_em", 0.8, "to the official formula, which counts here"),
     ],
 )
-def test_answers_that_normalisation_empties_are_told(
-    dataset: str | None, metric: str, mean: float, said: str, tmp_path: Path
-) -> None:
+def test_answers_that_normalisation_empties_are_told(dataset, metric, mean, said, tmp_path):
     lines = [
         {"id": str(at), "output": text, "golds": [gold]} for at, (text, gold) in enumerate(EMPTIED)
     ]
@@ -127,9 +123,7 @@ def test_answers_that_normalisation_empties_are_told(
         ({"prediction": "x", "answers": ["x"]}, "kept_gold_recall", "no field 'gold'"),
     ],
 )
-def test_lines_that_do_not_fit(
-    tmp_path: Path, line: dict[str, Any], metric: str, said: str
-) -> None:
+def test_lines_that_do_not_fit(tmp_path, line, metric, said):
     fine = {"prediction": "x", "answers": ["x"], "gold": [0], "kept": [0]}
     path = write(tmp_path / "x.jsonl", fine, line)
     with pytest.raises(UserError) as error:
@@ -138,14 +132,14 @@ def test_lines_that_do_not_fit(
     assert said in str(error.value)
 
 
-def test_files_that_cannot_be_scored(tmp_path: Path) -> None:
+def test_files_that_cannot_be_scored(tmp_path):
     with pytest.raises(UserError, match="holds no records"):
         score_file(write(tmp_path / "x.jsonl"), "em")
     with pytest.raises(UserError, match="unknown metric 'emm'; did you mean 'em'"):
         score_file(write(tmp_path / "x.jsonl", {"prediction": "x", "answers": ["x"]}), "emm")
 
 
-def test_comparison_on_shared_questions(tmp_path: Path) -> None:
+def test_comparison_on_shared_questions(tmp_path):
     a = records_file(tmp_path / "a.jsonl", {"1": "me", "2": "me", "3": "you", "4": None, "5": "me"})
     b = records_file(
         tmp_path / "b.jsonl", {"3": "you", "2": "you", "1": "me", "4": "me", "6": "me"}
@@ -166,7 +160,7 @@ def test_comparison_on_shared_questions(tmp_path: Path) -> None:
     assert set(compare_files(a, b, ["em"])["metrics"]) == {"em"}
 
 
-def test_files_that_cannot_be_compared(tmp_path: Path) -> None:
+def test_files_that_cannot_be_compared(tmp_path):
     a = records_file(tmp_path / "a.jsonl", {"1": "me"})
     with pytest.raises(UserError, match="no question in common"):
         compare_files(a, records_file(tmp_path / "b.jsonl", {"2": "me"}))

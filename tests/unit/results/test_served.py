@@ -3,12 +3,10 @@ another stack's.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragauge.config.experiment import Config
 from ragauge.config.loading import parse
 from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
@@ -33,7 +31,7 @@ SERVED = {
 PRICE = {"prompt": 1.0, "cached": 0.5, "new": 10.0}
 
 
-def config(**served: Any) -> Config:
+def config(**served):
     """One model here and the same behind a server."""
     models = {
         MODEL: {"source": "smollm2-135m-instruct"},
@@ -51,7 +49,7 @@ def config(**served: Any) -> Config:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path):
     response = records.ServedResponse(**SERVED)
     for name in ("naive", "bm25"):
         write_variant(tmp_path, name, name, [True, False, True])
@@ -64,7 +62,7 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path, config(price=PRICE))
 
 
-def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(runs: Runs) -> None:
+def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(runs):
     table = frontier.table(runs)
     cells = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
     assert cells["measured"]["served_first_token_s"] == 0.5
@@ -79,8 +77,8 @@ def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(run
 
 
 def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counted_and_paid(
-    runs: Runs,
-) -> None:
+    runs,
+):
     path = next(v.path for v in runs.variants if (v.model, v.name) == ("there", "naive"))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line, answer_s in zip(lines, (0.6, 0.8, None), strict=True):
@@ -114,8 +112,8 @@ def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counte
 
 
 def test_a_model_that_never_answers_has_quality_0_and_the_times_of_its_responses(
-    runs: Runs,
-) -> None:
+    runs,
+):
     response = records.ServedResponse(**SERVED)
     write_variant(runs.folder, "naive", "naive", [None] * 3, model="there", served=response)
     # the server refused every prompt
@@ -127,14 +125,14 @@ def test_a_model_that_never_answers_has_quality_0_and_the_times_of_its_responses
     assert "bm25" not in there.index.get_level_values("variant")
 
 
-def test_without_a_price_or_a_count_the_table_says_why_there_is_no_number(runs: Runs) -> None:
+def test_without_a_price_or_a_count_the_table_says_why_there_is_no_number(runs):
     table = frontier.table(Runs(runs.folder, config()))
     cost = table[(table["model"] == "there") & (table["quantity"] == "cost_per_1000_questions")]
     assert cost["measured"].isna().all()
     assert cost["note"].str.contains("served.price").all()
 
 
-def test_a_served_model_stands_on_the_panels_of_the_one_that_ran_here(runs: Runs) -> None:
+def test_a_served_model_stands_on_the_panels_of_the_one_that_ran_here(runs):
     figure = frontier.draw(frontier.table(runs))
     assert len(figure.axes) == 2  # one row: no panels of its own
     hollow = [line for line in figure.axes[1].lines if line.get_markerfacecolor() == "white"]
@@ -142,7 +140,7 @@ def test_a_served_model_stands_on_the_panels_of_the_one_that_ran_here(runs: Runs
     assert any("another stack" in text.get_text() for text in figure.axes[1].texts)
 
 
-def test_small_print_and_page_name_the_stack(runs: Runs) -> None:
+def test_small_print_and_page_name_the_stack(runs):
     small = footer(runs, frontier.table(runs))
     assert f"there ({ELSEWHERE}: llama.cpp)" in small
     assert "a server (llama.cpp), requests from" in small
@@ -156,7 +154,7 @@ def test_small_print_and_page_name_the_stack(runs: Runs) -> None:
     assert by_model[MODEL]["stack"] is None
 
 
-def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price() -> None:
+def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price():
     class Labels:
         dataset = "nq_open"
         model = "there"
@@ -203,7 +201,7 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
         ),
     ],
 )
-def test_what_a_served_model_cannot_have_is_named(model: dict[str, Any], message: str) -> None:
+def test_what_a_served_model_cannot_have_is_named(model, message):
     data = {
         "run": "r",
         "models": {"x": model},
@@ -214,7 +212,7 @@ def test_what_a_served_model_cannot_have_is_named(model: dict[str, Any], message
         parse(data, "x.yaml")
 
 
-def test_a_method_that_needs_caches_is_refused_on_a_served_model() -> None:
+def test_a_method_that_needs_caches_is_refused_on_a_served_model():
     data = {
         "run": "r",
         "models": {"x": {"source": "openai:m"}},

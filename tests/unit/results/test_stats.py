@@ -1,7 +1,6 @@
 """Intervals, tests and frontiers against scipy, exact enumeration and cases with a known answer."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from ragauge.results.stats import (
 
 # 10,000 resamples of 900 questions are drawn in portions
 @pytest.mark.parametrize("questions", [120, 900])
-def test_the_interval_is_scipys(questions: int) -> None:
+def test_the_interval_is_scipys(questions):
     scipy_stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(1).beta(0.5, 0.7, questions)
     expected = scipy_stats.bootstrap(
@@ -32,12 +31,12 @@ def test_the_interval_is_scipys(questions: int) -> None:
 
 
 @pytest.mark.parametrize("values", [[], [np.nan], [1, np.inf], [[1]]])
-def test_no_interval_of_nothing(values: Any) -> None:
+def test_no_interval_of_nothing(values):
     with pytest.raises(ValueError, match="at least one finite number"):
         bootstrap_interval(values)
 
 
-def exact_p(differences: np.ndarray) -> float:
+def exact_p(differences):
     signs = np.array(list(itertools.product([-1, 1], repeat=len(differences))))
     return float((np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean())
 
@@ -45,7 +44,7 @@ def exact_p(differences: np.ndarray) -> float:
 @pytest.mark.parametrize(
     "a", [[1, 1, 1, 1, 1, 1, 0, 0], [0.9, 0.2, 0.4, 0.4, 0.1, 0.7, 0.3, 0.8], [0] * 8]
 )
-def test_p_is_that_of_all_sign_flips(a: list[float]) -> None:
+def test_p_is_that_of_all_sign_flips(a):
     b = [0.1, 0.0, 0.5, 0.2, 0.0, 0.1, 0.0, 0.4]
     assert paired_test(a, b)["p"] == pytest.approx(exact_p(np.array(a) - np.array(b)), abs=0.015)
 
@@ -61,14 +60,12 @@ def test_p_is_that_of_all_sign_flips(a: list[float]) -> None:
         ([0.5] * 5, (0.239, 0.761)),
     ],
 )
-def test_equal_scores_have_an_exact_interval(
-    values: list[float], expected: tuple[float, float]
-) -> None:
+def test_equal_scores_have_an_exact_interval(values, expected):
     assert bootstrap_interval(values, limits=SHARE) == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("n", [1, 4, 7, 33, 300])
-def test_the_interval_of_equal_scores_is_scipys(n: int) -> None:
+def test_the_interval_of_equal_scores_is_scipys(n):
     scipy_stats = pytest.importorskip("scipy.stats")
     for right in (0, n):
         expected = scipy_stats.binomtest(right, n).proportion_ci(method="exact")
@@ -77,7 +74,7 @@ def test_the_interval_of_equal_scores_is_scipys(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "low"), [(4, -0.205), (5, -0.044), (6, 0.081), (20, 0.663)])
-def test_equal_differences_exclude_zero_where_the_sign_test_does(n: int, low: float) -> None:
+def test_equal_differences_exclude_zero_where_the_sign_test_does(n, low):
     test = paired_test([1] * n, [0] * n, limits=SHARE)
     assert (test["low"], test["high"]) == pytest.approx((low, 1), abs=5e-4)
     assert (test["low"] > 0) == (2 * 0.5**n < 0.05) == (test["p"] < 0.05)
@@ -85,13 +82,13 @@ def test_equal_differences_exclude_zero_where_the_sign_test_does(n: int, low: fl
     assert (other["low"], other["high"]) == pytest.approx((-1, -low), abs=5e-4)
 
 
-def test_methods_of_equal_scores_may_differ_on_other_questions() -> None:
+def test_methods_of_equal_scores_may_differ_on_other_questions():
     test = paired_test([0, 1, 1], [0, 1, 1], limits=SHARE)
     assert (test["difference"], test["p"], test["n"]) == (0, 1, 3)
     assert (test["low"], test["high"]) == pytest.approx((-0.708, 0.708), abs=5e-4)
 
 
-def test_equal_values_without_limits_or_beyond_them_have_no_interval() -> None:
+def test_equal_values_without_limits_or_beyond_them_have_no_interval():
     assert bootstrap_interval([700.0] * 3) == (None, None)
     assert bootstrap_interval([70.0] * 3, limits=SHARE) == (None, None)
     assert paired_test([2.5, 2.5], [2.4, 2.4])["low"] is None
@@ -100,7 +97,7 @@ def test_equal_values_without_limits_or_beyond_them_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_an_interval_holds_the_estimate_and_is_never_empty(seed: int) -> None:
+def test_an_interval_holds_the_estimate_and_is_never_empty(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 40))
     a, b = (rng.random((2, n)) < rng.choice([0.02, 0.5, 0.98], (2, 1))).astype(float)
@@ -117,12 +114,12 @@ def test_an_interval_holds_the_estimate_and_is_never_empty(seed: int) -> None:
         assert low < high
 
 
-def test_methods_of_other_questions_are_not_paired() -> None:
+def test_methods_of_other_questions_are_not_paired():
     with pytest.raises(ValueError, match="a has 2 questions, b 3"):
         paired_test([1, 0], [1, 0, 1])
 
 
-def test_frontier_of_clear_cases() -> None:
+def test_frontier_of_clear_cases():
     good = np.ones(20)
     bad = np.zeros(20)
     np.testing.assert_array_equal(frontier_probability([1, 2, 3], [bad, good, bad]), [1, 1, 0])
@@ -132,9 +129,7 @@ def test_frontier_of_clear_cases() -> None:
 @pytest.mark.parametrize(
     ("costs", "chances"), [([1, 2], [1, 1 - 0.9**10]), ([1, 1 + 1e-15], [0.9**10, 1])]
 )
-def test_frontier_probability_is_that_of_the_binomial(
-    costs: list[float], chances: list[float]
-) -> None:
+def test_frontier_probability_is_that_of_the_binomial(costs, chances):
     """A dearer method is on the frontier where it wins on one more of the resampled questions; at
     one cost they tie.
     """
@@ -155,21 +150,19 @@ def test_frontier_probability_is_that_of_the_binomial(
         ([0.001], [0.5], 0.5),
     ],
 )
-def test_hypervolume_of_clear_cases(
-    costs: list[float], qualities: list[float], expected: float
-) -> None:
+def test_hypervolume_of_clear_cases(costs, qualities, expected):
     volume, *interval = hypervolume(costs, [[q] for q in qualities], (1, 100))
     assert volume == pytest.approx(expected)
     assert interval == [None, None]  # one question does not vary
 
 
-def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean() -> None:
+def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean():
     values = np.random.default_rng(0).random(40)
     expected = values.mean(), *bootstrap_interval(values)
     assert hypervolume([1], [[*values]], (1, 10)) == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not() -> None:
+def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not():
     a = [2.0, 4.0, 8.0]
     b = [1.0, 2.0, 4.0]
     assert mean_ratio_interval(a, b) == (None, None)  # every question's ratio is 2
@@ -179,7 +172,7 @@ def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not() -> None:
     assert low < 2.0 < high
 
 
-def test_a_pooled_mean_counts_tokens_and_equal_counts_change_nothing() -> None:
+def test_a_pooled_mean_counts_tokens_and_equal_counts_change_nothing():
     """By hand: (2.0 * 10 + 5.0 * 30) / 40 = 4.25; terms 4.25 + (2 - 4.25) / 2 and 4.25 + (5 - 4.25)
     * 1.5.
     """
@@ -187,7 +180,7 @@ def test_a_pooled_mean_counts_tokens_and_equal_counts_change_nothing() -> None:
     assert pooled([2.0, 5.0], [7, 7]) == pytest.approx([2.0, 5.0])
 
 
-def test_holms_p_are_those_of_closed_bonferroni_tests() -> None:
+def test_holms_p_are_those_of_closed_bonferroni_tests():
     p = [0.01, 0.04, 0.03, 0.005, 0.9]
     families = [
         f for size in range(1, len(p) + 1) for f in itertools.combinations(range(len(p)), size)

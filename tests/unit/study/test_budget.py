@@ -2,10 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from ragauge.cli._main import main
 from ragauge.cli._parser import command_parser
 from ragauge.config import loading
-from ragauge.config.experiment import Config
 from ragauge.errors import UserError
 from ragauge.measure.protocols.estimate import Rates, Work
 from ragauge.study import budget, writing
@@ -23,13 +19,13 @@ from service_parts import wait_for
 QUESTIONS = 100
 
 
-def settings(tmp_path: Path) -> dict[str, Any]:
+def settings(tmp_path):
     data = tmp_path / "q.jsonl"
     data.touch()
     return writing.configuration("s", {"source": "smollm2-135m-instruct"}, data)
 
 
-def seconds(made: Mapping[str, Any]) -> float:
+def seconds(made):
     """A second a question and method, and one a trial and timed method."""
     count = made["datasets"]["questions"].get("limit", QUESTIONS)
     latency = made.get("latency")
@@ -37,7 +33,7 @@ def seconds(made: Mapping[str, Any]) -> float:
     return float(count * len(made["methods"]) + trials)
 
 
-def fit(tmp_path: Path, available: float) -> tuple[str, ...]:
+def fit(tmp_path, available):
     """What is cut to fit."""
     fitted, cuts = budget.fit(settings(tmp_path), QUESTIONS, seconds, available)
     loading.parse(fitted, "config.yaml")
@@ -68,13 +64,13 @@ def fit(tmp_path: Path, available: float) -> tuple[str, ...]:
         ),
     ],
 )
-def test_cuts_come_in_their_order(tmp_path: Path, available: float, cuts: list[str]) -> None:
+def test_cuts_come_in_their_order(tmp_path, available, cuts):
     found = fit(tmp_path, available)
     assert len(found) == len(cuts)
     assert all(expected in cut for expected, cut in zip(cuts, found, strict=True)), found
 
 
-def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
+def test_what_cannot_fit_is_one_line(tmp_path):
     with pytest.raises(
         UserError,
         match="even 4 questions x 3 methods, without times, take about 12 s, and 11 s are left",
@@ -86,15 +82,15 @@ def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
     ("cores", "fitting"), [(None, "100 questions x 11 methods"), (1, "50 questions x 11 methods")]
 )
 def test_a_budget_is_filled_by_timed_questions(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    cores: int | None,
-    fitting: str,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    capsys,
+    cores,
+    fitting,
+):
     """A second a question, also of what there was no time for; no times of the protocol."""
 
-    def measured(config: Config, within_s: float) -> Rates:
+    def measured(config, within_s):
         work = [Work(job) for job in config.answers()]
         seconds = {work[0]: [(0.25, 0.75)]}
         return Rates(seconds, {"questions": QUESTIONS}, dict.fromkeys(work[1:], "no time"))
@@ -115,7 +111,7 @@ def test_a_budget_is_filled_by_timed_questions(
 @pytest.mark.parametrize(
     ("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200), ("0.5s", 0.5)]
 )
-def test_a_budget_is_a_time(text: str, expected: float) -> None:
+def test_a_budget_is_a_time(text, expected):
     asked = [
         "study",
         "--documents",
@@ -133,7 +129,7 @@ def test_a_budget_is_a_time(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "0m", "10m x"])
-def test_other_texts_are_no_times(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_texts_are_no_times(text, capsys):
     with pytest.raises(SystemExit) as left:
         main(["study", "--documents", "d", "--model", "m", "--out", "o", f"--budget={text}"])
     printed = capsys.readouterr().err
@@ -141,7 +137,7 @@ def test_other_texts_are_no_times(text: str, capsys: pytest.CaptureFixture[str])
     assert f"--budget: {text!r} must be a time such as 0.5s, 30m or 1h30m" in printed
 
 
-def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_command_is_ended_with_all_that_it_started(tmp_path):
     """A shell has what it starts in the background ignore interrupts."""
     deadline = Deadline(2.0)
     assert (
@@ -153,23 +149,21 @@ def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     wait_for(lambda: has_ended(child))
 
 
-def has_ended(process: int) -> bool:
+def has_ended(process):
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
     return True
 
 
 @pytest.mark.parametrize("budget_s", [60.0, None])
-def test_a_command_has_its_exit_code_and_a_log(
-    tmp_path: Path, budget_s: float | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_has_its_exit_code_and_a_log(tmp_path, budget_s, capsys):
     script = "import sys; print('job 3'); print('ragauge: 0:12 answers naive', file=sys.stderr); raise SystemExit(7)"
     assert Deadline(budget_s).run([sys.executable, "-c", script], tmp_path / "logs" / "log") == 7
     assert capsys.readouterr().out == "ragauge: 0:12 answers naive\n"
     assert "job 3" in (tmp_path / "logs" / "log").read_text(encoding="utf-8")
 
 
-def stubborn() -> None:
+def stubborn():
     """Goes on after any mistake, as code does that counts the questions that failed."""
     try:
         time.sleep(30)
@@ -177,7 +171,7 @@ def stubborn() -> None:
         time.sleep(30)
 
 
-def test_work_beyond_the_budget_is_ended_in_one_line() -> None:
+def test_work_beyond_the_budget_is_ended_in_one_line():
     deadline = Deadline(0.2)
     with (
         pytest.raises(UserError, match="--budget: 0 s were over while it slept"),

@@ -2,12 +2,10 @@
 
 import io
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from document_samples import LEFT_TEXT, PROSE, SAMPLES, Sample
+from document_samples import LEFT_TEXT, PROSE, SAMPLES
 from ragauge.study import formats, pdf_pages
 from study_files import docx
 
@@ -16,7 +14,7 @@ for library in ("trafilatura", "mammoth", "pypdf"):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_document_is_read_as_it_looks(tmp_path: Path, name: str) -> None:
+def test_a_document_is_read_as_it_looks(tmp_path, name):
     sample = SAMPLES[name]
     (tmp_path / name).write_bytes(sample.content)
     made = formats.read(tmp_path / name)
@@ -54,7 +52,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("case", LINES)
-def test_lines_that_pages_repeat_are_running_lines(case: str) -> None:
+def test_lines_that_pages_repeat_are_running_lines(case):
     pages, expected = LINES[case]
     assert pdf_pages.running_lines(pages) == expected
 
@@ -85,7 +83,7 @@ INSERTED = {
 
 @pytest.mark.parametrize("around", ["", "main", "div"])
 @pytest.mark.parametrize("inserted", INSERTED)
-def test_no_words_of_a_page_are_lost_or_glued(inserted: str, around: str) -> None:
+def test_no_words_of_a_page_are_lost_or_glued(inserted, around):
     """Alone on a page, and in prose of which trafilatura takes the content, with or without an
     element for that.
     """
@@ -133,7 +131,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_what_a_reader_does_not_see_is_left_out_and_named(tmp_path: Path, name: str) -> None:
+def test_what_a_reader_does_not_see_is_left_out_and_named(tmp_path, name):
     content, omission = LEFT_OUT[name]
     (tmp_path / name).write_bytes(content)
     made = formats.read(tmp_path / name)
@@ -141,19 +139,19 @@ def test_what_a_reader_does_not_see_is_left_out_and_named(tmp_path: Path, name: 
     assert made.omissions.startswith(omission)
 
 
-def test_running_lines_are_named() -> None:
+def test_running_lines_are_named():
     made = formats.pdf(SAMPLES["running-heads.pdf"].content)
     assert made.omissions == "4 running lines, the last 'Port Amsel Gazette Page 4'"
 
 
-def test_equations_of_word_are_text() -> None:
+def test_equations_of_word_are_text():
     around = "<w:p><w:r><w:t>Half: </w:t></w:r>{}</w:p>"
     inside = around.format(f"<m:oMath {MATH}>{EQUATION}</m:oMath>")
     apart = around.format(f"<m:oMathPara {MATH}><m:oMath>{EQUATION}</m:oMath></m:oMathPara>")
     assert formats.docx(docx(inside, apart)).text == "Half: 1/2x^3\n\nHalf: 1/2x^3"
 
 
-def test_filled_fields_and_text_boxes_of_a_pdf_are_read() -> None:
+def test_filled_fields_and_text_boxes_of_a_pdf_are_read():
     import pypdf
     from pypdf.generic import ArrayObject, DictionaryObject, NameObject, TextStringObject
 
@@ -175,7 +173,7 @@ def test_filled_fields_and_text_boxes_of_a_pdf_are_read() -> None:
     assert text.endswith("serial: KX-4471\n\nsealed: Yes\n\nEvery 900 hours.")
 
 
-def pypdf_text(mode: str) -> Callable[[bytes], str]:
+def pypdf_text(mode):
     import pypdf
 
     return lambda content: "\n".join(
@@ -184,7 +182,7 @@ def pypdf_text(mode: str) -> Callable[[bytes], str]:
     )
 
 
-def trafilatura_text(output: str) -> Callable[[bytes], str]:
+def trafilatura_text(output):
     import trafilatura
 
     return lambda content: (
@@ -192,7 +190,7 @@ def trafilatura_text(output: str) -> Callable[[bytes], str]:
     )
 
 
-def mammoth_text(way: str) -> Callable[[bytes], str]:
+def mammoth_text(way):
     import mammoth
 
     return lambda content: getattr(mammoth, way)(io.BytesIO(content)).value
@@ -208,7 +206,7 @@ OTHERS = {
 }
 
 
-def agreement(sample: Sample, text: str) -> tuple[int, int]:
+def agreement(sample, text):
     """How many of a sample's expectations hold of a text, white space aside, and how many there
     are.
     """
@@ -219,7 +217,7 @@ def agreement(sample: Sample, text: str) -> tuple[int, int]:
     return sum(expected), len(expected)
 
 
-def test_the_page_compares_the_readers(root: Path) -> None:
+def test_the_page_compares_the_readers(root):
     """Its table has, for each way of reading, the expectations of these samples that hold."""
     rows = dict(
         re.findall(

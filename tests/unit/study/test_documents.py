@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +23,14 @@ PROSE = "It grows on hills, in shade and rain, and is picked by hand from spring
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
-def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
+def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding):
     pytest.importorskip("trafilatura", reason=STUDY)
     assert (
         "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
     )
 
 
-def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
+def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole():
     pytest.importorskip("pypdf", reason=STUDY)
     read = formats.pdf(
         pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."])
@@ -39,7 +38,7 @@ def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
     assert read == "Tea is grown in Assam and in Darjeeling- Himalaya.\n\nPage two."
 
 
-def test_a_word_document_is_read_with_its_tables() -> None:
+def test_a_word_document_is_read_with_its_tables():
     pytest.importorskip("mammoth", reason=STUDY)
     table = f"<w:tbl>{row('Leaf', 'Price')}{row('green', '2')}</w:tbl>"
     control = f"<w:sdt><w:sdtContent>{paragraph('In a form.')}</w:sdtContent></w:sdt>"
@@ -47,7 +46,7 @@ def test_a_word_document_is_read_with_its_tables() -> None:
     assert read.split("\n\n") == ["Tea & more.", "| Leaf | Price |\n| green | 2 |", "In a form."]
 
 
-def encrypted(password: str) -> bytes:
+def encrypted(password):
     from pypdf import PdfReader, PdfWriter
 
     writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf(["Secret tea."]))))
@@ -57,7 +56,7 @@ def encrypted(password: str) -> bytes:
     return made.getvalue()
 
 
-def test_a_pdf_that_only_restricts_printing_is_read() -> None:
+def test_a_pdf_that_only_restricts_printing_is_read():
     pytest.importorskip("pypdf", reason=STUDY)
     assert formats.pdf(encrypted("")).text == "Secret tea."
 
@@ -67,7 +66,7 @@ LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'lol'>" + "".join(
 )
 
 
-def unreadable() -> dict[str, tuple[bytes, str]]:
+def unreadable():
     whole = pdf(["Tea is grown in Assam."] * 40)
     return {
         "empty.pdf": (b"", "empty"),
@@ -94,9 +93,7 @@ def unreadable() -> dict[str, tuple[bytes, str]]:
     }
 
 
-def test_files_that_cannot_be_read_are_skipped_and_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path, caplog):
     for library in ("trafilatura", "mammoth", "pypdf"):
         pytest.importorskip(library, reason=STUDY)
     cases = unreadable()
@@ -114,9 +111,7 @@ def test_files_that_cannot_be_read_are_skipped_and_named(
     assert caplog.messages[-1] == "skipped 2 more files, which retrieval.json of the study names"
 
 
-def test_pages_of_a_pdf_without_text_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pages_of_a_pdf_without_text_are_told(tmp_path, caplog):
     pytest.importorskip("pypdf", reason=STUDY)
     (tmp_path / "partly.pdf").write_bytes(pdf(["Tea."], [], ["More tea."], []))
     found = documents.read(tmp_path)
@@ -127,7 +122,7 @@ def test_pages_of_a_pdf_without_text_are_told(
     ]
 
 
-def test_a_pdf_whose_font_names_no_letters_is_warned_of() -> None:
+def test_a_pdf_whose_font_names_no_letters_is_warned_of():
     """Such as a subset of a font without its table of characters, read as private and control
     characters.
     """
@@ -136,7 +131,7 @@ def test_a_pdf_whose_font_names_no_letters_is_warned_of() -> None:
     assert read.warning == "1 of 2 pages hold garbled text, the first is page 2"
 
 
-def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
+def test_a_huge_file_is_not_opened(tmp_path):
     with (tmp_path / "huge.txt").open("wb") as file:
         file.truncate(formats.LARGEST_BYTES + 1)  # sparse
     with pytest.raises(UserError, match=r"huge\.txt: 100 MB; files are read up to 100 MB"):
@@ -159,9 +154,7 @@ def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
         ("a.docx", "mammoth", "DOCX documents are read with mammoth"),
     ],
 )
-def test_a_library_that_is_not_installed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, message: str
-) -> None:
+def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, module, message):
     (tmp_path / name).write_bytes(b"content")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError) as raised:
@@ -169,9 +162,7 @@ def test_a_library_that_is_not_installed_is_named(
     assert message in str(raised.value)
 
 
-def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(tmp_path, caplog):
     (tmp_path / "guide").mkdir()
     (tmp_path / ".git").mkdir()
     for name in (
@@ -209,7 +200,7 @@ TITLES = {
 }
 
 
-def test_documents_are_titled_as_they_title_themselves(tmp_path: Path) -> None:
+def test_documents_are_titled_as_they_title_themselves(tmp_path):
     """A title of several is followed by the path, by which questions may name any document."""
     for name, (text, _) in TITLES.items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
@@ -235,7 +226,7 @@ def test_documents_are_titled_as_they_title_themselves(tmp_path: Path) -> None:
     assert corpus.originals["front.md"] == "Green tea"
 
 
-def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_documents_is_refused(tmp_path):
     with pytest.raises(UserError, match="absent: no such folder or file"):
         documents.read(tmp_path / "absent")
     with pytest.raises(
@@ -248,8 +239,8 @@ def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_single_file_is_read_and_lines_without_a_title_are_named_by_their_place(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """As in the official files of C4, which have `text`, `timestamp` and `url`."""
     (tmp_path / "tea.md").write_text("Tea.", encoding="utf-8")
     lines = [{"text": "There.", "url": "https://example.org"}, {"title": "Own", "text": "Here."}]
@@ -262,9 +253,7 @@ def test_a_single_file_is_read_and_lines_without_a_title_are_named_by_their_plac
     assert documents.read(tmp_path).documents == (*expected, Document("tea", "Tea."))
 
 
-def test_empty_titles_and_texts_of_json_lines_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_empty_titles_and_texts_of_json_lines_are_counted(tmp_path, caplog):
     """As in corpora of BEIR."""
     rows = [
         ("d1", "", "Tea is green."),
@@ -295,7 +284,7 @@ def test_empty_titles_and_texts_of_json_lines_are_counted(
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 16])
-def test_no_passage_is_longer_than_its_tokens(tokens: int) -> None:
+def test_no_passage_is_longer_than_its_tokens(tokens):
     read = tokenizer()
     text = "One two. " + "word " * 60 + "end. " + "x" * 40 + ". Short again."
     made = list(passages.cut("t", text, read, tokens, 0))
@@ -304,13 +293,13 @@ def test_no_passage_is_longer_than_its_tokens(tokens: int) -> None:
     assert "".join("".join(p.text for p in made).split()) == "".join(text.split())
 
 
-def test_a_long_sentence_is_cut_between_words() -> None:
+def test_a_long_sentence_is_cut_between_words():
     made = list(passages.cut("t", "word " * 60, tokenizer(), 16, 0))
     assert len(made) > 1
     assert {word for passage in made for word in passage.text.split()} == {"word"}
 
 
-def test_a_long_table_is_cut_between_rows() -> None:
+def test_a_long_table_is_cut_between_rows():
     rows = [f"| leaf {i} | {i} crowns |" for i in range(30)]
     made = list(passages.cut("t", "\n".join(rows), tokenizer(), 64, 0))
     assert len(made) > 5
@@ -320,7 +309,7 @@ def test_a_long_table_is_cut_between_rows() -> None:
 LONG = " ".join(f"word{i}" for i in range(200))
 
 
-def test_originals_are_the_first_of_their_kind() -> None:
+def test_originals_are_the_first_of_their_kind():
     other = " ".join(f"other{i}" for i in range(200))
     assert originals([LONG, other, LONG + " end", other, "short", "Short"]).tolist() == [
         0,
@@ -333,7 +322,7 @@ def test_originals_are_the_first_of_their_kind() -> None:
     assert originals([]).tolist() == []
 
 
-def test_near_duplicates_are_marked_or_dropped() -> None:
+def test_near_duplicates_are_marked_or_dropped():
     found = SourceDocuments(
         (Document("first", f"{LONG}."), Document("copy", f"{LONG}!"), Document("third", "Tea."))
     )
@@ -353,7 +342,7 @@ def test_near_duplicates_are_marked_or_dropped() -> None:
     assert dropped.counts["dropped_passages"] == 1
 
 
-def test_a_dropped_passage_of_the_gold_document_is_gold_where_it_stands_first() -> None:
+def test_a_dropped_passage_of_the_gold_document_is_gold_where_it_stands_first():
     more = LONG.replace("word", "leaf")
     found = SourceDocuments(
         (Document("first", f"{LONG}."), Document("gold", f"{LONG}. {more} in Assam."))

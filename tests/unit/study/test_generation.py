@@ -3,13 +3,10 @@ stopped.
 """
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.methods.evidence.chat import Chat
 from ragauge.study import generation
 from ragauge.study.generation import generate
 from ragauge.study.passages import Passage
@@ -20,7 +17,7 @@ KIND = ("malformed", "asks for another kind of answer")
 PLACES = ["Assam", "Kerala", "Nilgiri", "Sikkim", "Munnar", "Darjeeling", "Kangra", "Tripura"]
 
 
-def corpus() -> list[Passage]:
+def corpus():
     return [
         Passage(
             f"leaf {i}",
@@ -30,31 +27,29 @@ def corpus() -> list[Passage]:
     ]
 
 
-def answer(request: str) -> str:
+def answer(request):
     return request.rpartition("Answer: ")[2]
 
 
-def asks(request: str) -> str:
+def asks(request):
     """A question about the title, of the answer's kind, that does not hold the answer."""
     title = request.rpartition("Text: ")[2].partition(":")[0]
     begins = "How many a number has" if answer(request).isdigit() else "From which region comes"
     return f"{begins} the finest {title} in spring?"
 
 
-def reads(request: str) -> str:
+def reads(request):
     """The names and numbers of a shown document; nothing without one."""
     return request.partition("[Document]")[2].partition("Question:")[0] or "I do not know."
 
 
-def made(
-    writer: Chat, reader: Chat, wanted: int = 3, max_attempts: int = 30, **more: float
-) -> generation.Generated:
+def made(writer, reader, wanted=3, max_attempts=30, **more):
     return generate(wanted, corpus(), writer, reader, max_attempts=max_attempts, **more)  # type: ignore[arg-type]
 
 
 def test_questions_are_about_answers_that_stand_in_their_passages_and_make_a_file(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     found = made(Scripted(asks), Scripted(reads))
     assert len(found.questions) == 3
     assert found.ended_by == "questions"
@@ -72,13 +67,13 @@ def test_questions_are_about_answers_that_stand_in_their_passages_and_make_a_fil
     assert read_questions(path) == [w.question for w in found.questions]
 
 
-def test_the_seed_fixes_what_is_asked_about() -> None:
+def test_the_seed_fixes_what_is_asked_about():
     spots = [[s.answer for s in generation.drawn(corpus(), seed)] for seed in (0, 0, 1)]
     assert spots[0] == spots[1] != spots[2]
     assert sorted(spots[0]) == sorted(spots[2])
 
 
-def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_allows_it() -> None:
+def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_allows_it():
     texts = {"19 May 1921": "When", "1921": "When", "77 people": "How many", "Ada Byron": ""}
     for answer_, begin in texts.items():
         passages = [
@@ -95,7 +90,7 @@ def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_allows_
         assert opened.cues[-1] == f"Question: {begin}".strip()
 
 
-def test_near_duplicates_are_not_asked_about() -> None:
+def test_near_duplicates_are_not_asked_about():
     passages = [Passage("a", corpus()[0].text), Passage("b", corpus()[1].text, near_duplicate=True)]
     assert {spot.passage.document for spot in generation.drawn(passages, 0)} == {"a"}
 
@@ -125,11 +120,11 @@ def test_near_duplicates_are_not_asked_about() -> None:
     ],
 )
 def test_what_is_left_out_is_counted_with_its_reason(
-    says_: Callable[[str], str | None],
-    reads_: Callable[[str], str | None],
-    reason: str,
-    detail: str,
-) -> None:
+    says_,
+    reads_,
+    reason,
+    detail,
+):
     """Of eight passages; the question of the first is a good one, as a run that keeps none ends
     with an error.
     """
@@ -142,7 +137,7 @@ def test_what_is_left_out_is_counted_with_its_reason(
     assert not detail or set(found.malformed) == {detail}
 
 
-def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> None:
+def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy():
     own = "The finest leaf of the whole region comes from Assam in early spring."
     passages = [Passage("leaf", own), Passage("copy", f"A longer text. {own}", near_duplicate=True)]
     [written] = generate(1, passages, Scripted(asks), Scripted(reads), max_attempts=1).questions
@@ -156,7 +151,7 @@ def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> Non
         generate(1, [*passages, other], Scripted(asks), Scripted(reads), max_attempts=1)
 
 
-def test_fewer_than_asked_for_are_said_and_none_is_an_error() -> None:
+def test_fewer_than_asked_for_are_said_and_none_is_an_error():
     found = made(Scripted(asks), Scripted(reads), wanted=50, max_attempts=8)
     assert found.ended_by == "attempts"
     assert " questions from 8 attempts (the maximum), fewer than the 50" in str(found)
@@ -167,7 +162,7 @@ def test_fewer_than_asked_for_are_said_and_none_is_an_error() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_no_batch_is_begun_when_time_is_up() -> None:
+def test_no_batch_is_begun_when_time_is_up():
     writer = Scripted(asks)
     with pytest.raises(UserError, match="until time was up"):
         made(writer, Scripted(reads), until=0.0, at_last=0.0)

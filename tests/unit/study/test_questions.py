@@ -7,7 +7,6 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -22,7 +21,7 @@ PLAIN = "question,answers\nWho lit the lighthouse first?,Greta Holm\n"
 FULL = f'question,answers,gold\n{HOLM.question},Greta Holm,\n"{RYE.question}",rye|rye bread,town\n'
 
 
-def read(folder: Path, content: str | bytes, name: str = "q.csv") -> list[StudyQuestion]:
+def read(folder, content, name="q.csv"):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return read_questions(path)
@@ -43,12 +42,12 @@ def read(folder: Path, content: str | bytes, name: str = "q.csv") -> list[StudyQ
         (json.dumps({"question": HOLM.question, "Answers": ["Greta Holm"], "id": 7}), "q.JSONL"),
     ],
 )
-def test_what_people_export_is_read(tmp_path: Path, content: str | bytes, name: str) -> None:
+def test_what_people_export_is_read(tmp_path, content, name):
     """Other separators, line ends, encodings and columns are drawn below."""
     assert read(tmp_path, content, name) == [HOLM]
 
 
-def test_quotes_line_ends_and_commas_inside_cells_are_read(tmp_path: Path) -> None:
+def test_quotes_line_ends_and_commas_inside_cells_are_read(tmp_path):
     assert read(tmp_path, FULL) == [HOLM, RYE]
     assert read(tmp_path, FULL.replace(",", ";").replace("; of", ", of")) == [HOLM, RYE]
     line = {"question": RYE.question, "answers": list(RYE.answers), "gold": RYE.gold}
@@ -129,9 +128,7 @@ CUT = "a cell that holds a comma or a line end needs quotes"
         ("", "q.csv: no questions"),
     ],
 )
-def test_what_may_be_misread_is_refused_with_its_line(
-    tmp_path: Path, content: str | bytes, message: str
-) -> None:
+def test_what_may_be_misread_is_refused_with_its_line(tmp_path, content, message):
     with pytest.raises(UserError, match=message) as refused:
         read(tmp_path, content)
     assert "\n" not in str(refused.value)
@@ -162,7 +159,7 @@ def test_what_may_be_misread_is_refused_with_its_line(
         ),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_other_files_are_refused(tmp_path, name, content, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, content, name)
 
@@ -185,16 +182,16 @@ class Dialect:
     left_at_the_end: int = 0  # empty cells
 
     @property
-    def is_common(self) -> bool:
+    def is_common(self):
         return self.quotes != "never" and self.doubles and self.encoding != "cp1252"
 
-    def cell(self, text: str) -> str:
+    def cell(self, text):
         needs = any(mark in text for mark in (self.separator, '"', "\n", "\r"))
         if self.quotes == "never" or (self.quotes == "needed" and not needs):
             return text
         return '"{}"'.format(text.replace('"', '""' if self.doubles else '\\"'))
 
-    def write(self, questions: list[StudyQuestion]) -> bytes:
+    def write(self, questions):
         out = io.StringIO()
         rows = [self.header, *((one.question, "|".join(one.answers)) for one in questions)]
         for number, row in enumerate(rows):
@@ -236,9 +233,7 @@ DIALECTS = st.builds(
 @given(QUESTIONS, DIALECTS)
 @example([StudyQuestion("a, b", ("c",))], Dialect(quotes="never"))
 @example([StudyQuestion('"', ("x",)), StudyQuestion("q", (",a",))], Dialect(doubles=False))
-def test_any_dialect_gives_the_same_questions_or_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, questions: list[StudyQuestion], dialect: Dialect
-) -> None:
+def test_any_dialect_gives_the_same_questions_or_is_refused(tmp_path_factory, questions, dialect):
     texts = [text for one in questions for text in (one.question, *one.answers)]
     if dialect.quotes == "never" and any(
         re.search(r'\n|(^|[,;\t]) *"|^[,;\t ]*$', text) for text in texts

@@ -3,7 +3,6 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,13 +37,13 @@ ASKED = [
 ]
 
 
-def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
+def test_the_sum_of_reciprocal_ranks_fuses_rankings():
     [made] = retrieval.fused([[[0, 1, 2]], [[2, 3, 0]]], depth=3)
     scores = {0: 1 / 61 + 1 / 63, 1: 1 / 62, 2: 1 / 63 + 1 / 61, 3: 1 / 62}
     assert made == sorted(scores, key=lambda p: (-scores[p], p))[:3] == [0, 2, 1]
 
 
-def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None:
+def test_a_cross_encoder_orders_the_first_passages_again(tmp_path):
     source = cross_encoder(tmp_path / "cross")
     [order] = retrieval.reranked(["Where is tea?"], TEXTS, [[3, 2, 1, 0]], 3, source)
     model = CrossEncoder(Path(source))
@@ -56,14 +55,14 @@ def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None
     assert model.scores("?", ["long " * 100]).shape == (1,)  # cut
 
 
-def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_cross_encoder_is_refused(tmp_path):
     with pytest.raises(UserError, match="scores 2 classes, not one"):
         CrossEncoder(Path(cross_encoder(tmp_path / "two", classes=2)))
     with pytest.raises(UserError, match=r"the checkpoint has no tensor '(bert|classifier)"):
         CrossEncoder(encoder(tmp_path / "encoder"))
 
 
-def test_embeddings_are_made_once_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embeddings_are_made_once_a_shard(tmp_path, monkeypatch):
     draw = np.random.default_rng(0)
     texts = [" ".join(str(number) for number in draw.integers(0, 10_000, 12)) for _ in range(60)]
     source = str(encoder(tmp_path / "encoder"))
@@ -91,7 +90,7 @@ def test_embeddings_are_made_once_a_shard(tmp_path: Path, monkeypatch: pytest.Mo
     ("kind", "expected"),
     [("bm25", ["bm25"]), ("dense", ["dense"]), ("fused", ["bm25", "dense", "fused"])],
 )
-def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: list[str]) -> None:
+def test_every_ranking_on_the_way_is_kept(tmp_path, kind, expected):
     how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
     made = retrieval.rankings(how, ASKED, PASSAGES, 2, tmp_path)
     assert list(made) == expected
@@ -99,9 +98,7 @@ def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: l
     assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)
 
 
-def test_a_question_that_shares_no_word_with_any_passage_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_question_that_shares_no_word_with_any_passage_is_named(tmp_path, caplog):
     """Its passages stay in the order of the corpus, which fusion leaves out."""
     asked = [StudyQuestion("Wohin?", ()), *ASKED]
     how = Retrieval("fused", str(encoder(tmp_path / "encoder")))
@@ -124,18 +121,16 @@ def test_a_question_that_shares_no_word_with_any_passage_is_named(
         ("it's", "It\u2019s open."),
     ],
 )
-def test_gold_are_passages_that_hold_the_words_in_any_unicode_form(answer: str, text: str) -> None:
+def test_gold_are_passages_that_hold_the_words_in_any_unicode_form(answer, text):
     assert gold_of(StudyQuestion("?", (answer,)), [Passage("a", text), PASSAGES[1]]) == [0]
 
 
-def gold_of(
-    question: StudyQuestion, passages: list[Passage] = PASSAGES, **repeats: str
-) -> list[int]:
+def gold_of(question, passages=PASSAGES, **repeats):
     [gold] = gold_passages([question], passages, {**SAME, **repeats})
     return gold
 
 
-def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
+def test_gold_are_passages_that_hold_an_answer_in_the_gold_document():
     assert gold_of(StudyQuestion("?", ("assam!",))) == [0, 2]
     assert gold_of(StudyQuestion("?", ("Assam",), "c")) == [2]
     assert gold_of(StudyQuestion("?", ("in other words",), "c")) == [2]  # the document is trusted
@@ -160,7 +155,7 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
         ("guides/geting-started", "guides/getting-started"),
     ],
 )
-def test_a_gold_document_that_is_none_may_mean_another(gold: str, meant: str) -> None:
+def test_a_gold_document_that_is_none_may_mean_another(gold, meant):
     titles = ["intro", "api/start", "guides/start.md", "guides/getting-started"]
     with pytest.raises(
         UserError,
@@ -169,12 +164,12 @@ def test_a_gold_document_that_is_none_may_mean_another(gold: str, meant: str) ->
         list(gold_passages([StudyQuestion("?", (), gold)], [], {title: title for title in titles}))
 
 
-def test_a_document_that_repeats_the_gold_one_is_gold_too() -> None:
+def test_a_document_that_repeats_the_gold_one_is_gold_too():
     assert gold_of(StudyQuestion("?", ("Assam",), "c"), c="a") == [0, 2]
     assert gold_of(StudyQuestion("?", ("Assam",), "c"), PASSAGES[:2], c="a") == [0]  # c was dropped
 
 
-def test_measures_are_those_of_the_books() -> None:
+def test_measures_are_those_of_the_books():
     found = [2, 5]
     gold = 3
     assert study_retrieval.recall(found, gold, 1) == 0
@@ -189,7 +184,7 @@ def test_measures_are_those_of_the_books() -> None:
     assert study_retrieval.ndcg([1, 2], 2, 10) == 1
 
 
-def found(**changes: Any) -> dict[str, Any]:
+def found(**changes):
     """A retrieval.json of two questions with gold, of which BM25 finds one, and one without."""
     asked = [
         {
@@ -228,7 +223,7 @@ def found(**changes: Any) -> dict[str, Any]:
     }
 
 
-def runs(folder: Path, content: dict[str, Any]) -> Runs:
+def runs(folder, content):
     data = folder / "questions.jsonl"
     data.touch()
     (folder / "retrieval.json").write_text(json.dumps(content), encoding="utf-8")
@@ -242,7 +237,7 @@ def runs(folder: Path, content: dict[str, Any]) -> Runs:
     return Runs(folder / "results", loading.parse(settings, "t.yaml"))
 
 
-def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:
+def test_the_item_has_every_ranking_with_intervals(tmp_path):
     made = runs(tmp_path, found())
     table = study_retrieval.table(made)
     lines = {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
@@ -266,8 +261,8 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:
 
 
 def test_the_small_print_says_who_wrote_the_questions_and_what_a_budget_left_out(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     left = {"malformed": 7, "duplicate": 0, "without_documents": 2}
     written = {
         "wanted": 5,
@@ -290,14 +285,14 @@ def test_the_small_print_says_who_wrote_the_questions_and_what_a_budget_left_out
     assert text.endswith("Left out to fit the budget: timed trials: 1 of 5.")
 
 
-def test_without_gold_the_item_says_so(tmp_path: Path) -> None:
+def test_without_gold_the_item_says_so(tmp_path):
     table = study_retrieval.table(runs(tmp_path, found(questions=found()["questions"][2:])))
     assert set(table[table["retriever"] != ""]["status"]) == {"could_not_run"}
     [text] = study_retrieval.draw(table).axes[0].texts
     assert "no passage of the corpus" in " ".join(text.get_text().split())
 
 
-def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
+def test_the_item_is_rendered_from_the_studys_file(tmp_path):
     config = runs(tmp_path, found()).config
     assert config is not None
     assert Plan(config, 1).items.inputs("study_retrieval") == {
@@ -309,7 +304,7 @@ def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "items"), [("Assam", ["study_retrieval"]), ("Ceylon", [])])
-def test_a_study_retrieves_as_it_is_told(tmp_path: Path, answer: str, items: list[str]) -> None:
+def test_a_study_retrieves_as_it_is_told(tmp_path, answer, items):
     command = [*study_arguments(tmp_path, answer), "--out", str(tmp_path / "out")]
     (tmp_path / "texts" / "bad.txt").write_bytes(b"\xff\xfe\xff")
     dense = ["--retrieval", "fused", "--encoder", str(encoder(tmp_path / "encoder"))]

@@ -6,7 +6,6 @@ import json
 import random
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,7 @@ TEXT = (
 # ---- documents and spans
 
 
-def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
+def test_stretches_are_whole_sentences_and_all_of_the_article():
     tokenizer = tiny_models.byte_tokenizer()
     documents = list(sft.cut(TrainingDocument("a", "T", TEXT), tokenizer, 300, "sentencex"))
     assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
@@ -47,7 +46,7 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     assert [d.key for d in documents] == [f"a#{TEXT.index(d.text)}" for d in documents]
 
 
-def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
+def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time():
     tokenizer = tiny_models.byte_tokenizer()
     document = TrainingDocument("a#0", "T", TEXT)
     drawn, again, other = (
@@ -68,7 +67,7 @@ def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None
 
 
 @pytest.mark.parametrize("template", ["chat", "alpaca", "vicuna"])
-def test_training_reads_what_the_method_reads(template: str) -> None:
+def test_training_reads_what_the_method_reads(template):
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
     style = PromptStyle("{context}\n{input}", template)
     prompt = build_prompt("Who lit the lamp?", [("Lighthouse", TEXT)], style, lm.tokenizer)
@@ -93,7 +92,7 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     assert lm.tokenizer.decode(response[:-1]).strip() == "It burned whale oil, as most did."
 
 
-def test_a_request_that_is_too_long_is_left_out() -> None:
+def test_a_request_that_is_too_long_is_left_out():
     spans = SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90)
     document = TrainingDocument("a#0", "", TEXT, spans)
     tokenizer = tiny_models.byte_tokenizer()
@@ -119,11 +118,11 @@ def test_a_request_that_is_too_long_is_left_out() -> None:
         ("What is the history of the lighthouse?", "asks for nothing that is in the span alone"),
     ],
 )
-def test_rubbish_is_named(question: str, why: str | None) -> None:
+def test_rubbish_is_named(question, why):
     assert sft.problem(question, "The lamp was first lit in 1821 by Ann.", "Lighthouse") == why
 
 
-def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue() -> None:
+def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue():
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, eos=(1,)))
     title = "Beta"
     span = "The lamp was lit in 1821."
@@ -139,7 +138,7 @@ def test_a_local_model_is_asked_in_its_template_and_goes_on_from_the_cue() -> No
     assert lm.tokenizer.decode(alone, skip_special_tokens=True) == question
 
 
-def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
+def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question():
     with served([says("Who lit the lamp?"), Reply(b"", 503)]) as server:
         chat = EndpointChat(Endpoint(server.url, model="m", attempts=1))
         questions = sft.write_questions(chat, [("A", "up"), ("B", "down")])
@@ -151,7 +150,7 @@ def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() ->
 # ---- near-duplicates
 
 
-def test_near_duplicates_are_met_wherever_they_stand() -> None:
+def test_near_duplicates_are_met_wherever_they_stand():
     words = article(1, 60).split()
     passage = " ".join(words[137:260])
     edited = " ".join(w if i % 25 else "changed" for i, w in enumerate(words[137:260]))
@@ -176,7 +175,7 @@ LETTERS = {
 }
 
 
-def random_text(draw: random.Random, language: str, units: int) -> str:
+def random_text(draw, language, units):
     """Random words, or random characters with punctuation."""
     blank = " " if language == "en" else ""
     drawn = [draw.choice(LETTERS[language]) for _ in range(units)]
@@ -187,7 +186,7 @@ def random_text(draw: random.Random, language: str, units: int) -> str:
 
 @pytest.mark.parametrize("language", LETTERS)
 @pytest.mark.parametrize("units", [12, 20, 30, 45, 60, 140, 300])
-def test_an_evaluation_text_within_an_article_is_found(language: str, units: int) -> None:
+def test_an_evaluation_text_within_an_article_is_found(language, units):
     draw = random.Random(units)
     blank = " " if language == "en" else ""
     for _ in range(5):
@@ -199,7 +198,7 @@ def test_an_evaluation_text_within_an_article_is_found(language: str, units: int
 
 
 @pytest.mark.parametrize("words", [12, 20, 30, 45, 60, 140])
-def test_an_evaluation_text_with_another_word_is_found(words: int) -> None:
+def test_an_evaluation_text_with_another_word_is_found(words):
     draw = random.Random(words)
     for changed in range(words):
         seen = [f"word{draw.randrange(10_000)}" for _ in range(words)]
@@ -208,11 +207,11 @@ def test_an_evaluation_text_with_another_word_is_found(words: int) -> None:
         assert near_duplicates([" ".join(seen)], 0.4)(f"{around} {' '.join(edited)} {around}")
 
 
-def grams(words: list[str], size: int) -> set[tuple[str, ...]]:
+def grams(words, size):
     return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
 
 
-def contains(text: list[str], piece: list[str], threshold: float) -> bool:
+def contains(text, piece, threshold):
     """Whether 100 words of a text have enough of a piece's n-grams, by comparing all of them."""
     size = 3 if len(piece) <= 50 else 5
     sought = grams(piece, size)
@@ -224,7 +223,7 @@ def contains(text: list[str], piece: list[str], threshold: float) -> bool:
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.4, 0.9])
-def test_random_texts_are_found_as_by_comparing_everything(threshold: float) -> None:
+def test_random_texts_are_found_as_by_comparing_everything(threshold):
     draw = random.Random(0)
     found = []
     for _ in range(150):
@@ -240,7 +239,7 @@ def test_random_texts_are_found_as_by_comparing_everything(threshold: float) -> 
     assert 20 < sum(found) < 130
 
 
-def test_long_texts_are_found_as_by_the_similarity_of_their_pieces() -> None:
+def test_long_texts_are_found_as_by_the_similarity_of_their_pieces():
     """Jaccard similarity of pieces of 100 words, at every 25th word of the other text."""
     draw = random.Random(1)
     former = []
@@ -259,7 +258,7 @@ def test_long_texts_are_found_as_by_the_similarity_of_their_pieces() -> None:
     assert 60 < sum(former) < 110
 
 
-def evaluation_file(path: Path, *texts: str) -> Path:
+def evaluation_file(path, *texts):
     documents = [Passage("", text) for text in texts]
     write_examples(
         path, [Example(f"q{i}", "Who?", (d,), ("A",), (0,)) for i, d in enumerate(documents)]
@@ -267,7 +266,7 @@ def evaluation_file(path: Path, *texts: str) -> Path:
     return path
 
 
-def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_articles_are_held_out(tmp_path, monkeypatch):
     monkeypatch.setattr(data.QuestionWriter, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
     with pytest.raises(UserError, match=r"found, 1000 requested; .*8 articles") as error:
@@ -288,7 +287,7 @@ def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert counts["kept"] >= counts["train_questions"] + counts["held_out_questions"] > 0
 
 
-def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path: Path) -> None:
+def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path):
     many = write_corpus(tmp_path / "many.jsonl", 10)
     few = tmp_path / "few.jsonl"
     texts = [article(n) for n in range(50, 53)]
@@ -306,9 +305,7 @@ def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path: Pa
 # ---- a run that is cut off
 
 
-def test_a_cut_off_run_goes_on_and_ends_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     given = settings(tmp_path, documents=12).data()
     whole = Parrot()
     monkeypatch.setattr(data.QuestionWriter, "model", lambda self: whole)
@@ -338,7 +335,7 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(
 
 
 @pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])
-def test_damaged_data_name_their_line(tmp_path: Path, spans: str) -> None:
+def test_damaged_data_name_their_line(tmp_path, spans):
     (tmp_path / "train.jsonl").write_text(
         f'{{"key": "a", "title": "", "text": "abc", "spans": {spans}}}\n'
     )

@@ -7,10 +7,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -53,7 +51,7 @@ ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def material(tmp_path_factory):
     folder = tmp_path_factory.mktemp("material")
     with pytest.MonkeyPatch.context() as patch:
         built(folder, patch)
@@ -61,12 +59,12 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, material: Path) -> Path:
+def folder(tmp_path, material):
     """A folder with a model, a corpus and the training data."""
     return Path(shutil.copytree(material, tmp_path, dirs_exist_ok=True))
 
 
-def trained(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
+def trained(folder, out, **changes):
     folders = folder / "data", folder / f"{out}-steps", folder / out
     assert (
         finetuning.train(settings(folder, **changes), *folders, threads=1) == folder / f"{out}.json"
@@ -75,29 +73,29 @@ def trained(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def done(material: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def done(material, tmp_path_factory):
     """A folder with a whole training by plain torch, which others are compared with."""
     folder = Path(shutil.copytree(material, tmp_path_factory.mktemp("done"), dirs_exist_ok=True))
     trained(folder, "plain")
     return folder
 
 
-def account_of(folder: Path, out: str = "plain") -> dict[str, Any]:
+def account_of(folder, out="plain"):
     return json.loads((folder / f"{out}.json").read_bytes())
 
 
-def losses(account: dict[str, Any]) -> dict[tuple[int, str], float]:
+def losses(account):
     curve = account["curve"]
     found = {(point["step"], point["split"]): point["loss"] for point in curve}
     assert len(found) == len(curve)
     return found
 
 
-def material_of(folder: Path, **changes: Any) -> finetuning.Material:
+def material_of(folder, **changes):
     return finetuning.Material(settings(folder, **changes), folder / "data")
 
 
-def tensors(model: Path) -> dict[str, torch.Tensor]:
+def tensors(model):
     from safetensors.torch import load_file
 
     return load_file(model / "model.safetensors")
@@ -106,7 +104,7 @@ def tensors(model: Path) -> dict[str, torch.Tensor]:
 # ---- batches
 
 
-def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder: Path) -> None:
+def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder):
     model = material_of(folder).model()
     together = response_loss(model, pack(ENCODED))
     together.backward()
@@ -123,8 +121,8 @@ def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder: Path) 
 
 
 def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_linear_scaling(
-    folder: Path,
-) -> None:
+    folder,
+):
     """As LongAlpaca is: `max_position_embeddings` says less than its scaled positions reach."""
     scaled = {"rope_type": "linear", "factor": 16.0, "rope_theta": 10000.0}
     write_checkpoint(folder / "model", max_position_embeddings=64, rope_parameters=scaled)
@@ -141,7 +139,7 @@ def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_li
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_scaled_positions_stay_with_the_trained_model(folder: Path) -> None:
+def test_scaled_positions_stay_with_the_trained_model(folder):
     """`test_same_model.py` holds its loss to the one that was trained."""
     scaled = material_of(folder, rope_scale=8)
     assert scaled.digest != material_of(folder).digest
@@ -150,7 +148,7 @@ def test_scaled_positions_stay_with_the_trained_model(folder: Path) -> None:
     assert (shape.rope_scale, shape.rope_theta) == (8.0, 10000.0)
 
 
-def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -> None:
+def test_a_decoder_without_rotary_positions_reads_requests_apart(folder):
     material = material_of(folder)
     for position, requests in ((material.shape.position, 2), ("alibi", 1)):
         material = material_of(folder)
@@ -161,14 +159,14 @@ def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -
 # ---- order, warm-up, budget
 
 
-def test_every_document_comes_once_before_any_comes_again() -> None:
+def test_every_document_comes_once_before_any_comes_again():
     first, second = (finetuning.epoch_order(7, 0, epoch) for epoch in (0, 1))
     assert sorted(first) == sorted(second) == list(range(7))
     assert first != second
     assert finetuning.epoch_order(7, 0, 0) == first != finetuning.epoch_order(7, 1, 0)
 
 
-def test_the_curve_is_that_of_the_plain_loop(done: Path) -> None:
+def test_the_curve_is_that_of_the_plain_loop(done):
     account = account_of(done)
     assert losses(account) == pytest.approx(CURVE, abs=1e-5)
     assert [*losses(account)] == [*CURVE]
@@ -176,9 +174,7 @@ def test_the_curve_is_that_of_the_plain_loop(done: Path) -> None:
     assert rates == pytest.approx([0.0005, *[0.001] * 5])  # it rises and stays
 
 
-def test_time_ends_a_training_which_is_not_done_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_ends_a_training_which_is_not_done_again(folder, monkeypatch):
     account = trained(folder, "m", steps=10**6, minutes=0.005)
     assert 0 < account["steps"] < 10**4
     assert account["steps"] == max(step for step, _ in losses(account))
@@ -193,7 +189,7 @@ def test_time_ends_a_training_which_is_not_done_again(
 # ---- what comes out
 
 
-def test_the_written_checkpoint_is_the_model(done: Path) -> None:
+def test_the_written_checkpoint_is_the_model(done):
     from transformers import AutoModelForCausalLM
 
     account = account_of(done)
@@ -213,16 +209,14 @@ def test_the_written_checkpoint_is_the_model(done: Path) -> None:
 # ---- killed runs
 
 
-def checkpoints(folder: Path, out: str = "m") -> list[Path]:
+def checkpoints(folder, out="m"):
     return sorted((folder / f"{out}-steps").glob("*/checkpoint-*"))
 
 
-def test_a_killed_training_resumes_with_the_next_documents(
-    done: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_training_resumes_with_the_next_documents(done, folder, monkeypatch):
     compute_loss = FineTuning.compute_loss
 
-    def killed(self: FineTuning, *given: Any, **more: Any) -> Any:
+    def killed(self, *given, **more):
         if self.state.global_step == 5:  # after the checkpoint of step 4
             raise KeyboardInterrupt
         return compute_loss(self, *given, **more)
@@ -242,9 +236,7 @@ def test_a_killed_training_resumes_with_the_next_documents(
     assert [path.name for path in checkpoints(folder, "cut")] == ["checkpoint-6"]
 
 
-def test_more_steps_continue_and_other_settings_start_over_beside_files_of_others(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_more_steps_continue_and_other_settings_start_over_beside_files_of_others(folder, caplog):
     (folder / "m-steps/thesis").mkdir(parents=True)
     (folder / "m-steps/thesis/text").write_text("a year of work")
     with caplog.at_level("INFO", logger="ragauge"):
@@ -264,7 +256,7 @@ def test_more_steps_continue_and_other_settings_start_over_beside_files_of_other
     assert len(list(folder.rglob("text"))) == 2
 
 
-def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(folder):
     trained(folder, "m", steps=1)
     [checkpoint] = checkpoints(folder)
     for name in ("model.safetensors", "optimizer.pt"):
@@ -287,12 +279,12 @@ def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
     ],
 )
 def test_the_command_line_names_mistakes(
-    root: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    fact: str,
-) -> None:
+    root,
+    tmp_path,
+    capsys,
+    arguments,
+    fact,
+):
     model = str(write_checkpoint(tmp_path / "base"))
     given = [part.replace("MODEL", model).replace("ROOT", str(root)) for part in arguments]
     folders = f"--data {tmp_path} --checkpoints {tmp_path} --out {tmp_path}/m"
@@ -304,7 +296,7 @@ def test_the_command_line_names_mistakes(
 
 
 @pytest.fixture(scope="module")
-def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
+def deepspeed(tmp_path_factory):
     """Commands that need not import DeepSpeed again, and a lock that a killed build of its kernel
     left behind.
     """
@@ -316,7 +308,7 @@ def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
         yield commands
 
 
-def command(deepspeed: Preloaded, folder: Path, out: str, **changes: Any) -> dict[str, Any]:
+def command(deepspeed, folder, out, **changes):
     """The account of a training by the command line, in processes of its own, which compile
     nothing.
     """
@@ -332,7 +324,7 @@ def command(deepspeed: Preloaded, folder: Path, out: str, **changes: Any) -> dic
     return account_of(folder, out)
 
 
-def check_same(account: dict[str, Any], folder: Path, out: str) -> None:
+def check_same(account, folder, out):
     """The training had the losses and weights of the one by plain torch."""
     assert losses(account) == pytest.approx(losses(account_of(folder)), rel=1e-5)
     mine, theirs = (tensors(folder / name) for name in (out, "plain"))
@@ -340,7 +332,7 @@ def check_same(account: dict[str, Any], folder: Path, out: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def started(done: Path, deepspeed: Preloaded) -> Path:
+def started(done, deepspeed):
     """The folder with the training by plain torch, and the checkpoints of two by DeepSpeed after
     four of its steps.
     """
@@ -350,9 +342,7 @@ def started(done: Path, deepspeed: Preloaded) -> Path:
 
 
 @pytest.mark.slow
-def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(
-    started: Path, deepspeed: Preloaded
-) -> None:
+def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(started, deepspeed):
     account = command(deepspeed, started, "zero", steps=6)
     account["curve"] = [p for p in account["curve"] if (p["step"], p["split"]) != (4, "held_out")]
     check_same(account, started, "zero")
@@ -361,15 +351,15 @@ def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(
 class Hostile:
     """Code that a pickle would run as it is read."""
 
-    def __init__(self, mark: Path) -> None:
+    def __init__(self, mark):
         self.mark = mark
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, (str(self.mark),)
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_deepspeed_runs_no_code(started: Path, deepspeed: Preloaded) -> None:
+def test_a_checkpoint_of_deepspeed_runs_no_code(started, deepspeed):
     [states] = (started / "hostile-steps").rglob("*optim_states.pt")
     torch.save({"optimizer_state_dict": Hostile(started / "ran")}, states)
     with pytest.raises(AssertionError, match=r"checkpoint-4: damaged \(Weights only load failed"):
@@ -378,13 +368,13 @@ def test_a_checkpoint_of_deepspeed_runs_no_code(started: Path, deepspeed: Preloa
 
 
 @pytest.mark.slow
-def test_two_processes_share_what_one_accumulates(done: Path, deepspeed: Preloaded) -> None:
+def test_two_processes_share_what_one_accumulates(done, deepspeed):
     account = command(deepspeed, done, "two", processes=2, accumulation=1)
     check_same(account, done, "two")
 
 
 @pytest.mark.slow
-def test_bfloat16_passes_update_float32_weights(done: Path, deepspeed: Preloaded) -> None:
+def test_bfloat16_passes_update_float32_weights(done, deepspeed):
     account = command(deepspeed, done, "half", dtype="bfloat16", lr=1e-5, steps=3)
     # as weights move by less than its precision
     for point in ((0, "held_out"), (1, "train")):
@@ -398,7 +388,7 @@ def test_bfloat16_passes_update_float32_weights(done: Path, deepspeed: Preloaded
         assert 0 < moved < 4e-5, name  # less than bfloat16 can tell of a weight near 1
 
 
-def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_started_however_this_one_was(monkeypatch):
     """`python -m ragauge.cli`, as a job of several threads runs, has a file as its name that
     nothing can execute.
     """
@@ -406,7 +396,7 @@ def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPa
 
     started = list[str]()
 
-    def execute(_: str, command: list[str]) -> None:
+    def execute(_, command):
         started.extend(command)
         raise SystemExit(0)  # this process is that command from then on
 

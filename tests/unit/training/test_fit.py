@@ -3,7 +3,6 @@ their training.
 """
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ IDS = tokens(150, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 
 
-def changed(lm: object, seed: int = 1) -> Adapters:
+def changed(lm, seed=1):
     """Adapters as training might leave them."""
     adapters = Adapters(lm.decoder.weights, rank=3)  # type: ignore[attr-defined]
     draw = torch.Generator().manual_seed(seed)
@@ -43,9 +42,7 @@ def changed(lm: object, seed: int = 1) -> Adapters:
         *((family, 16, True) for family in tiny_models.FAMILIES),
     ],
 )
-def test_the_pass_for_gradients_equals_reading_window_by_window(
-    family: str, interval: int, trained: bool
-) -> None:
+def test_the_pass_for_gradients_equals_reading_window_by_window(family, interval, trained):
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     windows = Windows(interval)
     adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
@@ -62,7 +59,7 @@ def test_the_pass_for_gradients_equals_reading_window_by_window(
     assert trained == (not torch.allclose(plain, nll, atol=1e-3))
 
 
-def test_without_neighbours_adapters_change_nothing() -> None:
+def test_without_neighbours_adapters_change_nothing():
     lm = tiny_models.tiny_lm()
     mine, plain = (
         a.nll(lm.decoder, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))
@@ -73,7 +70,7 @@ def test_without_neighbours_adapters_change_nothing() -> None:
 # ---- training
 
 
-def trainer(folder: Path, **recipe: object) -> RetroFit:
+def trainer(folder, **recipe):
     """Documents that repeat one text: what follows a neighbour's chunk is what follows the query."""
     text = tokens(256, 7)
     rest = [tokens(64 * 4, seed) for seed in range(20, 31)]
@@ -92,9 +89,7 @@ def trainer(folder: Path, **recipe: object) -> RetroFit:
         ("cross_attention", [6.005742, 5.96989, 6.04995, 6.033908, 5.989625, 5.901273]),
     ],
 )
-def test_a_training_has_the_losses_of_the_plain_loop(
-    mode: str, losses: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_has_the_losses_of_the_plain_loop(mode, losses, tmp_path, monkeypatch):
     """As they were before transformers' Trainer took the steps, with the decoder left alone."""
     monkeypatch.setattr(fit, "MOST_STEPS", len(losses))
     made = trainer(tmp_path, mode=mode, minutes=1e6)
@@ -105,8 +100,8 @@ def test_a_training_has_the_losses_of_the_plain_loop(
     torch.testing.assert_close(before, [layer.qkv.weight for layer in layers], rtol=0, atol=0)
 
 
-def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: Path) -> None:
-    def curve() -> list[dict[str, float]]:
+def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path):
+    def curve():
         return [*map(json.loads, (tmp_path / "curve.jsonl").read_text().splitlines())]
 
     made = trainer(tmp_path, minutes=0.004)
@@ -128,7 +123,7 @@ def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path: P
     assert curve()[: len(points)] == points
 
 
-def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_path: Path) -> None:
+def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_path):
     trainer(tmp_path, minutes=0.001).fit()
     other = trainer(tmp_path, minutes=0.001, rank=3)
     assert other.earlier_s == 0
@@ -136,7 +131,7 @@ def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_p
     assert list((tmp_path / "checkpoints").iterdir()) == [other.folder]
 
 
-def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
+def test_a_text_is_no_neighbour_of_its_own(tmp_path):
     material = trainer(tmp_path).material
     searcher = material.searcher
     for start in material.starts(held_out=False)[:8]:
@@ -150,7 +145,7 @@ def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
             assert all(len(window) == 2 for window in example["neighbours"])
 
 
-def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> None:
+def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path):
     searcher = ExactRetriever([tokens(100, i) for i in range(12)])
     material = RetrofitMaterial(searcher, searcher, RetrofitSettings())
     with pytest.raises(UserError, match="use a larger database"):

@@ -3,13 +3,11 @@ transformers' own of each request.
 """
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ragauge.engines.loading import load_lm
@@ -52,7 +50,7 @@ CASES = [
 ]
 
 
-def write_model(folder: Path, family: str) -> Path:
+def write_model(folder, family):
     """Write a decoder of two layers whose scores are large, so that positions matter."""
     tokenizer = byte_tokenizer()
     sizes = {
@@ -76,7 +74,7 @@ def write_model(folder: Path, family: str) -> Path:
     return folder
 
 
-def mean_of_requests(encoded: Encoded, loss: Any) -> float:
+def mean_of_requests(encoded, loss):
     """Average over all tokens of responses a loss of each request alone, given its ids."""
     total = 0.0
     for one in separate(encoded):
@@ -86,7 +84,7 @@ def mean_of_requests(encoded: Encoded, loss: Any) -> float:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with training data and a Gemma 3, one of whose two layers has a window."""
     write_model(tmp_path / "model", "gemma3_text")
     write_corpus(tmp_path / "corpus.jsonl")
@@ -96,8 +94,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("family", "dtype", "scale"), CASES)
 def test_the_trained_loss_is_that_of_the_decoder_and_of_transformers(
-    family: str, dtype: str, scale: float | None, tmp_path: Path
-) -> None:
+    family, dtype, scale, tmp_path
+):
     source = str(write_model(tmp_path / "model", family))
     for name in ("train.jsonl", "held_out.jsonl"):
         (tmp_path / name).touch()
@@ -115,12 +113,12 @@ def test_the_trained_loss_is_that_of_the_decoder_and_of_transformers(
     reference = AutoModelForCausalLM.from_pretrained(target, dtype=getattr(torch, dtype))
     lm = load_lm(str(target), dtype=dtype, threads=1)
 
-    def of_transformers(ids: list[int], count: int) -> Tensor:
+    def of_transformers(ids, count):
         with torch.no_grad():
             logits = reference(torch.tensor([ids])).logits[0, -count - 1 : -1].float()
         return F.cross_entropy(logits, torch.tensor(ids[-count:]), reduction="none")
 
-    def of_decoder(ids: list[int], count: int) -> Tensor:
+    def of_decoder(ids, count):
         rows = [Row(ids, unit_steps(0, len(ids)))]
         read = lm.extend(lm.new_cache(len(ids)), rows, stage="prompt", logp=True)
         return -read.logp[0][-count:]
@@ -130,7 +128,7 @@ def test_the_trained_loss_is_that_of_the_decoder_and_of_transformers(
     assert loss == pytest.approx(mean_of_requests(encoded, of_decoder), rel=to_decoder)
 
 
-def test_one_step_trains_a_decoder_with_two_kinds_of_layers(folder: Path) -> None:
+def test_one_step_trains_a_decoder_with_two_kinds_of_layers(folder):
     material = Material(settings(folder), folder / "data")
     assert all(len(encoded.document) > WINDOW for encoded in material.train)
     paths = folder / "data", folder / "steps", folder / "trained"
@@ -138,7 +136,7 @@ def test_one_step_trains_a_decoder_with_two_kinds_of_layers(folder: Path) -> Non
     assert load_lm(str(folder / "trained"), threads=1).shape.windows == (WINDOW, 0)
 
 
-def test_positions_that_transformers_cannot_divide_are_refused(tmp_path: Path) -> None:
+def test_positions_that_transformers_cannot_divide_are_refused(tmp_path):
     source = str(write_model(tmp_path / "model", "phi3"))
     for name in ("train.jsonl", "held_out.jsonl"):
         (tmp_path / name).touch()

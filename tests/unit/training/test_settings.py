@@ -1,7 +1,5 @@
 """A model can be what a training of the experiment makes."""
 
-from typing import Any
-
 import pytest
 
 from ragauge.config import loading
@@ -10,7 +8,7 @@ from ragauge.errors import UserError
 TRAINED = {"training": "cfic", "methods": ["cfic"], "datasets": ["wiki_long"]}
 
 
-def experiment(**changes: Any) -> dict[str, Any]:
+def experiment(**changes):
     return {
         "run": "r",
         "models": {"smollm2-135m-instruct": {}, "tuned": TRAINED},
@@ -21,7 +19,7 @@ def experiment(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_its_source_is_what_the_training_leaves() -> None:
+def test_its_source_is_what_the_training_leaves():
     parsed = loading.parse(experiment(), "x")
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
     # as the catalog says of the model that it is made of
@@ -34,7 +32,7 @@ def test_its_source_is_what_the_training_leaves() -> None:
     assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed
 
 
-def test_what_it_is_asked_is_kept_out_of_training() -> None:
+def test_what_it_is_asked_is_kept_out_of_training():
     assert loading.parse(experiment(), "x").evaluation("cfic") == {"wiki_long": 3}
     everything = experiment(models={"tuned": {"training": "cfic"}}, latency=None)
     assert loading.parse(everything, "x").evaluation("cfic") == {"wiki_single": 9, "wiki_long": 5}
@@ -42,7 +40,7 @@ def test_what_it_is_asked_is_kept_out_of_training() -> None:
     assert loading.parse(unbound, "x").evaluation("cfic") == {"wiki_long": None}
 
 
-def test_it_is_timed_where_the_protocol_names_it() -> None:
+def test_it_is_timed_where_the_protocol_names_it():
     """By default what it was made from is timed in its place."""
     protocol = {"methods": ["cfic"], "dataset": "wiki_long"}
     for models, timed in (({}, "smollm2-135m-instruct"), ({"models": ["tuned"]}, "tuned")):
@@ -62,7 +60,7 @@ FOUND = {
 }
 
 
-def test_it_can_find_the_evidence_for_another_model() -> None:
+def test_it_can_find_the_evidence_for_another_model():
     parsed = loading.parse(experiment(models=FOUND), "x")
     # kept out of training, as if it were asked itself
     assert parsed.evaluation("cfic") == {"wiki_long": 3}
@@ -73,19 +71,17 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
 
 
 @pytest.mark.parametrize(("methods", "timed"), [(["naive"], True), (["naive", "cfic"], False)])
-def test_a_model_with_a_finder_is_timed_with_methods_that_do_not_need_it(
-    methods: list[str], timed: bool
-) -> None:
+def test_a_model_with_a_finder_is_timed_with_methods_that_do_not_need_it(methods, timed):
     protocol = {"methods": methods, "dataset": "wiki_long"}
     pairs = loading.parse(experiment(models=FOUND, latency=protocol), "x").measured("latency")
     assert (("wiki_long", "found") in pairs) == timed
 
 
-def models(**entry: Any) -> dict[str, Any]:
+def models(**entry):
     return {"models": FOUND | {"a": entry}}
 
 
-def timed(protocol: str, method: str, dataset: str, model: str) -> dict[str, Any]:
+def timed(protocol, method, dataset, model):
     return {protocol: {"methods": [method], "dataset": dataset, "models": [model]}}
 
 
@@ -108,12 +104,12 @@ def timed(protocol: str, method: str, dataset: str, model: str) -> dict[str, Any
         ({"training": {"cfic": {"model": "llama-2-7b", "corpora": ["x"]}}}, "cfic.corpora: .*'x'"),
     ],
 )
-def test_mistakes_are_named_with_their_place(changes: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named_with_their_place(changes, message):
     with pytest.raises(UserError, match=message):
         loading.parse(experiment(**({"latency": None} | changes)), "x")
 
 
-def test_numbers_without_a_point_are_numbers() -> None:
+def test_numbers_without_a_point_are_numbers():
     import yaml
 
     training = yaml.safe_load("{model: llama-2-7b, lr: 1e-5, eps: 1e-8}")
@@ -121,7 +117,7 @@ def test_numbers_without_a_point_are_numbers() -> None:
     assert (parsed.lr, parsed.eps) == (1e-5, 1e-8)
 
 
-def test_the_data_rest_on_their_own_settings_alone() -> None:
+def test_the_data_rest_on_their_own_settings_alone():
     one, other = (
         loading.parse_training({"model": "llama-2-7b", "lr": lr}, "x") for lr in (0.1, 0.2)
     )

@@ -1,7 +1,6 @@
 """The Wikipedia sample: reading a MediaWiki export, cleaning wikitext, cutting passages."""
 
 import bz2
-from pathlib import Path
 
 import pytest
 
@@ -20,26 +19,26 @@ PAGE = "<page><title>{title}</title><ns>{ns}</ns>{extra}<revision><text>{text}</
 LONG = "The town lies on a river. " * (LONG_CHARACTERS // 20)
 
 
-def export(*pages: str, head: str = "") -> bytes:
+def export(*pages, head=""):
     return f'{head}<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/">{"".join(pages)}</mediawiki>'.encode()
 
 
-def page(title: str, text: str = LONG, ns: int = 0, extra: str = "") -> str:
+def page(title, text=LONG, ns=0, extra=""):
     return PAGE.format(title=title, ns=ns, extra=extra, text=text)
 
 
-def written(folder: Path, xml: bytes) -> Path:
+def written(folder, xml):
     path = folder / "export.xml.bz2"
     path.write_bytes(bz2.compress(xml))
     return path
 
 
-def clean(wikitext: str) -> str:
+def clean(wikitext):
     (section,) = clean_sections(wikitext)
     return section.text
 
 
-def test_only_long_articles_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_long_articles_are_read(tmp_path, caplog):
     pages = [
         page("Kept &amp; long"),
         page("Stub", "A stub."),
@@ -55,7 +54,7 @@ def test_only_long_articles_are_read(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_the_newest_revision_of_a_history_is_read(tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_the_newest_revision_of_a_history_is_read(tmp_path, order):
     revisions = [
         f"<revision><timestamp>{year}-01-01T00:00:00Z</timestamp><text>Of {year}. {LONG}</text></revision>"
         for year in (2003, 2011, 2024)
@@ -67,7 +66,7 @@ def test_the_newest_revision_of_a_history_is_read(tmp_path: Path, order: tuple[i
 
 
 @pytest.mark.parametrize("content", [b"no archive at all", None])
-def test_a_file_that_is_no_archive_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_no_archive_is_named(tmp_path, content):
     path = tmp_path / "export.xml.bz2"
     if content is not None:
         path.write_bytes(content)
@@ -76,12 +75,12 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path, content: bytes | Non
 
 
 @pytest.mark.parametrize("xml", [b"<mediawiki><page></mediawiki>", b"<mediawiki><page>", b""])
-def test_malformed_xml_is_named(tmp_path: Path, xml: bytes) -> None:
+def test_malformed_xml_is_named(tmp_path, xml):
     with pytest.raises(UserError, match="not a complete MediaWiki export"):
         list(read_articles(written(tmp_path, xml)))
 
 
-def test_entities_cannot_be_defined(tmp_path: Path) -> None:
+def test_entities_cannot_be_defined(tmp_path):
     head = '<!DOCTYPE mediawiki [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
     with pytest.raises(UserError, match="document type"):
         list(read_articles(written(tmp_path, export(page("Town", "&b;"), head=head))))
@@ -109,23 +108,23 @@ def test_entities_cannot_be_defined(tmp_path: Path) -> None:
         ("The town<ref>never closed. It goes on.", "The town"),
     ],
 )
-def test_wikitext_is_cleaned(wikitext: str, text: str) -> None:
+def test_wikitext_is_cleaned(wikitext, text):
     assert clean(wikitext) == text
 
 
-def test_sections_keep_their_headings_and_apparatus_is_dropped() -> None:
+def test_sections_keep_their_headings_and_apparatus_is_dropped():
     wikitext = "Lead.\n== ''Early'' days ==\nOld.\n=== Wars ===\n\n== See also ==\n* [[Town]]\n== References ==\nx"
     assert list(clean_sections(wikitext)) == [Section("", "Lead."), Section("Early days", "Old.")]
 
 
-def test_an_unclosed_tag_spoils_its_own_section_alone() -> None:
+def test_an_unclosed_tag_spoils_its_own_section_alone():
     assert [s.heading for s in clean_sections("== One ==\nA<ref>b ''c\n== Two ==\nD")] == [
         "One",
         "Two",
     ]
 
 
-def test_passages_are_of_like_length_and_lose_no_word() -> None:
+def test_passages_are_of_like_length_and_lose_no_word():
     text = " ".join(f"Sentence {n} has some seven words here." for n in range(100))
     pieces = cut_text(text)
     assert " ".join(pieces) == text
@@ -134,7 +133,7 @@ def test_passages_are_of_like_length_and_lose_no_word() -> None:
     assert all(piece.startswith("Sentence") for piece in pieces)
 
 
-def test_a_long_list_is_cut_between_words() -> None:
+def test_a_long_list_is_cut_between_words():
     words = [f"w{n}" for n in range(950)]
     pieces = cut_text(" ".join(words))
     assert [word for piece in pieces for word in piece.split()] == words
@@ -142,15 +141,15 @@ def test_a_long_list_is_cut_between_words() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n "])
-def test_nothing_gives_no_passage(text: str) -> None:
+def test_nothing_gives_no_passage(text):
     assert cut_text(text) == []
 
 
-def test_abbreviations_end_no_sentence() -> None:
+def test_abbreviations_end_no_sentence():
     text = "It was led by Dr. Smith and J. R. Jones, c. 1900. " * 20
     assert all(piece.endswith("1900.") for piece in cut_text(text.strip(), words=20))
 
 
-def test_remnants_make_no_passage() -> None:
+def test_remnants_make_no_passage():
     article = Article("Town", (Section("", "One two three."), Section("Days", "word " * 12)))
     assert [passage.title for passage in article.passages()] == ["Town: Days"]

@@ -4,9 +4,7 @@ in trouble.
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from ragauge.cli._main import main
 from ragauge.config.model import ModelEntry, Served
 from ragauge.cost.trace import Call
 from ragauge.engines import backend
-from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer, ServedEngine
+from ragauge.engines.backends.openai import ASSISTANT, USER, PieceTokenizer
 from ragauge.engines.protocol import SERVED, EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
@@ -37,7 +35,7 @@ USAGE = {
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(monkeypatch):
     """Seconds that were waited, by the clock alone, in place of waiting."""
     waited: list[float] = []
     clock = time.perf_counter
@@ -47,11 +45,11 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+def _key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def at(url: str, **served: Any) -> ServedEngine:
+def at(url, **served):
     """The engine for a server."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OPENAI_BASE_URL", url)
@@ -60,14 +58,14 @@ def at(url: str, **served: Any) -> ServedEngine:
     return engine
 
 
-def prompt_ids(engine: ServedEngine, template: str = "chat") -> list[int]:
+def prompt_ids(engine, template="chat"):
     """A prompt's ids."""
     style = PromptStyle("Say.", template)
     prompt = build_prompt("who", [("Ada", "She was.")], style, engine.tokenizer)
     return [*prompt.preamble, *prompt.documents[0], *prompt.query, *prompt.task]
 
 
-def test_a_prompt_is_sent_as_one_turn_and_the_reply_is_timed_and_counted() -> None:
+def test_a_prompt_is_sent_as_one_turn_and_the_reply_is_timed_and_counted():
     with serving([streams("A", "da", **USAGE)]) as server:
         engine = at(server.url, body={"seed": 7, "stop": None})
         with engine.tracing() as trace:
@@ -97,7 +95,7 @@ def test_a_prompt_is_sent_as_one_turn_and_the_reply_is_timed_and_counted() -> No
     assert 0 < exchange.token_s[0] <= exchange.token_s[1]
 
 
-def test_a_template_without_turns_is_sent_as_bare_text() -> None:
+def test_a_template_without_turns_is_sent_as_bare_text():
     reply = Reply(
         b'data: {"choices": [{"text": " Ada", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
     )
@@ -113,7 +111,7 @@ def test_a_template_without_turns_is_sent_as_bare_text() -> None:
 @pytest.mark.parametrize(
     "text", ["", " a  b\n\n c\t", "Nepōhualtzintzin 漢字🙂🙂, x²!?", f"{USER}a{ASSISTANT}b"]
 )
-def test_pieces_of_a_text_are_the_text(text: str, tmp_path: Path) -> None:
+def test_pieces_of_a_text_are_the_text(text, tmp_path):
     folder = write_checkpoint(tmp_path / "tiny")
     named = at("http://localhost:1", tokenizer=f"path:{folder}").tokenizer
     for tokenizer in (PieceTokenizer(), named):
@@ -134,9 +132,7 @@ def test_pieces_of_a_text_are_the_text(text: str, tmp_path: Path) -> None:
     ],
     ids=["busy", "torn", "malformed", "empty"],
 )
-def test_trouble_that_passes_is_waited_out_and_not_timed(
-    trouble: Reply, pauses: list[float]
-) -> None:
+def test_trouble_that_passes_is_waited_out_and_not_timed(trouble, pauses):
     with serving([trouble, trouble, streams("Ada", **USAGE)]) as server:
         engine = at(server.url)
         began = time.perf_counter()
@@ -159,9 +155,7 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(
     ],
     ids=["wrong key", "busy", "torn"],
 )
-def test_a_server_that_answers_nothing_is_lost_in_one_line(
-    reply: Reply, message: str, requests: int, pauses: list[float]
-) -> None:
+def test_a_server_that_answers_nothing_is_lost_in_one_line(reply, message, requests, pauses):
     with serving([reply]) as server:
         with pytest.raises(EngineLostError, match=message) as caught:
             at(server.url, attempts=2).respond("Who", Limits(5))
@@ -170,7 +164,7 @@ def test_a_server_that_answers_nothing_is_lost_in_one_line(
     assert KEY not in str(caught.value)
 
 
-def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses: list[float]) -> None:
+def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses):
     broken = Reply(b"", 500)
     refusal = Reply(b"too long", 400)
     with (
@@ -187,22 +181,20 @@ def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses: list[float])
     assert EngineLostError not in {type(refused.value), type(failed.value)}
 
 
-def test_an_address_that_holds_a_password_is_refused_and_not_shown() -> None:
+def test_an_address_that_holds_a_password_is_refused_and_not_shown():
     with pytest.raises(UserError, match="its URL holds a user, password or token") as caught:
         at("http://me:hunter2@localhost/v1")
     assert "hunter2" not in str(caught.value)
 
 
-def test_without_an_address_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_the_variable_is_named(monkeypatch):
     monkeypatch.delenv("MINE_BASE_URL", raising=False)
     with pytest.raises(UserError, match="MINE_BASE_URL: is not set; openai:m needs a server"):
         backend.load("openai:m", "openai", served={"environment": "MINE"})
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache", "cfic", "long_llmlingua"])
-def test_a_method_that_needs_caches_says_so_in_one_line(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_that_needs_caches_says_so_in_one_line(name, tmp_path, capsys):
     assert main([*command(name), "--out", str(tmp_path / "x.jsonl")]) == 2
     [line] = capsys.readouterr().err.splitlines()
     option = (
@@ -218,7 +210,7 @@ def test_a_method_that_needs_caches_says_so_in_one_line(
 # --- runs ---
 
 
-def command(method: str, *more: str) -> list[str]:
+def command(method, *more):
     return [
         "run",
         f"--method={method}",
@@ -230,11 +222,11 @@ def command(method: str, *more: str) -> list[str]:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Iterator[dict[str, Any]]:
+def server(monkeypatch, pauses):
     """A server that answers well `good` times and then with `reply`."""
     state: dict[str, Any] = {"good": 1 << 30, "reply": Reply(b"", 503)}
 
-    def reply(_: str) -> Reply:
+    def reply(_):
         state["good"] -= 1
         return streams("Ada", "\nx", **USAGE) if state["good"] >= 0 else state["reply"]
 
@@ -247,8 +239,8 @@ def server(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Iterator[dic
     "trouble", [Reply(b"", 503), Reply(b"", 0), streams("A", done=False), Reply(b"?", 401)]
 )
 def test_answers_until_a_server_is_lost_are_kept_and_a_rerun_asks_the_others(
-    trouble: Reply, server: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    trouble, server, tmp_path, capsys
+):
     out = tmp_path / "x.jsonl"
     server |= {"good": 2, "reply": trouble}
     assert main([*command("naive"), "--out", str(out)]) == 2
@@ -260,9 +252,7 @@ def test_answers_until_a_server_is_lost_are_kept_and_a_rerun_asks_the_others(
     assert [record.status for record in records.read(out)] == ["ok"] * 4
 
 
-def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
-    server: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(server, tmp_path):
     out = tmp_path / "x.jsonl"
     assert main([*command("bm25"), "--out", str(out)]) == 0
     record = records.read(out)[0]
@@ -281,8 +271,8 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
 
 
 def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     turns = []
     for own in (True, False):
         entry = ModelEntry(source="openai:m", engine="openai", served=Served(own_cache=own))
@@ -302,7 +292,7 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
     assert all(turn.partition("]\n")[2] == plain for turn in turns[0])
 
 
-def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
+def test_a_server_reads_documents_as_they_were_ordered_and_pruned():
     sources = [("A", "Ants run."), ("B", "Bees fly. Cats sit."), ("C", "Cats sleep.")]
     pruning = making.make("sentence_pruning", ranker="bm25", threshold=0.2, top_k=1)
     tree = making.make("prefix_tree", reorder=True).adapted_to(SERVED).for_run()
@@ -333,9 +323,7 @@ def test_a_server_reads_documents_as_they_were_ordered_and_pruned() -> None:
     assert by_tree == [f"Say.\n\n{shown}Question: Do bees fly?"] * 2
 
 
-def test_a_local_model_compresses_what_a_server_reads(
-    monkeypatch: pytest.MonkeyPatch, pauses: list[float], tmp_path: Path
-) -> None:
+def test_a_local_model_compresses_what_a_server_reads(monkeypatch, pauses, tmp_path):
     small = write_checkpoint(tmp_path / "small", max_position_embeddings=1 << 15)
     sent = dict[str, list[str]]()
     for rate in ("1.0", "0.5"):
@@ -368,9 +356,7 @@ def test_a_local_model_compresses_what_a_server_reads(
     )
 
 
-def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own(
-    server: dict[str, Any], tmp_path: Path
-) -> None:
+def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own(server, tmp_path):
     alone = tmp_path / "alone.jsonl"
     beside = tmp_path / "beside.jsonl"
     assert main([*command("tfidf"), "--out", str(alone)]) == 0
@@ -381,9 +367,7 @@ def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own
         assert other.served.concurrency == 3
 
 
-def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
-    server: dict[str, Any], tmp_path: Path
-) -> None:
+def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(server, tmp_path):
     out = tmp_path / "x.jsonl"
     twelve = [*command("naive"), "--limit=12", "--batch=2", "--out", str(out)]
     server |= {"good": 1, "reply": Reply(b"", 401)}
@@ -396,9 +380,7 @@ def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
     assert len(records.read(out)) == 12
 
 
-def test_free_extraction_asks_for_evidence_then_answers_from_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_free_extraction_asks_for_evidence_then_answers_from_it(monkeypatch, tmp_path):
     out = tmp_path / "x.jsonl"
     written = "It was built in 1821. Ida kept it."
     article = "The tower is old. It was built in 1821. Nobody knows why it leans. " * 40

@@ -4,18 +4,15 @@ connection.
 
 import json
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from endpoints import Reply, chunk, served, sse, streams
 from ragauge.cli._main import main
 from ragauge.engines import backend
-from ragauge.engines.backends.openai import ASSISTANT, USER, ServedEngine
-from ragauge.engines.protocol import EngineLostError, Limits, Response
+from ragauge.engines.backends.openai import ASSISTANT, USER
+from ragauge.engines.protocol import EngineLostError, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.methods.evidence.chat import Endpoint
@@ -28,13 +25,11 @@ STOP = chunk("stop")
 HOLM = chunk(content="Greta Holm")
 
 
-def text_chunks(*pieces: str, finish: str = "stop") -> Reply:
+def text_chunks(*pieces, finish="stop"):
     return sse(*(chunk(content=piece) for piece in pieces), chunk(finish))
 
 
-def ask(
-    url: str, monkeypatch: pytest.MonkeyPatch, prompt: str = CHAT, **served: Any
-) -> tuple[ServedEngine, Response]:
+def ask(url, monkeypatch, prompt=CHAT, **served):
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     engine = backend.load("openai:m", "openai", served={"attempts": 1, **served})
     with engine.tracing():
@@ -128,9 +123,7 @@ OTHERS = {  # answers that are not the usual one
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_the_answer_of_a_reply_is_told_from_the_rest(
-    case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_of_a_reply_is_told_from_the_rest(case, monkeypatch):
     reply, thoughts = ANSWERS[case]
     answer = OTHERS.get(case, "Greta Holm")
     with served([reply]) as server:
@@ -193,7 +186,7 @@ NO_ANSWER = {
 
 
 @pytest.mark.parametrize("case", NO_ANSWER)
-def test_a_reply_without_an_answer_says_why(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_without_an_answer_says_why(case, monkeypatch):
     reply, reason = NO_ANSWER[case]
     with served([reply]) as server:
         with pytest.raises(UserError, match=reason) as caught:
@@ -218,7 +211,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_reply_is_asked_for_again(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_reply_is_asked_for_again(case, monkeypatch):
     reply, problem = BROKEN[case]
     monkeypatch.setattr(time, "sleep", lambda _: None)
     with served([reply, streams("Greta Holm")]) as server:
@@ -229,10 +222,10 @@ def test_a_broken_reply_is_asked_for_again(case: str, monkeypatch: pytest.Monkey
         ask(server.url, monkeypatch)
 
 
-def refuse(*keys: str, status: int = 400, instead: str = "") -> Any:
+def refuse(*keys, status=400, instead=""):
     """What a server says that refuses keys one after another, each by its name; else it answers."""
 
-    def reply(body: dict[str, Any]) -> Reply:
+    def reply(body):
         key = next((key for key in keys if key in body), None)
         words = f"Unsupported parameter: '{key}' is not supported. {instead and f'Use {instead!r} instead.'}"
         return Reply(words.encode(), status) if key else streams("Greta Holm")
@@ -252,9 +245,7 @@ def refuse(*keys: str, status: int = 400, instead: str = "") -> Any:
         (refuse("stream_options", "stop"), ("without stream_options", "without stop")),
     ],
 )
-def test_a_key_that_the_server_refuses_is_left_out_once_for_all(
-    reply: Any, remarks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_the_server_refuses_is_left_out_once_for_all(reply, remarks, monkeypatch):
     with served(whole=reply) as server:
         engine, response = ask(server.url, monkeypatch, prompt="Who?")
         assert engine.tokenizer.decode(response.ids) == "Greta Holm"
@@ -267,8 +258,8 @@ def test_a_key_that_the_server_refuses_is_left_out_once_for_all(
 
 
 def test_a_refusal_for_another_reason_changes_no_later_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     refusal = Reply(
         b"'max_tokens' or 'max_completion_tokens' is too large, the context has 10", 400
     )
@@ -283,12 +274,12 @@ def test_a_refusal_for_another_reason_changes_no_later_request(
     assert server.requests[-1]["body"]["max_tokens"] == 5
 
 
-def obeying(text: str) -> Any:
+def obeying(text):
     """A server whose model writes this text, and which obeys stop strings in thoughts too, as
     servers do.
     """
 
-    def reply(body: dict[str, Any]) -> Reply:
+    def reply(body):
         return (
             text_chunks(*text.split("\n", 1)[0:1])
             if "stop" in body
@@ -298,7 +289,7 @@ def obeying(text: str) -> Any:
     return reply
 
 
-def test_a_line_end_in_thoughts_does_not_end_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_end_in_thoughts_does_not_end_the_response(monkeypatch):
     with served(whole=obeying("Okay, \nso </think>\n\n Greta")) as server:
         engine, _ = ask(server.url, monkeypatch)
         assert engine.tokenizer.decode(engine.respond(CHAT, Limits(5)).ids) == "Greta"
@@ -324,7 +315,7 @@ def test_a_line_end_in_thoughts_does_not_end_the_response(monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def slow(monkeypatch):
     """A server of HTTP 1.1 that thinks half a second, in pieces, then answers the first question
     and not the second.
     """
@@ -333,7 +324,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     )
 
     class Handler(Quiet, BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(200)
             self.end_headers()
@@ -349,8 +340,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_run_times_thoughts_and_answer_and_counts_a_question_without_answer_as_wrong(
-    slow: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    slow, tmp_path, capsys
+):
     out = tmp_path / "x.jsonl"
     command = [
         "run",

@@ -2,7 +2,6 @@
 NumPy.
 """
 
-from pathlib import Path
 from typing import Any
 
 import onnxruntime
@@ -23,7 +22,6 @@ from ragauge.pipelines.modes._retro import RetroLM, random_network
 from ragauge.pipelines.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.joint import JointAttention
-from ragauge.pipelines.reader import NeighbourModel
 from ragauge.pipelines.sizes import Sizes
 from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.pipelines.windows import Windows
@@ -44,7 +42,7 @@ NO_GPU = (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """`decoder`: a decoder as the command writes it, of the checkpoint in `model`; `retro`: RETRO;
     both in float16.
     """
@@ -56,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(folder: Path) -> dict[str, NeighbourModel]:
+def models(folder):
     """The decoder and RETRO in ONNX Runtime."""
     return {
         "decoder": OnnxJointDecoder(
@@ -66,12 +64,12 @@ def models(folder: Path) -> dict[str, NeighbourModel]:
     }
 
 
-def retro(folder: Path, device: str = "cpu") -> OnnxRetroLM:
+def retro(folder, device="cpu"):
     return OnnxRetroLM({name: folder / f"{name}.onnx" for name in PARTS}, device=device, threads=1)
 
 
 @pytest.fixture
-def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def bound(monkeypatch):
     """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves
     it.
     """
@@ -79,13 +77,13 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     for kind in ("bind_input", "bind_output"):
         given = getattr(onnxruntime.IOBinding, kind)
 
-        def spy(self: Any, name: str, *where: Any, given: Any = given) -> None:
+        def spy(self, name, *where, given=given):
             found.append((name, where[-1]))
             given(self, name, *where)
 
         monkeypatch.setattr(onnxruntime.IOBinding, kind, spy)
 
-    def refused(*arguments: Any, **options: Any) -> Any:
+    def refused(*arguments, **options):
         raise AssertionError("keys and values went through NumPy")
 
     monkeypatch.setattr(onnxruntime.InferenceSession, "run", refused)
@@ -95,12 +93,12 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def slots(monkeypatch: pytest.MonkeyPatch) -> list[Slots]:
+def slots(monkeypatch):
     """Those that are made, a reader's own last."""
     made: list[Slots] = []
     make = Slots.__init__
 
-    def noted(self: Slots, *given: Any, **more: Any) -> None:
+    def noted(self, *given, **more):
         made.append(self)
         make(self, *given, **more)
 
@@ -109,9 +107,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> list[Slots]:
 
 
 @pytest.mark.parametrize("name", ["decoder", "retro"])
-def test_every_step_binds_the_cache_where_it_lies(
-    models: dict[str, NeighbourModel], name: str, bound: list[tuple[str, int]], slots: list[Slots]
-) -> None:
+def test_every_step_binds_the_cache_where_it_lies(models, name, bound, slots):
     reader: Any = models[name].open(80, 256)
     cached = slots[-1]
     reader.read(IDS)
@@ -126,7 +122,7 @@ def test_every_step_binds_the_cache_where_it_lies(
     assert sum(given.startswith("new_") for given, _ in bound) == len(past)
 
 
-def test_slots_keep_what_was_put_when_they_grow() -> None:
+def test_slots_keep_what_was_put_when_they_grow():
     slots = Slots({"k_0": (2, 3), "v_0": (1, 3)})
     slots.reserve(2)
     new = slots.room(2)
@@ -140,9 +136,7 @@ def test_slots_keep_what_was_put_when_they_grow() -> None:
 
 
 @pytest.mark.parametrize("name", ["decoder", "retro"])
-def test_half_precision_is_exported(
-    folder: Path, models: dict[str, NeighbourModel], name: str, slots: list[Slots]
-) -> None:
+def test_half_precision_is_exported(folder, models, name, slots):
     """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""
     exact: Any = RetroLM(random_network(TINY))
     if name == "decoder":
@@ -158,9 +152,7 @@ def test_half_precision_is_exported(
     torch.testing.assert_close(*logits, atol=3e-2, rtol=3e-2)
 
 
-def test_the_option_of_export_is_recorded_and_asked_for(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_option_of_export_is_recorded_and_asked_for(folder, capsys):
     check_origin(folder / "decoder", {"dtype": "float16"})
     with pytest.raises(
         UserError, match="dtype is float16, not float32: exported from something else"
@@ -183,7 +175,7 @@ def test_the_option_of_export_is_recorded_and_asked_for(
 
 
 @pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this build runs on GPUs")
-def test_a_gpu_without_its_build_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_gpu_without_its_build_is_told_in_one_line(tmp_path):
     with pytest.raises(
         UserError,
         match=r"device 'cuda': .* has no CUDAExecutionProvider .*pip install 'ragauge\[gpu\]'",
@@ -194,9 +186,7 @@ def test_a_gpu_without_its_build_is_told_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.skipif(bool(NO_GPU), reason=NO_GPU)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", ["decoder", "retro"])
-def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(
-    name: str, dtype: Any, slots: list[Slots], tmp_path: Path
-) -> None:
+def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(name, dtype, slots, tmp_path):
     checkpoint = Checkpoint(exported=tmp_path, dtype=dtype, device="cuda")
     exact: Any
     model: Any

@@ -5,7 +5,6 @@ reason to end.
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -18,7 +17,7 @@ from ragauge.errors import UserError
 
 
 @contextmanager
-def chunked(*events: object, header: bytes = b"") -> Iterator[JsonServer]:
+def chunked(*events, header=b""):
     """A server that closes the connection after these events, each a chunk; with lines of its
     header.
     """
@@ -26,7 +25,7 @@ def chunked(*events: object, header: bytes = b"") -> Iterator[JsonServer]:
     body = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def answer() -> None:
+        def answer():
             connection, _ = listener.accept()
             with connection, suppress(OSError):  # the client may leave before the end
                 connection.recv(1 << 16)
@@ -42,7 +41,7 @@ def chunked(*events: object, header: bytes = b"") -> Iterator[JsonServer]:
         thread.join()
 
 
-def test_an_answer_with_a_reason_to_end_is_complete() -> None:
+def test_an_answer_with_a_reason_to_end_is_complete():
     with chunked(chunk(content="Ada"), chunk("stop")) as server, StreamClient() as client:
         streamed = client.complete(server, "chat/completions", {}, "m", [])
     with chunked(chunk(content="Ada"), chunk("stop")) as server:
@@ -50,13 +49,13 @@ def test_an_answer_with_a_reason_to_end_is_complete() -> None:
     assert text_of(streamed.pieces) == text_of(read.pieces) == "Ada"
 
 
-def test_one_without_is_said_to_be_broken_off() -> None:
+def test_one_without_is_said_to_be_broken_off():
     broken = pytest.raises(UserError, match=r"the stream broke off before its end$")
     with chunked(chunk(content="Ada")) as server, StreamClient() as client, broken:
         client.complete(server, "chat/completions", {}, "m", [])
 
 
-def test_a_header_beyond_the_limit_is_an_error_of_the_server() -> None:
+def test_a_header_beyond_the_limit_is_an_error_of_the_server():
     too_long = chunked(chunk("stop"), header=b"X: " + b"x" * MAX_LINE + b"\r\n")
     with too_long as server, StreamClient() as client, pytest.raises(UserError, match="limit"):
         client.complete(server, "chat/completions", {}, "m", [])

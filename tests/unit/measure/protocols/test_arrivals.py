@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,32 +17,29 @@ from ragauge.measure.protocols.arrivals import (
     rows,
     summarise,
 )
-from ragauge.results.times import RequestTimes
 
 
 class Simulated(Clock):
     """A clock that stands still while nobody waits or works."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.at = 100.0
 
-    def now(self) -> float:
+    def now(self):
         return self.at
 
-    def wait_until(self, moment: float) -> None:
+    def wait_until(self, moment):
         self.at = moment
 
 
-def serve(
-    level: Level, service: Sequence[float], requests: int, seed: int = 1
-) -> list[RequestTimes]:
+def serve(level, service, requests, seed=1):
     """The rows of a server that takes these seconds for its answers, a tenth of each until the
     first token.
     """
     clock = Simulated()
     seconds = iter(service)
 
-    def answer(prompt: int) -> tuple[float, float, int]:
+    def answer(prompt):
         begin = clock.at
         clock.at += next(seconds)
         return begin + 0.1 * (clock.at - begin), clock.at, 10
@@ -53,18 +49,18 @@ def serve(
     )
 
 
-def mean(result: list[RequestTimes], key: str) -> float:
+def mean(result, key):
     return sum(getattr(row, key) for row in result) / len(result)
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.7])
-def test_constant_service_waits_as_m_d_1(busy: float) -> None:
+def test_constant_service_waits_as_m_d_1(busy):
     result = serve(Level(rate=busy / 2), [2.0] * 20_000, 20_000)
     # Pollaczek and Khinchine
     assert mean(result, "queued_s") == pytest.approx(2 * busy / (2 * (1 - busy)), rel=0.05)
 
 
-def test_exponential_service_has_the_percentiles_of_m_m_1() -> None:
+def test_exponential_service_has_the_percentiles_of_m_m_1():
     draw = random.Random(5)
     busy = 0.6
     result = serve(Level(rate=busy), [draw.expovariate(1.0) for _ in range(20_000)], 20_000)
@@ -75,7 +71,7 @@ def test_exponential_service_has_the_percentiles_of_m_m_1() -> None:
         )
 
 
-def test_arrivals_do_not_wait_for_a_slow_server() -> None:
+def test_arrivals_do_not_wait_for_a_slow_server():
     result = serve(Level(rate=10.0), [1.0] * 200, 200)
     assert result[-1].arrival_at_s < 30  # two hundred requests at ten a second
     assert result[-1].first_token_s > 150  # the last one waited for those before it
@@ -84,7 +80,7 @@ def test_arrivals_do_not_wait_for_a_slow_server() -> None:
     assert summary.good_share == 0  # of those after the warm-up
 
 
-def test_clients_ask_again_when_they_are_answered() -> None:
+def test_clients_ask_again_when_they_are_answered():
     result = serve(Level(clients=4), [2.0] * 100, 100)
     assert [row.queued_s for row in result[:6]] == pytest.approx([0, 2, 4, 6, 6, 6])
     summary = summarise(result, {"first_token_s": 7.0, "per_token_s": 0.19})
@@ -96,7 +92,7 @@ def test_clients_ask_again_when_they_are_answered() -> None:
     assert summarise(result, {"first_token_s": 7.0}).good_share == 1
 
 
-def test_the_same_seed_sends_the_same_requests() -> None:
+def test_the_same_seed_sends_the_same_requests():
     first, again, other = (serve(Level(rate=1.0), [0.5] * 50, 50, seed) for seed in (3, 3, 4))
     assert first == again
     assert [row.arrival_at_s for row in first] != [row.arrival_at_s for row in other]
@@ -113,9 +109,7 @@ def test_the_same_seed_sends_the_same_requests() -> None:
         (1.0, 3.0, [0, 1, 3, 9]),
     ],
 )
-def test_a_trace_arrives_at_its_moments_but_turns_wait(
-    speed: float, service: float, expected: list[float]
-) -> None:
+def test_a_trace_arrives_at_its_moments_but_turns_wait(speed, service, expected):
     level = Level(speed=speed, moments=[7, 8, 8, 11], next_turns={0: 2, 2: 3})
     result = serve(level, [service] * 4, 4)
     assert [row.arrival_at_s for row in result] == pytest.approx(expected)
@@ -123,12 +117,12 @@ def test_a_trace_arrives_at_its_moments_but_turns_wait(
     assert starts[3] >= result[2].end_at_s
 
 
-def test_a_client_that_pauses_holds_up_no_other() -> None:
+def test_a_client_that_pauses_holds_up_no_other():
     clock = Simulated()
     pauses = iter([30.0, *[0.0] * 5])
 
     class Failing(SideBySide):
-        def step(self, until: float) -> Sequence[TimedRequest]:
+        def step(self, until):
             return [replace(one, pause_s=next(pauses)) for one in super().step(until)]
 
     result = rows(drive(Failing(clock), Level(clients=2), 1, 6, clock), warmup=0)
@@ -138,17 +132,17 @@ def test_a_client_that_pauses_holds_up_no_other() -> None:
 class SideBySide:
     """Answers all admitted requests together, in one step of a second."""
 
-    def __init__(self, clock: Simulated) -> None:
+    def __init__(self, clock):
         self.clock, self.held = clock, list[ScheduledRequest]()
 
     @property
-    def busy(self) -> bool:
+    def busy(self):
         return bool(self.held)
 
-    def admit(self, request: ScheduledRequest) -> None:
+    def admit(self, request):
         self.held.append(request)
 
-    def step(self, until: float) -> Sequence[TimedRequest]:
+    def step(self, until):
         begin = self.clock.at
         held = self.held
         self.held = []
@@ -156,7 +150,7 @@ class SideBySide:
         return [TimedRequest(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
 
 
-def test_intervals_are_wider_where_neighbours_are_alike() -> None:
+def test_intervals_are_wider_where_neighbours_are_alike():
     draw = random.Random(0)
     values = [draw.expovariate(1.0) for _ in range(400)]
     result = percentiles(values)

@@ -2,9 +2,6 @@
 seconds.
 """
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from ragauge import registry
@@ -23,12 +20,12 @@ RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
 MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}}
 
 
-def settings(*methods: str, **options: Any) -> LatencySettings:
+def settings(*methods, **options):
     stated = {"new_tokens": 3, "trials": 1, "allow_load": True} | options
     return LatencySettings(methods=list(methods), dataset="random tokens", **stated)
 
 
-def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> None:
+def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
     cold_documents = settings("k1", trials=2, documents="cold")
@@ -47,9 +44,7 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
     )
 
 
-def test_variants_with_the_same_documents_compute_them_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variants_with_the_same_documents_compute_them_once(tmp_path, monkeypatch):
     made: list[int] = []
     save = DocumentStore.save
     monkeypatch.setattr(
@@ -73,16 +68,16 @@ def test_variants_with_the_same_documents_compute_them_once(
     assert rows == plain_rows
 
 
-def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> None:
+def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path):
     lm = tiny_lm()
 
-    def encode() -> None:
+    def encode():
         lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
 
     assert cold.time_documents("dense", 0, encode, lm, tmp_path) is None
 
 
-def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_keeps_nothing_is_told(tmp_path, monkeypatch):
     lm = tiny_lm()
     method = make("superposition", top_k=1)
     monkeypatch.setattr(cold, "UNBOUNDED", 0)
@@ -93,7 +88,7 @@ def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path):
     """A run in which superposition's documents take 4 s to compute, 1.5 s to write and 0.5 s to
     read.
     """
@@ -118,7 +113,7 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path) -> None:
+def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results):
     table = registry.module("item", "documents_reuse").table(Runs(results))
     mine = table[table["variant"] == "k1"]
     found = {
@@ -146,7 +141,7 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path)
     assert (of.loc["loading_s", "n"], of.loc["online_s", "n"]) == (2, 3)
 
 
-def test_without_times_of_documents_the_reason_is_told(tmp_path: Path) -> None:
+def test_without_times_of_documents_the_reason_is_told(tmp_path):
     write_variant(tmp_path, "k1", "superposition", [True], params={"top_k": 1})
     write_latency(tmp_path, {"k1": [1.0]})
     table = registry.module("item", "documents_reuse").table(Runs(tmp_path))

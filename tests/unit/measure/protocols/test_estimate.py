@@ -2,12 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ragauge.cli._main import main
-from ragauge.config.experiment import AnswerJob, Config
+from ragauge.config.experiment import AnswerJob
 from ragauge.config.loading import load, parse
 from ragauge.measure.protocols import estimate as estimates
 from ragauge.measure.protocols.estimate import Rates, Span, Work, estimate
@@ -24,15 +23,15 @@ EXPERIMENT = {
 }
 
 
-def experiment(**changes: Any) -> Config:
+def experiment(**changes):
     return parse(EXPERIMENT | changes, "t.yaml")
 
 
-def work(variant: str, new_tokens: int | None = None) -> Work:
+def work(variant, new_tokens=None):
     return Work(AnswerJob("nq_open", "mpt-7b-instruct", variant), new_tokens)
 
 
-def rates(**trials: tuple[float, float]) -> Rates:
+def rates(**trials):
     """Two seconds for a question of naive, and a half to one and a half for one of prompt_cache."""
     seconds = {work("naive"): [(0.0, 2.0)], work("prompt_cache"): [(0.25, 0.25), (1.0, 0.5)]}
     timed = {work(name, 5): [value] for name, value in trials.items()}
@@ -40,7 +39,7 @@ def rates(**trials: tuple[float, float]) -> Rates:
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -48,9 +47,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("seconds", "expected"),
     [([3.0], (2.0, 3.0, 4.0)), ([3.0, 3.0, 3.0], (2.0, 3.0, 4.0)), ([1.0, 8.0], (1.0, 4.5, 8.0))],
 )
-def test_bounds_are_a_third_apart_or_as_far_as_seconds_vary(
-    seconds: list[float], expected: tuple[float, float, float]
-) -> None:
+def test_bounds_are_a_third_apart_or_as_far_as_seconds_vary(seconds, expected):
     span = Span.of_samples(seconds)
     assert (span.low, span.likely, span.high) == pytest.approx(expected)
 
@@ -59,16 +56,14 @@ def test_bounds_are_a_third_apart_or_as_far_as_seconds_vary(
     ("limit", "cores", "expected"),
     [(10, 1, 30.0), (20, 1, 60.0), (10, 2, 15.0 * estimates.SIDE_BY_SIDE), (None, 1, 300.0)],
 )
-def test_seconds_are_multiplied_by_questions(
-    limit: int | None, cores: int, expected: float
-) -> None:
+def test_seconds_are_multiplied_by_questions(limit, cores, expected):
     config = experiment(datasets={"nq_open": {"limit": limit}})
     made = estimate(config, rates(), cores)
     assert made.wall.likely == pytest.approx(expected)
     assert made.wall.low < made.wall.likely < made.wall.high
 
 
-def test_answered_questions_are_not_left() -> None:
+def test_answered_questions_are_not_left():
     folder = Path("results/t/answers/nq_open/mpt-7b-instruct")
     folder.mkdir(parents=True)
     (folder / "naive.jsonl").write_text("{}\n" * 10)
@@ -76,7 +71,7 @@ def test_answered_questions_are_not_left() -> None:
     assert estimate(experiment(), rates(), 1).wall.likely == pytest.approx(6 * 1.0)
 
 
-def test_times_are_those_of_the_protocol() -> None:
+def test_times_are_those_of_the_protocol():
     latency = {"methods": ["naive"], "dataset": "nq_open", "trials": 4, "warmup": 1}
     config = experiment(latency=latency)
     made = estimate(config, rates(naive=(1.0, 0.5)), 1)
@@ -84,7 +79,7 @@ def test_times_are_those_of_the_protocol() -> None:
     assert "times" not in estimate(config, rates(), 1).sections
 
 
-def test_what_has_no_seconds_is_named_and_not_counted() -> None:
+def test_what_has_no_seconds_is_named_and_not_counted():
     made = estimate(experiment(), estimates.measure(experiment()))
     assert made.sections == {}
     assert made.not_estimated[0].startswith("2 variants: ")
@@ -95,14 +90,14 @@ def test_what_has_no_seconds_is_named_and_not_counted() -> None:
     assert estimate(config, rates()).not_estimated == ["databases, pipelines, items"]
 
 
-def test_a_question_that_fails_has_no_seconds() -> None:
+def test_a_question_that_fails_has_no_seconds():
     questions(Path("q.jsonl"))
     config = parse(small({"max_context": 8}), "t.yaml")
     measured = estimates.measure(config)
     assert set(measured.unknown) == {Work(job) for job in config.answers()}
 
 
-def questions(path: Path) -> None:
+def questions(path):
     documents = [
         {"title": f"t{i}", "text": f"Tea number {i} grows here.", "is_gold": i == 0}
         for i in range(3)
@@ -114,7 +109,7 @@ def questions(path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def small(model: dict[str, Any] | None = None) -> dict[str, Any]:
+def small(model=None):
     """An experiment of a tiny model in the working folder."""
     write_checkpoint(Path("model"))
     source = {"source": f"path:{Path('model').resolve()}", "dtype": "float32"}
@@ -123,7 +118,7 @@ def small(model: dict[str, Any] | None = None) -> dict[str, Any]:
     return EXPERIMENT | changes | {"methods": {"naive": {}, "superposition": {}}}
 
 
-def test_a_run_takes_what_was_estimated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_takes_what_was_estimated(capsys):
     questions(Path("q.jsonl"))
     latency = {"methods": ["naive"], "dataset": "questions", "trials": 2}
     Path("config.yaml").write_text(json.dumps(small() | {"latency": latency}))
@@ -147,7 +142,7 @@ def test_a_run_takes_what_was_estimated(capsys: pytest.CaptureFixture[str]) -> N
     assert "answers" not in estimate(config, estimates.measure(config)).sections
 
 
-def test_a_run_announces_what_earlier_records_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_announces_what_earlier_records_say(capsys):
     questions(Path("q.jsonl"))
     config = parse(small(), "t.yaml")
     capsys.readouterr()

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,13 +18,11 @@ from synthetic_run import MODEL, write_load
 
 
 @pytest.fixture(autouse=True)
-def without_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_repeats(monkeypatch):
     monkeypatch.setattr(timing, "ATTEMPTS", 1)
 
 
-def measured(
-    out: Path, material: list[str], *options: str, allow_load: bool = True
-) -> dict[str, Any]:
+def measured(out, material, *options, allow_load=True):
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
     sizes += ["--allow-load" if allow_load else "--no-allow-load"]
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
@@ -33,9 +30,7 @@ def measured(
     return result
 
 
-def test_every_method_gets_the_same_requests_at_every_level(
-    material: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_method_gets_the_same_requests_at_every_level(material, tmp_path, capsys):
     names = ("bm25", "superposition")
     options = ["--methods", ",".join(names), "--rates", "50", "--clients", "2"]
     result = measured(tmp_path / "x.json", material, *options)
@@ -63,14 +58,14 @@ def test_every_method_gets_the_same_requests_at_every_level(
 
 @pytest.mark.parametrize("documents", ["ready", "computed"])
 def test_side_by_side_the_same_is_answered_sooner_or_together(
-    material: list[str], tmp_path: Path, documents: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    material, tmp_path, documents, monkeypatch
+):
     from ragauge.methods.base.method import Answer
 
     written: dict[str, list[tuple[int, ...]]] = {}
     made = Answer.__init__
 
-    def kept(self: Answer, ids: list[int], *rest: Any, **more: Any) -> None:
+    def kept(self, ids, *rest, **more):
         made(self, ids, *rest, **more)
         written.setdefault(batch, []).append(tuple(ids))
 
@@ -90,9 +85,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     assert measured(tmp_path / "x.json", material, *options, "auto")["protocol"]["batch"] > 1
 
 
-def test_documents_may_be_computed_within_each_request(
-    material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_may_be_computed_within_each_request(material, tmp_path, monkeypatch):
     from ragauge.methods.prompt_cache import PromptCache
 
     prepared: list[int] = []
@@ -108,9 +101,7 @@ def test_documents_may_be_computed_within_each_request(
 
 
 @pytest.mark.parametrize("documents", ["ready", "computed"])
-def test_a_tree_has_no_documents_of_earlier_requests(
-    documents: str, material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_path, monkeypatch):
     stored: list[int] = []
     read = DocumentTree.read
     monkeypatch.setattr(
@@ -131,9 +122,7 @@ def test_a_tree_has_no_documents_of_earlier_requests(
     assert stored == [0] * (2 + 4)  # prompts when warming up, then requests
 
 
-def test_times_of_a_busy_machine_are_shown_or_refused(
-    material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
     monkeypatch.setattr(Load, "share", 0.5)
     options = ["--methods", "naive", "--clients", "1"]
     [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
@@ -147,8 +136,8 @@ def test_times_of_a_busy_machine_are_shown_or_refused(
 
 
 def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(timing, "ATTEMPTS", 2)
     lm: Any = SimpleNamespace(device="cpu")
     for shares, counted in (([0.0], 0), ([0.3, 0.0], 1), ([0.3, 0.2], 1), ([0.2, 0.3], 0)):
@@ -163,7 +152,7 @@ def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
         assert (seen.busy is None) == (seen.refused is None) == (min(shares) == 0.0)
 
 
-def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:
+def test_the_item_has_percentiles_rates_and_reasons(tmp_path):
     waits = {"naive": [2.0] * 20, "superposition": [0.2] * 19 + [0.4]}
     write_load(tmp_path, waits, unsupported={"cfic": "no long document"})
     table = load_curve.table(Runs(tmp_path))
@@ -181,7 +170,7 @@ def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:
     assert len(axes.get_lines()) >= 2
 
 
-def test_percentiles_count_the_requests_that_have_times(tmp_path: Path) -> None:
+def test_percentiles_count_the_requests_that_have_times(tmp_path):
     write_load(tmp_path, {"naive": [2.0, None, 2.0, None, 2.0], "bm25": [None] * 3})
     table = load_curve.table(Runs(tmp_path)).set_index(["variant", "quantity"])
     waits = table.loc["naive", "first_token_p50_s"]
@@ -193,7 +182,7 @@ def test_percentiles_count_the_requests_that_have_times(tmp_path: Path) -> None:
     )
 
 
-def test_a_refused_level_says_why(tmp_path: Path) -> None:
+def test_a_refused_level_says_why(tmp_path):
     refused = {
         "variant": "naive",
         "rate": 1.0,

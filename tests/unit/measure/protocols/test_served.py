@@ -8,9 +8,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +24,7 @@ KEY = "sk-very-secret"
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def data(tmp_path_factory):
     return [
         "--dataset",
         "nq_open",
@@ -36,7 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def llama() -> Iterator[str]:
+def llama():
     """llama.cpp's server, whose address stands in the environment."""
     pytest.importorskip("xllamacpp")
     with started("llama.cpp", "smollm2-135m-instruct", threads=1) as url:
@@ -44,20 +42,20 @@ def llama() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+def _key(monkeypatch):
     monkeypatch.setattr("ragauge.measure.protocols.served.PAUSE_S", 0.01)
     if "OPENAI_API_KEY" not in os.environ:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def measured(verb: str, out: Path, *options: str, model: str = "openai:m") -> dict[str, Any]:
+def measured(verb, out, *options, model="openai:m"):
     assert main([verb, "--model", model, *options, "--out", str(out)]) == 0
     assert KEY not in out.read_text()
     result: dict[str, Any] = json.loads(out.read_text())
     return result
 
 
-def tokens(number: int, model: str = "m", cached: int = 0, prompt: int = 100) -> Reply:
+def tokens(number, model="m", cached=0, prompt=100):
     """A streamed reply of so many tokens, with counts as vLLM and SGLang state them."""
     usage = {
         "prompt_tokens": prompt,
@@ -74,7 +72,7 @@ def tokens(number: int, model: str = "m", cached: int = 0, prompt: int = 100) ->
 # --- llama.cpp ---
 
 
-def test_times_agree_with_llama_cpps_own(llama: str, data: list[str], tmp_path: Path) -> None:
+def test_times_agree_with_llama_cpps_own(llama, data, tmp_path):
     options = [
         *data,
         "--methods",
@@ -106,9 +104,7 @@ def test_times_agree_with_llama_cpps_own(llama: str, data: list[str], tmp_path: 
     assert warm["protocol"]["cache"] == "warm"
 
 
-def test_a_started_server_ends_and_leaves_the_environment_as_it_was(
-    data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_started_server_ends_and_leaves_the_environment_as_it_was(data, tmp_path, monkeypatch):
     pytest.importorskip("xllamacpp")
     before = {name: value for name, value in os.environ.items() if name.startswith("OPENAI_")}
     options = [
@@ -156,9 +152,7 @@ def test_a_started_server_ends_and_leaves_the_environment_as_it_was(
     assert "source: openai:smollm2-135m-instruct" in (tmp_path / "study/config.yaml").read_text()
 
 
-def test_load_and_streams_on_llama_cpp(
-    llama: str, data: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_and_streams_on_llama_cpp(llama, data, tmp_path, capsys, monkeypatch):
     options = [*data, "--methods=naive", "--requests=3", "--new-tokens=2"]
     levels = ["--rates=4", "--clients=2", "--warmup=1", "--prompts=1", "--target-first-token-s=60"]
     result = measured("load", tmp_path / "load.json", *options, *levels)
@@ -211,13 +205,13 @@ def test_load_and_streams_on_llama_cpp(
     ],
 )
 def test_the_declared_cache_is_checked_and_the_model_stays(
-    cache: str,
-    replies: list[Reply],
-    expected: str | None,
-    data: list[str],
-    tmp_path: Path,
-    monkeypatch: Any,
-) -> None:
+    cache,
+    replies,
+    expected,
+    data,
+    tmp_path,
+    monkeypatch,
+):
     with serving(replies) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         options = [
@@ -239,8 +233,8 @@ def test_the_declared_cache_is_checked_and_the_model_stays(
 
 
 def test_a_server_with_a_certificate_of_its_own_is_trusted_by_name(
-    data: list[str], tmp_path: Path, monkeypatch: Any, capfd: Any
-) -> None:
+    data, tmp_path, monkeypatch, capfd
+):
     """By both clients: that of answers, which is refused at once, and that of measurements."""
     trustme = pytest.importorskip("trustme", reason="needs trustme")
     authority = trustme.CA()
@@ -299,8 +293,8 @@ TORN = sse(chunk(content="x"), done=False)
     ],
 )
 def test_what_was_measured_stays_and_losses_are_counted(
-    trouble: Reply, reason: str, data: list[str], tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+    trouble, reason, data, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "key").write_text(f"{KEY}\n")
     monkeypatch.setenv("OPENAI_API_KEY_FILE", str(tmp_path / "key"))
     with serving([tokens(3), tokens(3), trouble, trouble, tokens(3)]) as server:
@@ -316,9 +310,7 @@ def test_what_was_measured_stays_and_losses_are_counted(
 
 
 @pytest.mark.parametrize("level", ["--rates=200", "--clients=2"])
-def test_a_load_goes_on_when_requests_fail(
-    level: str, data: list[str], tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_load_goes_on_when_requests_fail(level, data, tmp_path, monkeypatch):
     left = [*[tokens(3)] * 4, BUSY, TORN, DOWN, Reply(b"", 0)]
     replies: Any = lambda text: left.pop() if len(left) > 1 else left[0]  # noqa: E731
     with serving(replies) as server:
@@ -333,9 +325,7 @@ def test_a_load_goes_on_when_requests_fail(
     assert all(row["first_token_s"] is None for row in first["requests"] if row.get("failure"))
 
 
-def test_nothing_waits_for_a_server_for_ever(
-    data: list[str], tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_nothing_waits_for_a_server_for_ever(data, tmp_path, monkeypatch):
     """One that takes the connection and is silent is given up after its time."""
     config = tmp_path / "config.yaml"
     config.write_text(
@@ -402,7 +392,7 @@ llamacpp:n_decode_total %d
     ],
     ids=["vllm", "sglang", "llama.cpp", "another"],
 )
-def test_what_servers_say_of_themselves(text: str, expected: dict[str, float]) -> None:
+def test_what_servers_say_of_themselves(text, expected):
     texts = [
         text % values if "%" in text else text for values in ((100, 50, 1.0, 3), (500, 200, 3.0, 7))
     ]
@@ -411,6 +401,6 @@ def test_what_servers_say_of_themselves(text: str, expected: dict[str, float]) -
         assert parse(texts[0])["vllm:num_requests_running"] == 4
 
 
-def test_the_use_of_the_caches_of_several_engines_is_their_mean() -> None:
+def test_the_use_of_the_caches_of_several_engines_is_their_mean():
     text = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
     assert parse(text) == {"vllm:kv_cache_usage_perc": 0.625}

@@ -1,7 +1,6 @@
 """`ragauge stream` on a tiny model, the store in memory, and the item that shows what was measured."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from synthetic_run import MODEL, write_stream
 from tiny_models import tiny_prompt
 
 
-def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
+def measured(out, material, *options):
     sizes = [
         "--requests",
         "8",
@@ -38,9 +37,7 @@ def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("store", ["disk", "memory"])
-def test_documents_that_came_before_are_found(
-    store: str, material: list[str], tmp_path: Path
-) -> None:
+def test_documents_that_came_before_are_found(store, material, tmp_path):
     names = "naive,naive_reuse,superposition,prefix_tree,bm25"
     result = measured(tmp_path / "x.json", material, "--methods", names, "--store", store)
     assert [one["variant"] for one in result["streams"]] == names.split(",")
@@ -57,7 +54,7 @@ def test_documents_that_came_before_are_found(
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]  # the store on disk is removed
 
 
-def test_a_small_store_finds_less(material: list[str], tmp_path: Path) -> None:
+def test_a_small_store_finds_less(material, tmp_path):
     rates = [
         measured(
             tmp_path / "x.json",
@@ -75,7 +72,7 @@ def test_a_small_store_finds_less(material: list[str], tmp_path: Path) -> None:
     assert large > small == 0
 
 
-def test_new_documents_take_the_place_of_old_ones() -> None:
+def test_new_documents_take_the_place_of_old_ones():
     prompts = [tiny_prompt([3 + i] * 6, seed=i) for i in range(60)]
     corpus = [ids for prompt in prompts for ids in prompt.documents]
     of: dict[str, Any] = {"methods": ["naive"], "dataset": "x", "documents": 2, "requests": 300}
@@ -106,9 +103,7 @@ def test_new_documents_take_the_place_of_old_ones() -> None:
         requests(prompts, StreamSettings(**of, growth=1.4), seed=3)
 
 
-def test_the_share_found_is_recorded_from_part_to_part(
-    material: list[str], tmp_path: Path, capsys: Any
-) -> None:
+def test_the_share_found_is_recorded_from_part_to_part(material, tmp_path, capsys):
     options = [
         "--methods",
         "naive,naive_reuse",
@@ -126,7 +121,7 @@ def test_the_share_found_is_recorded_from_part_to_part(
     assert "from part to part: " in capsys.readouterr().out
 
 
-def test_what_is_found_in_memory_is_what_was_stored(tmp_path: Path) -> None:
+def test_what_is_found_in_memory_is_what_was_stored(tmp_path):
     """As from disk, bit for bit."""
     lm = tiny_models.tiny_lm(tiny_models.LLAMA)
     prompt = tiny_prompt()
@@ -142,7 +137,7 @@ def test_what_is_found_in_memory_is_what_was_stored(tmp_path: Path) -> None:
     lm.documents = None
 
 
-def test_the_least_recently_used_leave_memory() -> None:
+def test_the_least_recently_used_leave_memory():
     lm = tiny_models.tiny_lm(tiny_models.LLAMA)
     prompt = tiny_prompt([6, 6, 6])
     lm.documents = store = MemoryStore("x", 1 << 30)
@@ -158,7 +153,7 @@ def test_the_least_recently_used_leave_memory() -> None:
     lm.documents = None
 
 
-def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> None:
+def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path):
     ends = {"naive": (2.0, 2.0), "naive_reuse": (5.0, 1.0), "prompt_cache": (2.5, 2.0)}
     write_stream(tmp_path, ends, unsupported={"cfic": "no long document"})
     table = stream.table(Runs(tmp_path))
@@ -179,7 +174,7 @@ def test_the_item_has_hits_waits_and_the_break_even_reuse(tmp_path: Path) -> Non
     assert [5.0, 3.0] in [list(line.get_ydata())[:2] for line in means.get_lines()]
 
 
-def test_the_item_names_a_servers_cache_in_place_of_a_store(tmp_path: Path) -> None:
+def test_the_item_names_a_servers_cache_in_place_of_a_store(tmp_path):
     served = {
         "protocol": {
             "dataset": "nq_open",
@@ -196,7 +191,7 @@ def test_the_item_names_a_servers_cache_in_place_of_a_store(tmp_path: Path) -> N
     assert note.startswith("5 documents a request of ?, the server's own cache, warm on ")
 
 
-def test_requests_that_failed_and_the_number_of_probes_are_stated(tmp_path: Path) -> None:
+def test_requests_that_failed_and_the_number_of_probes_are_stated(tmp_path):
     write_stream(tmp_path, {"naive": (2.0, 2.0), "naive_reuse": (5.0, 1.0)})
     path = tmp_path / f"stream/nq_open/{MODEL}.json"
     measured = json.loads(path.read_text())
@@ -219,7 +214,7 @@ def test_requests_that_failed_and_the_number_of_probes_are_stated(tmp_path: Path
     )
 
 
-def test_a_refused_stream_says_why(tmp_path: Path) -> None:
+def test_a_refused_stream_says_why(tmp_path):
     write_stream(
         tmp_path,
         {},

@@ -4,7 +4,6 @@ in a file.
 
 import socket
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,34 +23,34 @@ class Scribe:
 
     shape = SimpleNamespace(eos=(0,))
 
-    def __init__(self, *tokens: str) -> None:
+    def __init__(self, *tokens):
         self.tokens = tokens
         self.tokenizer = self
         self.place = 0
 
-    def __call__(self, text: str, **_: bool) -> dict[str, list[int]]:
+    def __call__(self, text, **_):
         return {"input_ids": [0]}
 
-    def decode(self, ids: list[int], **_: bool) -> str:
+    def decode(self, ids, **_):
         return "".join(self.tokens[i] for i in ids)
 
-    def new_cache(self, slots: int) -> None:
+    def new_cache(self, slots):
         return None
 
-    def extend(self, *_: object, **__: object) -> SimpleNamespace:
+    def extend(self, *_, **__):
         self.place += 1
         return SimpleNamespace(
             spans=[(0, 1)], last_logits=torch.eye(len(self.tokens))[[self.place]]
         )
 
 
-def test_a_local_reply_is_its_first_line_up_to_the_line_end_inside_a_token() -> None:
+def test_a_local_reply_is_its_first_line_up_to_the_line_end_inside_a_token():
     for tokens, reply in (((" Who", " left", "?\n", " More"), " Who left?"), (("\n\n", "Who"), "")):
         assert LocalChat(Scribe("", *tokens), "plain").replies(["Ask"], 4) == [reply]  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(monkeypatch):
     """Seconds that were waited, in place of waiting."""
     waited: list[float] = []
     monkeypatch.setattr(time, "sleep", waited.append)
@@ -59,8 +58,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(
-    pauses: list[float],
-) -> None:
+    pauses,
+):
     with served([says(" Ada. \n")]) as server:
         assert (
             Endpoint(server.url, "secret", model="m").complete(CHAT, 7, temperature=0.5) == "Ada."
@@ -73,8 +72,8 @@ def test_a_chat_is_sent_as_the_interface_has_it_and_its_text_comes_back(
 
 
 def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(
-    pauses: list[float],
-) -> None:
+    pauses,
+):
     with served([says("x")]) as server:
         Endpoint(f"{server.url}/chat/completions", model="m").complete(CHAT, 7)
     assert "Authorization" not in server.requests[0]["headers"]
@@ -96,15 +95,13 @@ def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(
     ],
     ids=lambda reply: f"{reply.status} {reply.body[:12]!r}",
 )
-def test_trouble_that_passes_is_waited_out_with_growing_pauses(
-    trouble: Reply, pauses: list[float]
-) -> None:
+def test_trouble_that_passes_is_waited_out_with_growing_pauses(trouble, pauses):
     with served([trouble, trouble, trouble, says("at last")]) as server:
         assert Endpoint(server.url, model="m").complete(CHAT, 7) == "at last"
     assert pauses == [1.0, 2.0, 4.0]
 
 
-def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> None:
+def test_trouble_that_stays_is_one_error_of_one_line(pauses):
     with served([BUSY]) as server:
         with pytest.raises(
             EndpointError, match=r"model m: HTTP 429 .*slow down \(5 attempts\)$"
@@ -115,7 +112,7 @@ def test_trouble_that_stays_is_one_error_of_one_line(pauses: list[float]) -> Non
     assert "secret" not in str(caught.value)
 
 
-def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses: list[float]) -> None:
+def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses):
     wishes = [
         Reply(b"", 429, {"Retry-After": wish})
         for wish in ("9", "86400", "Wed, 21 Oct 2026 07:28:00 GMT")
@@ -126,7 +123,7 @@ def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses: list[float]) -> N
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404])
-def test_what_asking_again_does_not_mend_is_asked_once(status: int, pauses: list[float]) -> None:
+def test_what_asking_again_does_not_mend_is_asked_once(status, pauses):
     with served([Reply(b"no such model", status, {"Location": "http://127.0.0.1:1/"})]) as server:
         with pytest.raises(EndpointError, match=f"HTTP {status} .*no such model$"):
             Endpoint(server.url, model="m").complete(CHAT, 7)
@@ -134,7 +131,7 @@ def test_what_asking_again_does_not_mend_is_asked_once(status: int, pauses: list
     assert pauses == []
 
 
-def test_an_endpoint_that_is_down_is_an_error(pauses: list[float]) -> None:
+def test_an_endpoint_that_is_down_is_an_error(pauses):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # nobody listens
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
@@ -143,14 +140,14 @@ def test_an_endpoint_that_is_down_is_an_error(pauses: list[float]) -> None:
     assert pauses == [1.0, 2.0]
 
 
-def test_an_endpoint_that_says_nothing_is_given_up_on(pauses: list[float]) -> None:
+def test_an_endpoint_that_says_nothing_is_given_up_on(pauses):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with pytest.raises(EndpointError, match=r"timed out \(2 attempts\)"):
             Endpoint(url, model="m", attempts=2, timeout_s=0.05).complete(CHAT, 7)
 
 
-def test_the_environment_describes_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_describes_an_endpoint(monkeypatch):
     for name in ("URL", "MODEL", "KEY"):
         monkeypatch.delenv(f"X_{name}", raising=False)
     with pytest.raises(UserError, match="X_URL: is not set; it names the endpoint that judges"):
@@ -164,7 +161,7 @@ def test_the_environment_describes_an_endpoint(monkeypatch: pytest.MonkeyPatch) 
     assert Endpoint.from_environment("X", "judges") == Endpoint("http://h/v1", "k", model="m")
 
 
-def test_a_key_is_not_shown() -> None:
+def test_a_key_is_not_shown():
     assert "secret" not in repr(Endpoint("http://h/v1", "secret", model="m"))
     with pytest.raises(UserError, match="its key holds characters") as caught:
         Endpoint("http://h/v1", "secret\n2", model="m")
@@ -172,18 +169,18 @@ def test_a_key_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "file:///etc/passwd", "http://"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_address_that_is_none_is_refused(url):
     with pytest.raises(UserError, match="must be http"):
         Endpoint(url, model="m")
 
 
-def test_another_version_of_a_model_replies_itself(tmp_path: Path) -> None:
+def test_another_version_of_a_model_replies_itself(tmp_path):
     chat = ScriptedChat(lambda request: f"{request} {chat.version}")
     for chat.version in ("1", "2"):
         assert RecordedChat(chat, tmp_path / "replies").replies(["A"], 9) == [f"A {chat.version}"]
 
 
-def test_a_request_without_a_reply_is_made_again_by_the_next_run(tmp_path: Path) -> None:
+def test_a_request_without_a_reply_is_made_again_by_the_next_run(tmp_path):
     path = tmp_path / "replies"
     busy = ScriptedChat(lambda request: None if request == "B" else request)
     first = RecordedChat(busy, path)

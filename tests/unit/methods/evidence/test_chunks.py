@@ -1,15 +1,12 @@
 """Chunks of whole sentences, and the evidence that the best of them give."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny_models
 from ragauge.methods.evidence import chunks
-from ragauge.methods.evidence.sentences import Sentence, tokenize
-from ragauge.methods.evidence.skip import Range
+from ragauge.methods.evidence.sentences import tokenize
 from ragauge.methods.prompts import Source
 
 TOKENIZER = tiny_models.byte_tokenizer()
@@ -19,16 +16,16 @@ WORD = st.sampled_from(
 TEXT = st.lists(WORD, max_size=30).map(" ".join)
 
 
-def sentences_of(*texts: str) -> tuple[list[Source], list[Sentence]]:
+def sentences_of(*texts):
     sources = [Source(i, "", text) for i, text in enumerate(texts)]
     return sources, tokenize(sources, TOKENIZER)[1]
 
 
-def said(cut: list[Range], sources: list[Source], sentences: list[Sentence]) -> list[str]:
+def said(cut, sources, sentences):
     return [chunks.text_of(chunk, sources, sentences) for chunk in cut]
 
 
-def test_windows_start_at_every_sentence_and_hold_whole_ones() -> None:
+def test_windows_start_at_every_sentence_and_hold_whole_ones():
     sources, sentences = sentences_of("Ants run. Bees run. Cats run. Dogs run.", "Eels run.")
     cut = chunks.sliding_windows(sources, sentences, words=5)
     assert said(cut, sources, sentences) == [
@@ -39,7 +36,7 @@ def test_windows_start_at_every_sentence_and_hold_whole_ones() -> None:
     ]
 
 
-def test_a_sentence_longer_than_a_window_stands_alone() -> None:
+def test_a_sentence_longer_than_a_window_stands_alone():
     sources, sentences = sentences_of("Ants run. Bees run run run run run. Cats run.")
     cut = chunks.sliding_windows(sources, sentences, words=4)
     assert said(cut, sources, sentences) == ["Ants run.", "Bees run run run run run.", "Cats run."]
@@ -61,7 +58,7 @@ def test_a_sentence_longer_than_a_window_stands_alone() -> None:
         ("Ants run. Bees run.\nCats run.\n\nDogs run.", None, ["Ants run. Bees run.", "Cats run.", "Dogs run."]),
     ],
 )  # fmt: skip
-def test_paragraphs_are_the_documents_own(text: str, rule: Any, expected: list[str]) -> None:
+def test_paragraphs_are_the_documents_own(text, rule, expected):
     """By default every line end parts them."""
     sources, sentences = sentences_of(text)
     cut = chunks.paragraphs(sources, sentences, 6, *([rule] if rule else []))
@@ -69,9 +66,7 @@ def test_paragraphs_are_the_documents_own(text: str, rule: Any, expected: list[s
 
 
 @given(TEXT, TEXT, st.integers(1, 12))
-def test_chunks_cover_every_sentence_within_a_document_and_the_words(
-    first: str, second: str, words: int
-) -> None:
+def test_chunks_cover_every_sentence_within_a_document_and_the_words(first, second, words):
     sources, sentences = sentences_of(first, second)
     counts = chunks.word_counts(sources, sentences)
     windows = chunks.sliding_windows(sources, sentences, words)
@@ -83,7 +78,7 @@ def test_chunks_cover_every_sentence_within_a_document_and_the_words(
         assert a == b or sum(counts[a : b + 1]) <= words
 
 
-def test_the_best_chunks_fill_the_volume_and_the_last_ends_with_a_sentence() -> None:
+def test_the_best_chunks_fill_the_volume_and_the_last_ends_with_a_sentence():
     _, sentences = sentences_of("Ants. Bees. Cats. Dogs.")  # six tokens each, the last one five
     ranked = [(2, 3), (0, 2)]
     assert chunks.within(ranked, sentences, 100) == [(2, 2), (3, 3), (0, 0), (1, 1)]
@@ -93,6 +88,6 @@ def test_the_best_chunks_fill_the_volume_and_the_last_ends_with_a_sentence() -> 
     assert chunks.within(ranked, sentences, 1) == [(2, 2)]  # never nothing
 
 
-def test_nothing_is_taken_after_a_sentence_that_does_not_fit() -> None:
+def test_nothing_is_taken_after_a_sentence_that_does_not_fit():
     _, sentences = sentences_of("Ants. Bees bees bees bees. Cats.")
     assert chunks.within([(0, 1), (2, 2)], sentences, 15) == [(0, 0)]

@@ -2,8 +2,6 @@
 
 import json
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +23,7 @@ from scripted_chat import ScriptedChat
 
 
 @pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_pauses(monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
@@ -57,15 +55,15 @@ LABELS = {
 @pytest.mark.parametrize(
     ("reply", "label"), [(reply, label) for label, replies in LABELS.items() for reply in replies]
 )
-def test_a_reply_says_one_label_or_none(reply: str, label: str | None) -> None:
+def test_a_reply_says_one_label_or_none(reply, label):
     """Of evidence, its faithfulness or an answer: none reads the others' labels."""
     assert (verdict(reply), correctness(reply), faithfulness(reply)).count(label) == (
         1 if label else 3
     )
 
 
-def replying(reply: str | UserError) -> ScriptedChat:
-    def say(request: str) -> str:
+def replying(reply):
+    def say(request):
         if isinstance(reply, UserError):
             raise reply
         return reply
@@ -73,7 +71,7 @@ def replying(reply: str | UserError) -> ScriptedChat:
     return ScriptedChat(say, "fixed")
 
 
-def test_the_judge_sees_question_answers_and_evidence() -> None:
+def test_the_judge_sees_question_answers_and_evidence():
     chat = replying("fully supported")
     inquiry = about_evidence("k", "Who?", ["Ada", "Lovelace"], ["Ada was.", "She did."])
     assert judge(chat, inquiry).label == "supported"
@@ -83,7 +81,7 @@ def test_the_judge_sees_question_answers_and_evidence() -> None:
     )
 
 
-def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
+def test_a_judge_of_answers_sees_the_passages_and_no_label():
     chat = replying("correct")
     assert (
         judge(chat, about_answer("k", "Who?", ["Ada was.", "Bob was."], "Ada")).label == "correct"
@@ -93,7 +91,7 @@ def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
     assert len(chat.requests) == 1
 
 
-def test_no_request_is_made_without_evidence_or_for_a_failed_question() -> None:
+def test_no_request_is_made_without_evidence_or_for_a_failed_question():
     chat = replying("fully supported")
     without = judge(chat, about_evidence("k", "Who?", ["Ada"], []))
     assert without.label == "not_supported"
@@ -109,12 +107,12 @@ def test_no_request_is_made_without_evidence_or_for_a_failed_question() -> None:
         (UserError("too\nlong"), "too long"),
     ],
 )
-def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str) -> None:
+def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply, reason):
     found = judge(replying(reply), about_evidence("k", "Who?", ["Ada"], ["x"]))
     assert (found.label, found.reason) == (None, reason)
 
 
-def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
+def test_an_endpoint_that_is_down_is_not_asked_for_ever():
     with served([Reply(b"", 503)]) as server:
         chat = EndpointChat(Endpoint(server.url, model="m", attempts=2))
         reasons = [
@@ -129,7 +127,7 @@ def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
 # ---- the command
 
 
-def write_records(path: Path, count: int = 3, **changes: Any) -> Path:
+def write_records(path, count=3, **changes):
     pieces = [{"document": 0, "start": 0, "stop": 3, "text": "Ada", "verbatim": True}]
     base = {"status": "ok", "answers": ["Ada"], "gold": [0], "documents": 1, "prompt_sha256": ""}
     lines = [
@@ -140,25 +138,23 @@ def write_records(path: Path, count: int = 3, **changes: Any) -> Path:
     return path
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
+def lines_of(path):
     return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def environment(monkeypatch):
     for name in ("URL", "MODEL", "KEY"):
         monkeypatch.delenv(f"RAGAUGE_JUDGE_{name}", raising=False)
     monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
     return monkeypatch
 
 
-def judged(records: Path, out: Path, *options: str) -> int:
+def judged(records, out, *options):
     return main(["judge", str(records), "--out", str(out), *options])
 
 
-def test_records_are_judged_and_a_second_run_asks_only_what_failed(
-    tmp_path: Path, environment: pytest.MonkeyPatch
-) -> None:
+def test_records_are_judged_and_a_second_run_asks_only_what_failed(tmp_path, environment):
     records = write_records(tmp_path / "r.jsonl")
     out = tmp_path / "judgements" / "r.jsonl"
     with served([says("supported"), says("what?"), says("not supported")]) as server:
@@ -180,7 +176,7 @@ def test_records_are_judged_and_a_second_run_asks_only_what_failed(
     ]
 
 
-def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_the_records_is_judged(tmp_path, environment):
     """Drawn by the questions' keys alone, in the records' order; more of them are judged later,
     none twice.
     """
@@ -196,9 +192,7 @@ def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.M
     assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
 
 
-def test_what_a_killed_run_left_is_not_asked_again(
-    tmp_path: Path, environment: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_run_left_is_not_asked_again(tmp_path, environment):
     records = write_records(tmp_path / "r.jsonl")
     out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
@@ -211,9 +205,7 @@ def test_what_a_killed_run_left_is_not_asked_again(
     assert out.read_bytes() == whole
 
 
-def test_a_file_of_something_else_is_left_as_it_is(
-    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path, environment, capsys):
     records = write_records(tmp_path / "r.jsonl")
     environment.setenv("RAGAUGE_JUDGE_URL", "http://127.0.0.1:9")
     for theirs in (records.read_bytes(), b"notes\n", b"[1]\n"):
@@ -223,9 +215,7 @@ def test_a_file_of_something_else_is_left_as_it_is(
         assert (tmp_path / "out.jsonl").read_bytes() == theirs
 
 
-def test_another_judge_or_other_evidence_is_asked_again(
-    tmp_path: Path, environment: pytest.MonkeyPatch
-) -> None:
+def test_another_judge_or_other_evidence_is_asked_again(tmp_path, environment):
     records = write_records(tmp_path / "r.jsonl")
     out = tmp_path / "out.jsonl"
     with served([says("supported")]) as server:
@@ -240,8 +230,8 @@ def test_another_judge_or_other_evidence_is_asked_again(
 
 
 def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
-    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, environment, capsys
+):
     records = write_records(tmp_path / "r.jsonl", 1)
     out = tmp_path / "out.jsonl"
     example = {
@@ -276,7 +266,7 @@ def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
 @pytest.mark.parametrize(
     ("context", "reason"), [(512, "no judgement in the reply"), (128, "context is 128 tokens")]
 )
-def test_a_judge_on_this_machine(context: int, reason: str, tmp_path: Path) -> None:
+def test_a_judge_on_this_machine(context, reason, tmp_path):
     """A random model says nothing of the kind, and one of a short context cannot be asked."""
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
     records = write_records(tmp_path / "r.jsonl", 1)
@@ -287,9 +277,7 @@ def test_a_judge_on_this_machine(context: int, reason: str, tmp_path: Path) -> N
     assert reason in line["reason"]
 
 
-def test_mistakes_are_one_line(
-    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line(tmp_path, environment, capsys):
     records = write_records(tmp_path / "r.jsonl")
     out = tmp_path / "out.jsonl"
     assert judged(records, out) == 2

@@ -3,18 +3,15 @@ loop over copies.
 """
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
 import tiny_models
-from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row, Span
 from ragauge.methods.evidence import prefix, skip
-from ragauge.methods.evidence.prefix import LONGEST, EvidenceContext, Node, Prefix, Trie
+from ragauge.methods.evidence.prefix import LONGEST, EvidenceContext, Node, Trie
 from ragauge.methods.evidence.sentences import Sentence
 
 # the fourth is the first again
@@ -22,11 +19,11 @@ WORDS = [[5, 6, 7, 8], [5, 6, 9], [10, 11], [5, 6, 7, 8], [10], [12, 5]]
 
 
 @pytest.fixture(params=sorted(tiny_models.SHAPES))
-def lm(request: pytest.FixtureRequest) -> LM:
+def lm(request):
     return tiny_models.tiny_lm(replace(tiny_models.SHAPES[request.param], eos=(1, 2)))
 
 
-def document(count: int, seed: int = 0, alphabet: int = 4) -> tuple[list[int], list[Sentence]]:
+def document(count, seed=0, alphabet=4):
     """Sentences of random tokens with many beginnings in common; two sources."""
     draw = random.Random(seed)
     ids: list[int] = []
@@ -42,12 +39,12 @@ def document(count: int, seed: int = 0, alphabet: int = 4) -> tuple[list[int], l
     return ids, [replace(s, end=max(s.end, s.first + 1)) for s in sentences]
 
 
-def texts_of(ids: Sequence[int], sentences: Sequence[Sentence]) -> list[Sequence[int]]:
+def texts_of(ids, sentences):
     """Token ids of each sentence."""
     return [ids[s.first : s.end] for s in sentences]
 
 
-def asked(lm: LM, ids: Sequence[int]) -> EvidenceContext:
+def asked(lm, ids):
     """A context: the document, then a question."""
     cache = lm.new_cache(512)
     text = [*ids, 33, 34, 35]
@@ -58,7 +55,7 @@ def asked(lm: LM, ids: Sequence[int]) -> EvidenceContext:
     return EvidenceContext(cache, Span(0, len(text)), logits[0], float(len(text)))
 
 
-def logits_after(lm: LM, text: Sequence[int], new: Sequence[int]) -> torch.Tensor:
+def logits_after(lm, text, new):
     """(token, vocab) logits of the last of `text` and of each of `new`, by one plain pass."""
     whole = [*text, *new]
     places = range(len(text) - 1, len(whole))
@@ -71,7 +68,7 @@ def logits_after(lm: LM, text: Sequence[int], new: Sequence[int]) -> torch.Tenso
 # ---- the trie
 
 
-def leaves(trie: Trie) -> dict[int, int]:
+def leaves(trie):
     """Sentence -> tokens of its prefix, by walking everything."""
     found: dict[int, int] = {}
     waiting = [trie.root]
@@ -84,7 +81,7 @@ def leaves(trie: Trie) -> dict[int, int]:
     return found
 
 
-def shortest_unique(sentences: Sequence[Sequence[int]], index: int) -> int:
+def shortest_unique(sentences, index):
     """Tokens after which no other sentence, identical ones aside, goes on in the same way."""
     own = list(sentences[index])
     for count in range(1, len(own)):
@@ -94,14 +91,14 @@ def shortest_unique(sentences: Sequence[Sequence[int]], index: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_sentence_has_its_shortest_unique_prefix(seed: int) -> None:
+def test_every_sentence_has_its_shortest_unique_prefix(seed):
     ids, sentences = document(30, seed, alphabet=2)
     texts = texts_of(ids, sentences)
     found = leaves(Trie(texts))
     assert found == {i: shortest_unique(texts, i) for i in range(len(texts))}
 
 
-def test_branches_keep_the_order_of_the_document() -> None:
+def test_branches_keep_the_order_of_the_document():
     trie = Trie(WORDS)
     assert trie.branches(trie.root)[0] == (5, Node((0, 1, 3), 1))
     assert trie.branches(trie.root)[1:] == [
@@ -111,7 +108,7 @@ def test_branches_keep_the_order_of_the_document() -> None:
     ]
 
 
-def test_long_sentences_that_agree_for_long_count_as_identical() -> None:
+def test_long_sentences_that_agree_for_long_count_as_identical():
     same = list(range(10, 10 + LONGEST))
     trie = Trie([[*same, 4], [*same, 5]])
     assert trie.settled(trie.root)
@@ -121,9 +118,7 @@ def test_long_sentences_that_agree_for_long_count_as_identical() -> None:
 # ---- prefixes
 
 
-def brute_force(
-    lm: LM, ids: Sequence[int], sentences: Sequence[Sentence]
-) -> list[tuple[float, int]]:
+def brute_force(lm, ids, sentences):
     """(mean log-probability of the shortest unique prefix, sentence), best first."""
     texts = texts_of(ids, sentences)
     scored = []
@@ -135,7 +130,7 @@ def brute_force(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_wide_beam_finds_the_best_prefixes_of_all(lm: LM, seed: int) -> None:
+def test_a_wide_beam_finds_the_best_prefixes_of_all(lm, seed):
     ids, sentences = document(12, seed)
     trie = Trie(texts_of(ids, sentences))
     context = asked(lm, ids)
@@ -147,7 +142,7 @@ def test_a_wide_beam_finds_the_best_prefixes_of_all(lm: LM, seed: int) -> None:
     assert len(trace) == max(leaves(trie).values()) - 1  # the first token needs no pass of its own
 
 
-def every_way(lm: LM, ids: Sequence[int], trie: Trie, k: int) -> dict[int, float]:
+def every_way(lm, ids, trie, k):
     """Each sentence that is reached by taking one of the k likeliest tokens after every prefix,
     with its score.
     """
@@ -178,7 +173,7 @@ def every_way(lm: LM, ids: Sequence[int], trie: Trie, k: int) -> dict[int, float
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm: LM, k: int) -> None:
+def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm, k):
     ids, sentences = document(20, 3)
     trie = Trie(texts_of(ids, sentences))
     expected = every_way(lm, ids, trie, k)
@@ -188,7 +183,7 @@ def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm: LM, k: int) -> Non
     assert [p.score for p in found] == pytest.approx([expected[index] for index in best], abs=1e-5)
 
 
-def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: LM) -> None:
+def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm):
     ids, sentences = document(20)
     texts = texts_of(ids, sentences)
     context = asked(lm, ids)
@@ -207,9 +202,7 @@ def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: 
 
 @pytest.mark.parametrize("rule", ["beam", "first_token"])
 @pytest.mark.parametrize("k", [1, 3])
-def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(
-    lm: LM, k: int, rule: Any
-) -> None:
+def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(lm, k, rule):
     ids, sentences = document(40, 1, alphabet=2)
     trie = Trie(texts_of(ids, sentences))
     context = asked(lm, ids)
@@ -225,7 +218,7 @@ def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(
     assert len({p.sentence for p in found}) == len(found)
 
 
-def test_identical_sentences_keep_their_places_earlier_ones_first(lm: LM) -> None:
+def test_identical_sentences_keep_their_places_earlier_ones_first(lm):
     ids = [token for words in WORDS for token in words]
     found = prefix.search(lm, asked(lm, ids), Trie(WORDS), k=6)
     order = [p.sentence for p in found]
@@ -235,7 +228,7 @@ def test_identical_sentences_keep_their_places_earlier_ones_first(lm: LM) -> Non
     assert scores[0] == scores[3]
 
 
-def test_the_greedy_rule_goes_by_first_tokens(lm: LM) -> None:
+def test_the_greedy_rule_goes_by_first_tokens(lm):
     ids = [token for words in WORDS for token in words]
     context = asked(lm, ids)
     found = prefix.search(lm, context, Trie(WORDS), k=3, rule="first_token")
@@ -249,7 +242,7 @@ def test_the_greedy_rule_goes_by_first_tokens(lm: LM) -> None:
     assert {p.sentence for p in found} & {2, 4} == {2}  # [10, 11] stands before [10]
 
 
-def test_fewer_sentences_than_asked_for(lm: LM) -> None:
+def test_fewer_sentences_than_asked_for(lm):
     context = asked(lm, [5, 6])
     with lm.tracing() as trace:
         found = prefix.search(lm, context, Trie([[5, 6]]), k=3)
@@ -257,7 +250,7 @@ def test_fewer_sentences_than_asked_for(lm: LM) -> None:
     assert trace == []
 
 
-def test_unconstrained_sequences_go_back_to_sentences(lm: LM) -> None:
+def test_unconstrained_sequences_go_back_to_sentences(lm):
     ids, sentences = document(6)
     context = asked(lm, ids)
     with lm.tracing() as trace:
@@ -267,7 +260,7 @@ def test_unconstrained_sequences_go_back_to_sentences(lm: LM) -> None:
     assert all(p.tokens == 0 and not p.read for p in found)
 
 
-def test_the_longest_run_decides() -> None:
+def test_the_longest_run_decides():
     assert prefix.longest_run([1, 2, 3, 4], [9, 2, 3, 4, 1]) == 3
     assert prefix.longest_run([1, 2], [3, 4]) == 0
 
@@ -276,13 +269,13 @@ def test_the_longest_run_decides() -> None:
 
 
 def loop(
-    lm: LM,
-    text: Sequence[int],
-    ids: Sequence[int],
-    sentences: Sequence[Sentence],
-    prefixes: Sequence[Prefix],
-    d: int,
-) -> list[skip.Range]:
+    lm,
+    text,
+    ids,
+    sentences,
+    prefixes,
+    d,
+):
     """The reference: each prefix by itself, everything read anew, P(eos) by the softmax."""
     ranges = []
     for p in prefixes:
@@ -299,7 +292,7 @@ def loop(
 
 @pytest.mark.parametrize("d", [0, 6, 30, 400])
 @pytest.mark.parametrize("seed", range(2))
-def test_one_pass_equals_a_loop_over_prefixes(lm: LM, seed: int, d: int) -> None:
+def test_one_pass_equals_a_loop_over_prefixes(lm, seed, d):
     ids, sentences = document(20, seed)
     context = asked(lm, ids)
     found = prefix.search(lm, context, Trie(texts_of(ids, sentences)), k=4)
@@ -310,7 +303,7 @@ def test_one_pass_equals_a_loop_over_prefixes(lm: LM, seed: int, d: int) -> None
     assert d < 30 or len(trace) == 1
 
 
-def test_skip_decoding_copies_nothing(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skip_decoding_copies_nothing(lm, monkeypatch):
     ids, sentences = document(20)
     context = asked(lm, ids)
     keys = context.cache.k[0].data_ptr()
@@ -320,7 +313,7 @@ def test_skip_decoding_copies_nothing(lm: LM, monkeypatch: pytest.MonkeyPatch) -
     assert context.cache.k[0].data_ptr() == keys
 
 
-def test_overlapping_and_touching_stretches_are_merged_in_document_order() -> None:
+def test_overlapping_and_touching_stretches_are_merged_in_document_order():
     of_sources = [Sentence(i // 6, 0, 0, 0, 0, 0) for i in range(12)]
     stretches = [(8, 9), (2, 4), (0, 2), (3, 4), (5, 5), (6, 7)]
     assert skip.merge(stretches, of_sources) == [(0, 5), (6, 9)]

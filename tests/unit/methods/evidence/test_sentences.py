@@ -3,7 +3,6 @@
 import sys
 import time
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ HEADED = [
 ]
 
 
-def texts(document: str) -> list[str]:
+def texts(document):
     return [document[start:stop] for start, stop in split(document)]
 
 
@@ -43,11 +42,11 @@ def texts(document: str) -> list[str]:
         HEADED,
     ],
 )
-def test_sentences_of(sentences: list[str]) -> None:
+def test_sentences_of(sentences):
     assert texts("".join(sentences)) == sentences
 
 
-def test_a_mark_without_its_other_half_does_not_join_a_document() -> None:
+def test_a_mark_without_its_other_half_does_not_join_a_document():
     sentences = [f"The fish number {i} was known well. " for i in range(40)]
     cut = ['They called it "the fish. ', "And so on. "]  # opened, and never closed
     first = "The word ra‘ad is old. "
@@ -64,7 +63,7 @@ def test_a_mark_without_its_other_half_does_not_join_a_document() -> None:
     assert texts("".join(quoted)) == quoted
 
 
-def test_real_documents_are_their_sentences(shared_data: Any) -> None:
+def test_real_documents_are_their_sentences(shared_data):
     from ragauge.io.jsonl import read_jsonl
 
     contexts = [
@@ -84,7 +83,7 @@ def test_real_documents_are_their_sentences(shared_data: Any) -> None:
     assert seconds < sum(map(len, contexts)) / 100_000
 
 
-def test_token_spans_are_side_by_side_and_end_with_words() -> None:
+def test_token_spans_are_side_by_side_and_end_with_words():
     document = "".join(HEADED) + "\n\n"
     ids, sentences = tokenize([Source(0, "", document)], tiny_models.byte_tokenizer())
     assert ids == tiny_models.byte_tokenizer()(document, add_special_tokens=False)["input_ids"]
@@ -95,7 +94,7 @@ def test_token_spans_are_side_by_side_and_end_with_words() -> None:
         assert document[s.first : s.end] == document[s.start : s.stop].rstrip()
 
 
-def test_letters_of_several_tokens_stay_together() -> None:
+def test_letters_of_several_tokens_stay_together():
     document = "Ünïcödé ends here. “Quotes” begin here."
     tokenizer = tiny_models.byte_tokenizer()
     ids, sentences = tokenize([Source(0, "", document)], tokenizer)
@@ -115,20 +114,18 @@ def test_letters_of_several_tokens_stay_together() -> None:
         "at the end to the one before",
     ],
 )
-def test_a_token_is_of_one_sentence_and_no_sentence_without_a_token(
-    text: str, offsets: list[tuple[int, int]], expected: list[tuple[int, int, int, int]]
-) -> None:
+def test_a_token_is_of_one_sentence_and_no_sentence_without_a_token(text, offsets, expected):
     """Under a tokenizer whose tokens have these spans, and to which any other text is one token."""
     spans = {text: offsets}
 
-    def tokenizer(one: str, **_: object) -> dict[str, object]:
+    def tokenizer(one, **_):
         return {"input_ids": [*spans.get(one, [1])], "offset_mapping": spans.get(one)}
 
     _, sentences = tokenize([Source(0, "", text)], tokenizer)
     assert [(s.start, s.stop, s.first, s.last) for s in sentences] == expected
 
 
-def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:
+def test_sources_keep_their_sentences_apart_and_their_titles_out():
     sources = [
         Source(0, "A title.", "One is. Two"),
         Source(1, "", "Three"),
@@ -149,7 +146,7 @@ def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:
     assert tokenizer.decode(ids) == "A title.\nOne is. Two\n\nThree\n\nB\nFour."
 
 
-def test_nothing_has_no_sentence() -> None:
+def test_nothing_has_no_sentence():
     assert tokenize([Source(0, "", " \n ")], tiny_models.byte_tokenizer())[1] == []
     assert tokenize([], tiny_models.byte_tokenizer()) == ([], [])
 
@@ -164,14 +161,14 @@ def test_nothing_has_no_sentence() -> None:
         ("He came, e.g. by car.", ["He came, e.g. ", "by car."]),  # as NLTK's English model has it
     ],
 )
-def test_punkt_splits_as_nltk_does(document: str, expected: list[str]) -> None:
+def test_punkt_splits_as_nltk_does(document, expected):
     pytest.importorskip("punkt", reason="the extra punkt is not installed")
     assert [document[start:stop] for start, stop in split(document, "punkt")] == expected
     _, sentences = tokenize([Source(0, "", document)], tiny_models.byte_tokenizer(), "punkt")
     assert [document[s.start : s.stop] for s in sentences] == expected
 
 
-def test_a_missing_splitter_is_one_line_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_splitter_is_one_line_with_its_extra(monkeypatch):
     boundaries_of.cache_clear()
     monkeypatch.setitem(sys.modules, "punkt", None)
     for name, options in (("cfic", {}), ("free_extraction", {}), ("chunks", {"ranker": "bm25"})):

@@ -9,7 +9,7 @@ import pytest
 from ragauge.methods.prompts import LAYOUTS, PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
 
 
-def fork_join(documents: int) -> PromptGraph:
+def fork_join(documents):
     """preamble -> document i -> query i -> task."""
     graph = PromptGraph([Segment(PREAMBLE, [1, 2], unit_steps(0, 2))])
     for i in range(documents):
@@ -19,7 +19,7 @@ def fork_join(documents: int) -> PromptGraph:
     return graph
 
 
-def random_graph(seed: int, segments: int = 9) -> PromptGraph:
+def random_graph(seed, segments=9):
     """Segments of random lengths below random earlier ones."""
     draw = random.Random(seed)
     graph = PromptGraph()
@@ -31,7 +31,7 @@ def random_graph(seed: int, segments: int = 9) -> PromptGraph:
     return graph
 
 
-def closure(graph: PromptGraph) -> np.ndarray:
+def closure(graph):
     """Which segment is reached from which along edges, (to, from) bool: powers of the adjacency
     matrix.
     """
@@ -44,7 +44,7 @@ def closure(graph: PromptGraph) -> np.ndarray:
 
 
 @pytest.mark.parametrize("graph", [fork_join(3), *map(random_graph, range(12))])
-def test_ancestors_are_what_paths_lead_from(graph: PromptGraph) -> None:
+def test_ancestors_are_what_paths_lead_from(graph):
     names = [segment.name for segment in graph]
     reached = closure(graph)
     for row, name in enumerate(names):
@@ -53,7 +53,7 @@ def test_ancestors_are_what_paths_lead_from(graph: PromptGraph) -> None:
         )
 
 
-def test_a_part_keeps_the_edges_among_its_segments() -> None:
+def test_a_part_keeps_the_edges_among_its_segments():
     part = fork_join(3).part([PREAMBLE, ("document", 1), ("query", 1)])
     assert [s.name for s in part] == [PREAMBLE, ("document", 1), ("query", 1)]
     assert part.ancestors["query", 1] == (PREAMBLE, ("document", 1))
@@ -63,7 +63,7 @@ def test_a_part_keeps_the_edges_among_its_segments() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[1], [2, 6], [5, 5, 5], [3, 7, 20], [137] * 20, [1, 400]])
-def test_equilibrium_is_the_harmonic_mean(lengths: list[int]) -> None:
+def test_equilibrium_is_the_harmonic_mean(lengths):
     """Of paths of 2 and 6 tokens: S = 2 / (1/2 + 1/6) = 3; steps of 1.5 and 0.5."""
     mean = Fraction(len(lengths)) / sum(Fraction(1, n) for n in lengths)
     positions, length = LAYOUTS["equilibrium"](lengths, 39)
@@ -73,5 +73,5 @@ def test_equilibrium_is_the_harmonic_mean(lengths: list[int]) -> None:
         assert path[-1] < 39 + length  # what follows comes after every token
 
 
-def test_left_aligned_ends_after_the_longest() -> None:
+def test_left_aligned_ends_after_the_longest():
     assert LAYOUTS["left_aligned"]([2, 5, 1], 3) == ([[3, 4], [3, 4, 5, 6, 7], [3]], 5.0)

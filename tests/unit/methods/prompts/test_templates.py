@@ -1,7 +1,6 @@
 """The words and the tokens of prompts."""
 
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.measure.inputs import template_of
 from ragauge.methods.evidence.request import REQUESTS
-from ragauge.methods.prompts import Prompt, PromptStyle, build_prompt
+from ragauge.methods.prompts import PromptStyle, build_prompt
 from ragauge.methods.prompts.templates import (
     document_text,
     query_text,
@@ -25,11 +24,11 @@ DOCUMENTS = [("Tea", "Tea is a drink."), ("Äpfel", "An apple\u2028is red.")]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
+def tokenizer():
     return byte_tokenizer()
 
 
-def built(tokenizer: Any, template: str = "chat", **changes: Any) -> Prompt:
+def built(tokenizer, template="chat", **changes):
     question = changes.pop("question", "what is tea")
     documents = changes.pop("documents", DOCUMENTS)
     gold = {key: changes.pop(key) for key in ("gold", "gold_sources") if key in changes}
@@ -37,7 +36,7 @@ def built(tokenizer: Any, template: str = "chat", **changes: Any) -> Prompt:
     return build_prompt(question, documents, style, tokenizer, **gold)
 
 
-def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenizer: Any) -> None:
+def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenizer):
     assert wrapper("chat", tokenizer) == ("<s>[user]", "[/][assistant]")
     assert wrapper("alpaca") == (
         "Below is an instruction that describes a task. Write a response that appropriately completes the request."
@@ -53,7 +52,7 @@ def test_templates_are_the_papers_and_those_that_models_were_trained_on(tokenize
     assert wrapper("plain") == ("", "\nAnswer:")
 
 
-def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer: Any) -> None:
+def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer):
     """LongBench's prompts end so; the words are those of the prompt, only the segments part
     elsewhere.
     """
@@ -65,12 +64,12 @@ def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer: Any) -> No
     assert text.count("Answer:") == 1
 
 
-def test_a_blank_line_stands_before_the_question_where_it_is_asked_for(tokenizer: Any) -> None:
+def test_a_blank_line_stands_before_the_question_where_it_is_asked_for(tokenizer):
     prompt = built(tokenizer, blank_line=True)
     assert "is red.\n\nQuestion: what is tea?" in tokenizer.decode(prompt.plain(prompt.documents))
 
 
-def test_an_unknown_template_lists_the_choices() -> None:
+def test_an_unknown_template_lists_the_choices():
     with pytest.raises(
         UserError,
         match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, llama2, plain, vicuna",
@@ -78,7 +77,7 @@ def test_an_unknown_template_lists_the_choices() -> None:
         wrapper("alpca")
 
 
-def test_chat_needs_a_chat_template() -> None:
+def test_chat_needs_a_chat_template():
     with pytest.raises(UserError, match=r"no chat template; use 'alpaca' or 'plain'"):
         wrapper("chat", byte_tokenizer(chat=False))
 
@@ -115,7 +114,7 @@ RENDERED: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", RENDERED)
-def test_a_chat_template_is_rendered_as_transformers_render_it(case: str) -> None:
+def test_a_chat_template_is_rendered_as_transformers_render_it(case):
     tokenizer = byte_tokenizer()
     tokenizer.chat_template, arguments = RENDERED[case]
     set_template_arguments(tokenizer, arguments, date.today().isoformat())
@@ -131,7 +130,7 @@ def test_a_chat_template_is_rendered_as_transformers_render_it(case: str) -> Non
     assert tokenizer.decode(one).count("[Document]") == (2 if case == "twice" else 1)
 
 
-def test_the_date_of_a_template_is_the_same_in_every_run(tokenizer: Any) -> None:
+def test_the_date_of_a_template_is_the_same_in_every_run(tokenizer):
     dated = byte_tokenizer()
     dated.chat_template = USER + "{{ strftime_now('%d %b %Y %H:%M') }}"
     assert wrapper("chat", dated)[1] == "[/]26 Jul 2024 00:00"
@@ -155,7 +154,7 @@ def test_the_date_of_a_template_is_the_same_in_every_run(tokenizer: Any) -> None
         ),
     ],
 )
-def test_a_chat_template_that_cannot_be_used_is_one_line(template: str, reason: str) -> None:
+def test_a_chat_template_that_cannot_be_used_is_one_line(template, reason):
     refused = byte_tokenizer()
     refused.chat_template = template
     message = rf"^template 'chat': the model's chat template {reason}.*; use 'alpaca' or 'plain'$"
@@ -163,7 +162,7 @@ def test_a_chat_template_that_cannot_be_used_is_one_line(template: str, reason: 
         wrapper("chat", refused)
 
 
-def test_a_request_for_evidence_needs_a_template_that_shows_the_article_once() -> None:
+def test_a_request_for_evidence_needs_a_template_that_shows_the_article_once():
     repeating = byte_tokenizer()
     repeating.chat_template = RENDERED["twice"][0]
     with pytest.raises(
@@ -172,7 +171,7 @@ def test_a_request_for_evidence_needs_a_template_that_shows_the_article_once() -
         REQUESTS["paper"].after_document(repeating, "Who?", "chat")
 
 
-def test_a_document_and_a_question_as_the_paper_writes_them() -> None:
+def test_a_document_and_a_question_as_the_paper_writes_them():
     assert document_text("Tea", "Tea is a drink.") == "[Document](Title: Tea) Tea is a drink."
     assert query_text(" what is tea ") == "Question: what is tea?"
     assert query_text("what is tea?") == "Question: what is tea?"
@@ -183,7 +182,7 @@ def test_a_document_and_a_question_as_the_paper_writes_them() -> None:
     ["Name the keeper.", "Name him!", "Wait…", "灯塔是谁点亮的？", "说出名字。", "ما هو الشاي؟", "Ποιος\u037e",
      "चाय क्या है।", "ጤና ይስጥልኝ፧", 'Who said "why?"', "Who (or what?)", "Which is right:", "Who?\u200b"],
 )  # fmt: skip
-def test_a_question_with_a_mark_of_any_script_gets_no_other(question: str) -> None:
+def test_a_question_with_a_mark_of_any_script_gets_no_other(question):
     assert query_text(question) == f"Question: {question}"
 
 
@@ -191,11 +190,11 @@ def test_a_question_with_a_mark_of_any_script_gets_no_other(question: str) -> No
     "question",
     ["who is it (both names)", "what is h+", "灯塔是谁点亮的", "who wrote 'tea'", "____"],
 )
-def test_a_question_without_a_mark_gets_one(question: str) -> None:
+def test_a_question_without_a_mark_gets_one(question):
     assert query_text(question) == f"Question: {question}?"
 
 
-def test_questions_of_the_papers_are_marked_as_released(shared_data: Path) -> None:
+def test_questions_of_the_papers_are_marked_as_released(shared_data):
     """The released code adds a mark to whatever does not end with one."""
     questions = [
         record["question"]
@@ -212,13 +211,13 @@ def test_questions_of_the_papers_are_marked_as_released(shared_data: Path) -> No
         )
 
 
-def test_the_hash_is_of_the_tokens(tokenizer: Any) -> None:
+def test_the_hash_is_of_the_tokens(tokenizer):
     assert built(tokenizer).sha256 == built(tokenizer, gold=(1,)).sha256
     assert built(tokenizer).sha256 != built(tokenizer, documents=DOCUMENTS[::-1]).sha256
     assert built(tokenizer).sha256 != built(tokenizer, question="what is coffee").sha256
 
 
-def test_token_counts(tokenizer: Any) -> None:
+def test_token_counts(tokenizer):
     prompt = built(tokenizer, "plain")
     counts = prompt.token_counts()
     assert counts["documents"] == [
@@ -231,7 +230,7 @@ def test_token_counts(tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("unheard", [INSTRUCTION, "apple", "Question", "Answer"])
-def test_a_segment_without_tokens_is_refused(unheard: str) -> None:
+def test_a_segment_without_tokens_is_refused(unheard):
     with pytest.raises(
         UserError, match="question 'what is tea': a segment of its prompt has no tokens"
     ):
@@ -240,9 +239,7 @@ def test_a_segment_without_tokens_is_refused(unheard: str) -> None:
         )
 
 
-def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(tmp_path, caplog):
     folder = write_checkpoint(tmp_path / "model")
     with caplog.at_level("INFO", logger="ragauge"):
         assert template_of(f"path:{folder}") == "chat"

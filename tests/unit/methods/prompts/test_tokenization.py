@@ -10,7 +10,7 @@ from ragauge.engines.protocol import Limits, Response
 from ragauge.methods.base.making import make
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sentences import tokenize
-from ragauge.methods.prompts import Prompt, PromptStyle, Source, build_prompt
+from ragauge.methods.prompts import PromptStyle, Source, build_prompt
 from ragauge.methods.prompts.templates import token_ids, wrapper
 from tiny_models import LLAMA, tiny_lm
 from tokenizer_kinds import KINDS, tokenizer_of
@@ -22,14 +22,14 @@ DOCUMENTS = [
 ]
 
 
-def built(tokenizer: Any, template: str, tokenization: Any = "whole", **others: Any) -> Prompt:
+def built(tokenizer, template, tokenization="whole", **others):
     gold = {"gold": others.pop("gold", ())}
     others = {"instruction": "Answer the question.", **others}
     style = PromptStyle(template=template, tokenization=tokenization, **others)
     return build_prompt("Who lit it", DOCUMENTS, style, tokenizer, **gold)
 
 
-def text_of(template: str, tokenizer: Any, documents: Any = DOCUMENTS) -> str:
+def text_of(template, tokenizer, documents=DOCUMENTS):
     """The words of the prompt, by hand."""
     opening, task = wrapper(template, tokenizer)
     heads = [f"(Title: {title})" if title else "" for title, _ in documents]
@@ -41,7 +41,7 @@ def text_of(template: str, tokenizer: Any, documents: Any = DOCUMENTS) -> str:
 
 @pytest.mark.parametrize("template", ["chat", "alpaca", "llama2", "plain", "vicuna"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_segments_joined_are_the_tokens_of_the_whole_prompt(kind: str, template: str) -> None:
+def test_segments_joined_are_the_tokens_of_the_whole_prompt(kind, template):
     tokenizer = tokenizer_of(kind)
     prompt = built(tokenizer, template)
     special = {"add_special_tokens": template != "chat"}
@@ -64,7 +64,7 @@ def test_segments_joined_are_the_tokens_of_the_whole_prompt(kind: str, template:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_reads_a_prompt_as_one_sends_the_tokens_of_one_text(kind: str) -> None:
+def test_what_reads_a_prompt_as_one_sends_the_tokens_of_one_text(kind):
     tokenizer = tokenizer_of(kind)
     prompt = built(tokenizer, "plain", instruction="Read: {context}\n\nQuestion: {input}")
     text = "Read: " + "".join(f"{title}\n{words}" if title else words for title, words in DOCUMENTS)
@@ -75,7 +75,7 @@ def test_what_reads_a_prompt_as_one_sends_the_tokens_of_one_text(kind: str) -> N
 
 
 @pytest.mark.parametrize("tokenization", ["whole", "segments"])
-def test_no_prompt_ends_where_a_tokenizer_would_end_a_text(tokenization: str) -> None:
+def test_no_prompt_ends_where_a_tokenizer_would_end_a_text(tokenization):
     """Tokenizers that were saved after a training often add the end of a text."""
     plain = tokenizer_of("llama_2")
     ending = tokenizer_of("llama_2")
@@ -93,7 +93,7 @@ def test_no_prompt_ends_where_a_tokenizer_would_end_a_text(tokenization: str) ->
         assert prompt.as_one(ending, prompt.documents) == expected.as_one(plain, expected.documents)
 
 
-def test_segments_by_themselves_get_no_blank_of_their_own_and_say_that_they_are_not_exact() -> None:
+def test_segments_by_themselves_get_no_blank_of_their_own_and_say_that_they_are_not_exact():
     sentencepiece = tokenizer_of("llama_2")
     bytewise = tokenizer_of("gpt_neox")
     prompt = built(sentencepiece, "llama2", "segments")
@@ -109,7 +109,7 @@ def test_segments_by_themselves_get_no_blank_of_their_own_and_say_that_they_are_
 
 
 @pytest.mark.parametrize("template", ["llama2", "vicuna"])
-def test_cfic_reads_an_article_as_part_of_one_text(template: str) -> None:
+def test_cfic_reads_an_article_as_part_of_one_text(template):
     tokenizer = tokenizer_of("llama_2")
     request = REQUESTS["paper"]
     opening, task = wrapper(template)
@@ -132,7 +132,7 @@ def test_cfic_reads_an_article_as_part_of_one_text(template: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["naive", "bm25", "full_article", "oracle"])
-def test_plain_methods_read_the_whole_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_methods_read_the_whole_text(name, monkeypatch):
     lm = tiny_lm(LLAMA)
     read = list[Any]()
     lm.tokenizer = tokenizer_of("gpt_neox")

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +23,12 @@ DOCUMENTS = [
 ]
 
 
-def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
+def lucene(query, documents, k1=1.5, b=0.75):
     """BM25 as its formula reads, with Lucene's idf."""
     words = [terms(d) for d in documents]
     mean = sum(map(len, words)) / len(words)
 
-    def weight(word: str, document: list[str]) -> float:
+    def weight(word, document):
         tf = document.count(word)
         df = sum(word in d for d in words)
         idf = math.log(1 + (len(words) - df + 0.5) / (df + 0.5))
@@ -38,9 +37,7 @@ def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.7
     return [sum(weight(w, d) for w in terms(query)) for d in words]
 
 
-def rank_bm25(
-    query: str, documents: Sequence[str], words: Callable[[str], list[str]] = terms
-) -> list[float]:
+def rank_bm25(query, documents, words=terms):
     """rank_bm25's BM25Okapi (version 0.2.2), at its default epsilon of 0.25."""
     k1 = 1.5
     b = 0.75
@@ -63,7 +60,7 @@ def rank_bm25(
     return score
 
 
-def test_words_between_white_space_keep_case_and_punctuation() -> None:
+def test_words_between_white_space_keep_case_and_punctuation():
     documents = ["The prize.", "the prize", "A Prize", "Prize?"]
     expected = rank_bm25("Prize the", documents, words=str.split)
     assert bm25.rank("Prize the", documents, split="white_space") == pytest.approx(expected)
@@ -83,11 +80,11 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("text", "words"), WORDS.items())
-def test_words_are_folded_and_bigrams_where_no_blanks_part_them(text: str, words: str) -> None:
+def test_words_are_folded_and_bigrams_where_no_blanks_part_them(text, words):
     assert terms(text) == words.split()
 
 
-def test_a_corpus_is_searched_by_the_words_of_the_library() -> None:
+def test_a_corpus_is_searched_by_the_words_of_the_library():
     """In English text; a query without words, which the library cannot score, scores zero."""
     import bm25s
 
@@ -100,7 +97,7 @@ def test_a_corpus_is_searched_by_the_words_of_the_library() -> None:
     )
 
 
-def test_chinese_questions_find_their_passages() -> None:
+def test_chinese_questions_find_their_passages():
     passages = ["港口的渡船每天开。", "点灯的人是林秀兰。"]
     query = "谁是点灯人？"
     for scores in (
@@ -119,7 +116,7 @@ FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
     query=st.text("ab é.,", max_size=12),
     documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
 )
-def test_bm25_is_its_formula(idf: bm25.Idf, query: str, documents: list[str]) -> None:
+def test_bm25_is_its_formula(idf, query, documents):
     if any(terms(d) for d in documents):
         expected = FORMULAS[idf](query, documents)
         np.testing.assert_allclose(
@@ -133,17 +130,17 @@ def test_bm25_is_its_formula(idf: bm25.Idf, query: str, documents: list[str]) ->
     [("", DOCUMENTS), ("?!", DOCUMENTS), ("zebra", DOCUMENTS), ("physics", ["...", "!"])],
 )
 def test_nothing_in_common_scores_zero_and_is_warned_of(
-    rank: Callable[..., np.ndarray],
-    query: str,
-    documents: list[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    rank,
+    query,
+    documents,
+    caplog,
+):
     np.testing.assert_array_equal(rank(query, documents), np.zeros(len(documents)))
     [warning] = caplog.messages
     assert f"no word of {query!r} occurs in its documents, which stay in their order" in warning
 
 
-def test_tfidf_is_the_cosine_of_sklearn_vectors() -> None:
+def test_tfidf_is_the_cosine_of_sklearn_vectors():
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.metrics.pairwise import cosine_similarity
 
@@ -154,11 +151,11 @@ def test_tfidf_is_the_cosine_of_sklearn_vectors() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(encoder: str) -> Path:
+def folder(encoder):
     return Path(encoder.removeprefix("path:"))
 
 
-def test_batches_equal_single_texts(folder: Path) -> None:
+def test_batches_equal_single_texts(folder):
     encoder = dense.Encoder(folder)
     texts = [*DOCUMENTS, "", "physics " * 100]  # an empty one and one that is cut
     one_by_one = np.concatenate([encoder.encode([text]) for text in texts])
@@ -167,7 +164,7 @@ def test_batches_equal_single_texts(folder: Path) -> None:
     assert encoder.count_tokens(["physics " * 100]) == [512]
 
 
-def test_matrix_products_in_bfloat16_give_nearly_the_same(folder: Path) -> None:
+def test_matrix_products_in_bfloat16_give_nearly_the_same(folder):
     exact, half = (
         dense.Encoder(folder, dtype=dtype).encode(DOCUMENTS) for dtype in ("float32", "bfloat16")
     )
@@ -179,7 +176,7 @@ def test_matrix_products_in_bfloat16_give_nearly_the_same(folder: Path) -> None:
     assert np.abs(half - exact).max() > 1e-5, "else it was not computed in bfloat16"
 
 
-def test_a_folder_says_whether_to_normalise(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_says_whether_to_normalise(folder, tmp_path):
     lengths = np.linalg.norm(dense.Encoder(folder).encode(DOCUMENTS), axis=1)
     assert abs(lengths - 1).min() > 1e-3
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
@@ -192,9 +189,7 @@ def test_a_folder_says_whether_to_normalise(folder: Path, tmp_path: Path) -> Non
     assert max(encoder.count_tokens(DOCUMENTS)) == 8
 
 
-def test_other_poolings_are_refused_and_flags_of_older_folders_read(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_other_poolings_are_refused_and_flags_of_older_folders_read(folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1_Pooling"}]))
     (tmp_path / "1_Pooling").mkdir()
@@ -220,9 +215,7 @@ def test_other_poolings_are_refused_and_flags_of_older_folders_read(
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("normalised", [True, False])
-def test_embeddings_equal_those_of_sentence_transformers(
-    folder: Path, tmp_path: Path, pooling: str, normalised: bool
-) -> None:
+def test_embeddings_equal_those_of_sentence_transformers(folder, tmp_path, pooling, normalised):
     library = pytest.importorskip(
         "sentence_transformers", reason="needs sentence-transformers to compare with"
     )
@@ -247,9 +240,7 @@ def test_embeddings_equal_those_of_sentence_transformers(
         np.testing.assert_allclose(one.encode(DOCUMENTS), texts, atol=1e-5)
 
 
-def test_what_an_encoder_was_trained_with_is_in_the_catalog(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_encoder_was_trained_with_is_in_the_catalog(folder, monkeypatch):
     monkeypatch.setattr("ragauge.assets.resolver.resolve", lambda name: folder)
     dense.load_encoder.cache_clear()
     bge = dense.load_encoder("bge-large-en-v1.5")
@@ -266,13 +257,13 @@ def test_what_an_encoder_was_trained_with_is_in_the_catalog(
     assert bge.count_tokens(["physics"], query=True) > plain.count_tokens(["physics"], query=True)
 
 
-def test_a_folder_without_a_checkpoint_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_is_one_line(tmp_path):
     with pytest.raises(UserError, match="cannot be loaded") as error:
         dense.Encoder(tmp_path)
     assert "\n" not in str(error.value)
 
 
-def test_macs_are_what_torch_counts(folder: Path) -> None:
+def test_macs_are_what_torch_counts(folder):
     from torch.utils.flop_counter import FlopCounterMode
 
     encoder = dense.Encoder(folder)

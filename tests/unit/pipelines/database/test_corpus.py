@@ -5,7 +5,6 @@ line.
 import bz2
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,22 +17,22 @@ from ragauge.pipelines.database.documents import CorpusDocument, ShardShare
 WHOLE = ShardShare()
 
 
-def read(path: object, share: ShardShare = WHOLE, **options: Any) -> list[CorpusDocument]:
+def read(path, share=WHOLE, **options):
     return list(Corpus((str(path),), **options).documents(share))
 
 
-def texts(path: object, share: ShardShare = WHOLE, **options: Any) -> list[str]:
+def texts(path, share=WHOLE, **options):
     return [document.text for document in read(path, share, **options)]
 
 
-def records(path: Path, count: int) -> Path:
+def records(path, count):
     path.write_text(
         "".join(json.dumps({"text": f"text {n}", "title": f"T{n}"}) + "\n" for n in range(count))
     )
     return path
 
 
-def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path: Path) -> None:
+def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path):
     content = b'{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": null}\n{"body": "three"}\n'
     for path, data in (
         (tmp_path / "c.jsonl", content),
@@ -47,14 +46,14 @@ def test_json_lines_plain_or_gzipped_give_place_title_and_text(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
-def test_shards_share_every_document_once(tmp_path: Path, shards: int) -> None:
+def test_shards_share_every_document_once(tmp_path, shards):
     path = records(tmp_path / "c.jsonl", 20)
     dealt = [texts(path, ShardShare(n, shards)) for n in range(shards)]
     assert sorted(text for part in dealt for text in part) == sorted(texts(path))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
 
-def test_many_files_are_dealt_whole(tmp_path: Path) -> None:
+def test_many_files_are_dealt_whole(tmp_path):
     for n in range(4):
         records(tmp_path / f"{n}.jsonl", 3)
     parts = [read(tmp_path / "*.jsonl", ShardShare(n, 2)) for n in range(2)]
@@ -67,15 +66,13 @@ def test_many_files_are_dealt_whole(tmp_path: Path) -> None:
     assert [part["file"] for part in identity["parts"]] == ["1.jsonl", "3.jsonl"]
 
 
-def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
+def test_the_limit_counts_over_all_shards(tmp_path):
     path = records(tmp_path / "c.jsonl", 9)
     dealt = sorted(text for n in range(2) for text in texts(path, ShardShare(n, 2), limit=5))
     assert dealt == [f"text {n}" for n in range(5)]
 
 
-def test_blank_records_are_counted_apart_from_the_limit(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_blank_records_are_counted_apart_from_the_limit(tmp_path, caplog):
     path = tmp_path / "c.jsonl"
     path.write_text("".join(f'{{"text": "{text}"}}\n' for text in ["", "a", " ", "b", "c", "d"]))
     with caplog.at_level("INFO", "ragauge"):
@@ -104,9 +101,7 @@ LOBSTER = "= Lobster = \n \n It lives . \n = = Range = = \n Sea ."
     ],
     ids=["documents of WikiExtractor", "articles of WikiText", "parts between blank lines"],
 )
-def test_plain_text_is_parted_by_its_form(
-    content: str, found: list[tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_plain_text_is_parted_by_its_form(content, found, tmp_path):
     path = tmp_path / "w.txt"
     path.write_text(content)
     assert read(path) == [
@@ -114,7 +109,7 @@ def test_plain_text_is_parted_by_its_form(
     ]
 
 
-def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
+def test_a_mediawiki_export_gives_articles(tmp_path):
     body = "The town lies on a river. " * 200
     page = f"<page><title>Town</title><ns>0</ns><revision><text>{body}\n== Days ==\nOld.</text></revision></page>"
     path = tmp_path / "export.xml.bz2"
@@ -144,18 +139,14 @@ def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
         ("c.txt", b'<doc id="1">\n<doc id="2">\n', r"c\.txt:2: '<doc id=.*': not in the order"),
     ],
 )
-def test_damage_is_named_by_file_and_line(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_damage_is_named_by_file_and_line(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read(path)
 
 
-def test_an_endless_line_is_refused_before_it_is_read_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 100)
     path = tmp_path / "c.jsonl"
     path.write_text('{"text": "a"}\n{"text": "' + "b" * 200 + '"}\n')
@@ -167,12 +158,12 @@ def test_an_endless_line_is_refused_before_it_is_read_whole(
         read(path)
 
 
-def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_records_are_streamed_and_dealt(monkeypatch):
     import datasets
 
     asked: list[Any] = []
 
-    def load_dataset(*names: Any, **options: Any) -> Any:
+    def load_dataset(*names, **options):
         asked.append((names, options))
         return ({"text": f"t{n}"} for n in range(10**9))  # which nobody could load whole
 
@@ -185,13 +176,13 @@ def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     import datasets
 
     opened: list[int] = []
 
-    def read_files(files: list[int]) -> Any:
+    def read_files(files):
         for file in files:
             opened.append(file)
             yield from ({"text": f"t{file}.{n}"} for n in range(2))
@@ -211,10 +202,10 @@ def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(
     assert texts("hf:a/b@c", ShardShare(1, 2), limit=4) == ["t0.1", "t1.1"]
 
 
-def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_one_line(monkeypatch):
     import datasets
 
-    def load_dataset(*names: Any, **options: Any) -> Any:
+    def load_dataset(*names, **options):
         raise ConnectionError("no\nroute")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
@@ -225,7 +216,7 @@ def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch)
         texts("hf:allenai/c4:en@a")
 
 
-def test_the_shared_samples_are_read(shared_data: Path) -> None:
+def test_the_shared_samples_are_read(shared_data):
     for name, count in (("c4-en.jsonl.gz", 700), ("wikipedia-docs.txt.gz", 2349)):
         assert len(read(shared_data / "corpora" / name)) == count
     articles = read(shared_data / "corpora" / "wikitext-2-raw.valid.txt.gz")

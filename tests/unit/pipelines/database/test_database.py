@@ -4,7 +4,6 @@ import json
 import random
 import signal
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,26 +21,25 @@ from ragauge.pipelines.database.near_duplicates import (
     EvaluationText,
     signatures,
 )
-from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from tiny_database import CHUNK
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer(tmp_path_factory):
     return tiny_database.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     return tiny_database.write_corpus(tmp_path / "c.jsonl", 12)
 
 
-def write_texts(path: Path, texts: list[str]) -> Path:
+def write_texts(path, texts):
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
 
 
-def text_of(made: Database, ids: np.ndarray) -> str:
+def text_of(made, ids):
     rows = made.tokens(ids)
     lengths = made.lengths(ids)
     return "".join(
@@ -50,9 +48,7 @@ def text_of(made: Database, ids: np.ndarray) -> str:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_document_is_its_chunks_and_no_chunk_crosses_it(
-    tmp_path: Path, corpus: Path, tokenizer: Path, shards: int
-) -> None:
+def test_a_document_is_its_chunks_and_no_chunk_crosses_it(tmp_path, corpus, tokenizer, shards):
     made = tiny_database.build_chunks(
         tmp_path / "db", tiny_database.recipe(corpus, tokenizer, shards, HeldOutSplit("none"))
     )
@@ -71,9 +67,7 @@ def test_a_document_is_its_chunks_and_no_chunk_crosses_it(
     assert made.counts["tokens"] == made.lengths(ids).sum() == sum(map(len, expected.values()))
 
 
-def test_continuations_follow_the_document_and_end_with_it(
-    tmp_path: Path, corpus: Path, tokenizer: Path
-) -> None:
+def test_continuations_follow_the_document_and_end_with_it(tmp_path, corpus, tokenizer):
     made = tiny_database.build_chunks(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 3))
     ids = np.arange(len(made))
     following = made.continuations(ids)
@@ -94,7 +88,7 @@ def test_continuations_follow_the_document_and_end_with_it(
         made.tokens(np.array([len(made)]))
 
 
-def test_the_tail_is_held_out(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
+def test_the_tail_is_held_out(tmp_path, corpus, tokenizer):
     made = tiny_database.build_chunks(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 2))
     expected = {
         record["title"]: record["text"]
@@ -123,19 +117,19 @@ def test_the_tail_is_held_out(tmp_path: Path, corpus: Path, tokenizer: Path) -> 
         "第一段文字\n\n" + "没有空格的文字，" * 30,
     ],
 )
-def test_the_tail_is_held_out_in_scripts_without_blanks(text: str) -> None:
+def test_the_tail_is_held_out_in_scripts_without_blanks(text):
     held_out = HeldOutSplit()(CorpusDocument("", "", text))[1]
     assert len(held_out) / len(text) == pytest.approx(0.2, abs=0.02)
     assert unicodedata.category(held_out[0])[0] in "LN"  # no mark is parted from its letter
 
 
 @pytest.mark.parametrize("text", ["word " * 50 + "w" * 300, "낱말 " * 90, "été où là " * 30])
-def test_no_word_is_cut_where_blanks_part_words(text: str) -> None:
+def test_no_word_is_cut_where_blanks_part_words(text):
     stored, held_out = HeldOutSplit()(CorpusDocument("", "", text))
     assert stored.split() + held_out.split() == text.split()
 
 
-def test_near_duplicates_are_found_in_scripts_without_blanks() -> None:
+def test_near_duplicates_are_found_in_scripts_without_blanks():
     draw = random.Random(0)
     text, other = ("".join(chr(draw.randrange(0x4E00, 0x9000)) for _ in range(400)) for _ in "ab")
     edited = text[:200] + "字" + text[201:]
@@ -143,7 +137,7 @@ def test_near_duplicates_are_found_in_scripts_without_blanks() -> None:
     assert marked.tolist() == [True, True, False]
 
 
-def test_whole_documents_are_held_out_by_their_text_alone() -> None:
+def test_whole_documents_are_held_out_by_their_text_alone():
     split = HeldOutSplit("documents", 0.3)
     documents = [CorpusDocument(f"x:{n}", "", f"text number {n}") for n in range(500)]
     held = [not split(document)[0] for document in documents]
@@ -154,7 +148,7 @@ def test_whole_documents_are_held_out_by_their_text_alone() -> None:
     assert all(bool(a) != bool(b) for a, b in map(split, documents))
 
 
-def exact_similarity(a: str, b: str) -> float:
+def exact_similarity(a, b):
     """The Jaccard similarity of the word 13-grams of two texts that are long enough to have some."""
     left, right = (
         {tuple(words[i : i + GRAM_WORDS]) for i in range(len(words) - GRAM_WORDS + 1)}
@@ -163,7 +157,7 @@ def exact_similarity(a: str, b: str) -> float:
     return len(left & right) / len(left | right)
 
 
-def test_near_duplicates_of_evaluation_text_are_marked(tmp_path: Path, tokenizer: Path) -> None:
+def test_near_duplicates_of_evaluation_text_are_marked(tmp_path, tokenizer):
     words = [f"w{n}" for n in range(300)]
     changed = [*words[:150], "other", *words[151:]]
     texts = [" ".join(words), " ".join(changed), " ".join(reversed(words)), " ".join(words[:100])]
@@ -190,9 +184,7 @@ def test_near_duplicates_of_evaluation_text_are_marked(tmp_path: Path, tokenizer
     assert made.counts["near_duplicate_documents"] == sum(alike)
 
 
-def test_a_finished_shard_is_left_and_a_changed_one_made_anew(
-    tmp_path: Path, corpus: Path, tokenizer: Path
-) -> None:
+def test_a_finished_shard_is_left_and_a_changed_one_made_anew(tmp_path, corpus, tokenizer):
     recipe = tiny_database.recipe(corpus, tokenizer)
     folder = tmp_path / "db"
     assert chunking.build_shard(folder, recipe, 0)
@@ -204,11 +196,11 @@ def test_a_finished_shard_is_left_and_a_changed_one_made_anew(
     )
 
 
-def test_a_killed_build_goes_on_at_the_shard(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
+def test_a_killed_build_goes_on_at_the_shard(tmp_path, corpus, tokenizer):
     recipe = tiny_database.recipe(corpus, tokenizer, 3)
     folder = tmp_path / "db"
 
-    def work() -> None:
+    def work():
         chunking.build_shard(folder, recipe, 0)
         die_at(0, [(chunking, "signatures")])
         chunking.build_shard(folder, recipe, 1)
@@ -223,9 +215,7 @@ def test_a_killed_build_goes_on_at_the_shard(tmp_path: Path, corpus: Path, token
     assert not list(folder.rglob("*.unfinished"))
 
 
-def test_memory_does_not_grow_with_the_corpus(
-    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_does_not_grow_with_the_corpus(tmp_path, tokenizer, monkeypatch):
     held: list[int] = []
     encode = chunking.encode
     monkeypatch.setattr(
@@ -236,9 +226,7 @@ def test_memory_does_not_grow_with_the_corpus(
     assert max(held) == chunking.BATCH_DOCUMENTS < sum(held) == 1000
 
 
-def test_near_duplicates_are_those_of_all_shards_evaluation_text(
-    tmp_path: Path, tokenizer: Path
-) -> None:
+def test_near_duplicates_are_those_of_all_shards_evaluation_text(tmp_path, tokenizer):
     """A copy in one shard of what another holds out, marked in whatever order by jobs of their own."""
     texts = [[f"w{number}-{place}" for place in range(200)] for number in range(20)]
     copies = [[*words[:100], "other", *words[101:]] for words in texts]
@@ -262,16 +250,14 @@ def test_near_duplicates_are_those_of_all_shards_evaluation_text(
     assert made.counts == whole.counts
 
 
-def build(tmp_path: Path, corpus: Path, tokenizer: Path) -> tuple[Path, DatabaseSettings]:
+def build(tmp_path, corpus, tokenizer):
     recipe = tiny_database.recipe(corpus, tokenizer)
     tiny_database.build_chunks(tmp_path / "db", recipe)
     return tmp_path / "db", recipe
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "lengths.bin", "documents.bin", "evaluation.jsonl"])
-def test_a_shard_cut_short_is_refused(
-    tmp_path: Path, corpus: Path, tokenizer: Path, name: str
-) -> None:
+def test_a_shard_cut_short_is_refused(tmp_path, corpus, tokenizer, name):
     folder, _ = build(tmp_path, corpus, tokenizer)
     path = shard_folder(folder, 1) / name
     path.write_bytes(path.read_bytes()[:-2])
@@ -282,9 +268,7 @@ def test_a_shard_cut_short_is_refused(
         Database(folder)
 
 
-def test_shards_of_another_corpus_or_tokenizer_are_refused(
-    tmp_path: Path, corpus: Path, tokenizer: Path
-) -> None:
+def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path, corpus, tokenizer):
     folder, recipe = build(tmp_path, corpus, tokenizer)
     tiny_database.write_corpus(corpus, 12, seed=3)
     chunking.build_shard(folder, recipe, 1)

@@ -13,7 +13,7 @@ from ragauge.errors import UserError
 from ragauge.pipelines.database import embed
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.vectors import Vectors
-from ragauge.pipelines.indexes.base.recipe import IndexRecipe, Together
+from ragauge.pipelines.indexes.base.recipe import Together
 from ragauge.pipelines.indexes.hnsw import Hnsw
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval import index
@@ -23,9 +23,7 @@ from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from tiny_database import DIM, queries
 
 
-def test_recall_rises_with_effort_to_what_is_stored(
-    database: Database, label: str, recipe: IndexRecipe
-) -> None:
+def test_recall_rises_with_effort_to_what_is_stored(database, label, recipe):
     opened = Index(database, label)
     vectors = Vectors.open(database.folder, recipe)
     shards = range(len(vectors.embeddings))
@@ -38,7 +36,7 @@ def test_recall_rises_with_effort_to_what_is_stored(
     assert results[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
 
 
-def test_a_graph_at_full_effort_is_exact_search(database: Database) -> None:
+def test_a_graph_at_full_effort_is_exact_search(database):
     graph = Index(database, "graph")
     vectors = Vectors.open(database.folder, graph.recipe)
     distances, ids = graph.search(queries(40), 10, graph.recipe.max_nprobe)
@@ -47,7 +45,7 @@ def test_a_graph_at_full_effort_is_exact_search(database: Database) -> None:
     assert (ids == exact[1]).mean() > 0.99  # but for ties
 
 
-def test_the_graph_of_a_shard_is_faisss(database: Database) -> None:
+def test_the_graph_of_a_shard_is_faisss(database):
     import faiss
 
     one = Hnsw(m=8, ef_construction=40, shards=1, seed=12_344)
@@ -67,12 +65,12 @@ def test_the_graph_of_a_shard_is_faisss(database: Database) -> None:
     assert (np.sort(results[1]) == np.sort(ids[expected[1]])).mean() > 0.99
 
 
-def test_parts_merge_to_the_whole(database: Database, label: str, recipe: IndexRecipe) -> None:
+def test_parts_merge_to_the_whole(database, label, recipe):
     count = recipe.shards or len(database.shards)
     pieces = [Index(database, label, (n, count)) for n in range(count)]
 
     class Raw:
-        def __init__(self, part: Index) -> None:
+        def __init__(self, part):
             self.search = part.search_raw
 
     assert sum(map(len, pieces)) == len(Index(database, label))
@@ -84,7 +82,7 @@ def test_parts_merge_to_the_whole(database: Database, label: str, recipe: IndexR
 
 
 @pytest.mark.parametrize("label", ["graph", "half", "int8", "filled"])
-def test_bytes_of_a_vector_are_what_the_files_have(database: Database, label: str) -> None:
+def test_bytes_of_a_vector_are_what_the_files_have(database, label):
     """Of IVF the centroids would outweigh the codes of so few vectors."""
     opened = Index(database, label)
     size = sum(
@@ -93,9 +91,7 @@ def test_bytes_of_a_vector_are_what_the_files_have(database: Database, label: st
     assert size / len(opened) == pytest.approx(opened.recipe.vector_bytes(DIM), rel=0.15)
 
 
-def test_nothing_is_made_twice_and_effort_is_no_identity(
-    folder: Path, label: str, recipe: IndexRecipe
-) -> None:
+def test_nothing_is_made_twice_and_effort_is_no_identity(folder, label, recipe):
     other = recipe.model_copy(update={recipe.NPROBE_KEY or "": 7})
     assert not index.train(folder, label, other)
     assert not index.add(folder, label, other, 1)
@@ -103,7 +99,7 @@ def test_nothing_is_made_twice_and_effort_is_no_identity(
     assert not embed.build_embeddings(folder, 0, tiny_database.Choice())
 
 
-def test_a_graph_with_a_changed_byte_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_graph_with_a_changed_byte_is_refused(folder, tmp_path):
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     path = copy / "indexes" / "graph" / "merged" / "00001-graph.faiss"
     data = bytearray(path.read_bytes())
@@ -114,7 +110,7 @@ def test_a_graph_with_a_changed_byte_is_refused(folder: Path, tmp_path: Path) ->
         Index(Database(copy), "graph")
 
 
-def test_an_effort_out_of_range_is_told_by_its_name(database: Database) -> None:
+def test_an_effort_out_of_range_is_told_by_its_name(database):
     with pytest.raises(UserError, match="ef_search 9999999: must be from 1 to 4096"):
         Index(database, "graph").search(queries(1), 1, 9_999_999)
 
@@ -122,11 +118,11 @@ def test_an_effort_out_of_range_is_told_by_its_name(database: Database) -> None:
 # --- configuration ---
 
 
-def settings(**recipe: Any) -> IndexRecipe:
+def settings(**recipe):
     return DatabaseSettings.model_validate({"indexes": {"x": recipe}}).indexes["x"]
 
 
-def test_the_type_of_an_entry_chooses_its_recipe() -> None:
+def test_the_type_of_an_entry_chooses_its_recipe():
     assert settings() == IvfPq()
     assert settings(type="hnsw", m=4) == Hnsw(m=4)
     assert DatabaseSettings().indexes == {"ivf": IvfPq()}
@@ -153,8 +149,6 @@ def test_the_type_of_an_entry_chooses_its_recipe() -> None:
         ({"type": "hnsw", "parts": 9}, r"indexes\.x\.parts: 9; the database has 2 shards"),
     ],
 )
-def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(
-    recipe: dict[str, Any], message: str
-) -> None:
+def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(recipe, message):
     with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):
         loading.parse_database({"indexes": {"x": recipe}}, "c.yaml: databases.d")

@@ -2,9 +2,7 @@
 and training.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from torch import Tensor
 
 import tiny_models
 from ragauge.cost.overlap import AHEAD
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import random_lm
 from ragauge.errors import UserError
 from ragauge.pipelines.evaluation import EvaluationStretch
@@ -31,19 +28,19 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 
 
 @pytest.fixture(scope="module")
-def weights(lm: LM) -> CrossWeights:
+def weights(lm):
     return cross_weights(lm)
 
 
 @pytest.fixture(scope="module")
-def cross(lm: LM, weights: CrossWeights) -> CrossDecoder:
+def cross(lm, weights):
     return CrossDecoder(lm, weights)
 
 
 # ---- what it computes
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None = None) -> Tensor:
+def attention(q, k, v, hidden=None):
     """Queries (token, head, dim) over keys (key, kv_head, dim), by the formula."""
     k, v = (part.repeat_interleave(q.shape[1] // k.shape[1], 1) for part in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
@@ -51,7 +48,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None = None) -> 
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).flatten(1)
 
 
-def after_attention(lm: LM, layer: Any, x: Tensor, first: int) -> Tensor:
+def after_attention(lm, layer, x, first):
     """States after a layer's causal self-attention, the tokens at positions from `first` on."""
     places = torch.arange(len(x), dtype=torch.float64) + first
     shape = lm.shape
@@ -68,14 +65,12 @@ def after_attention(lm: LM, layer: Any, x: Tensor, first: int) -> Tensor:
     return x + mixed @ layer.out.weight.T
 
 
-def after_mlp(layer: Any, x: Tensor) -> Tensor:
+def after_mlp(layer, x):
     gate, value = (tiny_models.norm(layer.mlp_norm, x) @ layer.up.weight.T).chunk(2, -1)
     return x + (F.silu(gate) * value) @ layer.down.weight.T
 
 
-def found_by_one(
-    lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Tensor], first: int
-) -> Tensor:
+def found_by_one(lm, layer, x, place, states, first):
     """What cross-attention adds to the token at a place, whose window begins at `first`."""
     shape = lm.shape
     theta = lm.shape.rope_theta
@@ -88,9 +83,7 @@ def found_by_one(
     return layer.gate.tanh() * (layer.out.weight @ mixed)  # type: ignore[no-any-return]
 
 
-def reference(
-    lm: LM, weights: CrossWeights, found: list[list[list[int]]], windows: Windows
-) -> Tensor:
+def reference(lm, weights, found, windows):
     """Logits of the whole sequence, token by token where they attend to neighbours."""
     own = lm.decoder.weights
     parts = weights.layers(torch.float32)
@@ -115,9 +108,7 @@ def reference(
 
 
 @pytest.mark.parametrize("interval", [16, 64])
-def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
-    lm: LM, weights: CrossWeights, cross: CrossDecoder, interval: int
-) -> None:
+def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(lm, weights, cross, interval):
     windows = Windows(interval)
     logits, found = logits_of(cross, IDS, windows, DOCUMENTS)
     with torch.no_grad():
@@ -139,9 +130,7 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
         ("mpt", {}, "bfloat16", 0.05),
     ],
 )
-def test_every_family_and_half_precision(
-    family: str, changes: dict[str, Any], dtype: str, atol: float
-) -> None:
+def test_every_family_and_half_precision(family, changes, dtype, atol):
     lm = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1)
     windows = Windows()
     weights = cross_weights(lm)
@@ -155,7 +144,7 @@ def test_every_family_and_half_precision(
 
 
 @pytest.mark.parametrize("interval", [16, 64])
-def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
+def test_before_training_it_is_the_decoder(lm, interval):
     untrained = CrossWeights(lm.decoder, (0, 1))
     windows = Windows(interval)
     plain = JointDecoder(lm, JointAttention()).open(len(IDS)).read(IDS)
@@ -170,9 +159,7 @@ def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
 # ---- records
 
 
-def record(
-    lm: LM, schedule: str, interval: int = 64, task: Any = "perplexity", **changes: Any
-) -> Any:
+def record(lm, schedule, interval=64, task="perplexity", **changes):
     chosen = specified(
         schedule, interval, task, mode="cross_attention", adapters="a.safetensors", **changes
     )
@@ -180,7 +167,7 @@ def record(
     return Pipeline(lm, chosen, searcher, searcher).record(EvaluationStretch("0", -1, tuple(IDS)))
 
 
-def test_neighbours_are_read_ahead(cross: CrossDecoder) -> None:
+def test_neighbours_are_read_ahead(cross):
     found = {
         ahead: record(cross, "piperag", 32, "generate", read_ahead=ahead) for ahead in (True, False)
     }
@@ -197,7 +184,7 @@ def test_neighbours_are_read_ahead(cross: CrossDecoder) -> None:
     assert call["macs"] == sum(texts) * (layer + 2 * width * 2 * 2 * 8) + pairs
 
 
-def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
+def test_a_plain_decoder_has_no_cross_attention(lm):
     with pytest.raises(UserError, match="requires trained weights"):
         CrossAttention().load(Checkpoint())
 
@@ -208,7 +195,5 @@ def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
 @pytest.mark.parametrize(
     ("layers", "count", "chosen"), [(30, 3, (9, 19, 29)), (12, 3, (3, 7, 11)), (2, 3, (0, 1))]
 )
-def test_layers_are_spread_over_the_decoder(
-    layers: int, count: int, chosen: tuple[int, ...]
-) -> None:
+def test_layers_are_spread_over_the_decoder(layers, count, chosen):
     assert cross_layers(layers, count) == chosen

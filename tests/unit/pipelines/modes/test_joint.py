@@ -2,18 +2,15 @@
 in steps.
 """
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import tiny_models
 from ragauge.engines.kernels import choice
 from ragauge.engines.kernels.choice import Choice, Operation
-from ragauge.engines.lm import LM
 from ragauge.engines.spans import Row
 from ragauge.pipelines.decoding import token_nll
 from ragauge.pipelines.modes._joint import JointDecoder
@@ -34,9 +31,7 @@ MODES = [
 ]
 
 
-def dense_logits(
-    lm: LM, mode: JointAttention, ids: Sequence[int], found: list[list[list[int]]], windows: Windows
-) -> Tensor:
+def dense_logits(lm, mode, ids, found, windows):
     """Logits of the whole sequence in one pass over it and all windows' neighbours, hidden from
     other windows. With ALiBi each neighbour stands behind a copy of the sequence's first token, so
     that no key comes after its query.
@@ -70,7 +65,7 @@ def dense_logits(
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
-def test_windows_equal_one_dense_pass(shape: str, mode: JointAttention) -> None:
+def test_windows_equal_one_dense_pass(shape, mode):
     lm = tiny_models.tiny_lm(tiny_models.SHAPES[shape])
     windows = Windows(32)
     logits, found = logits_of(JointDecoder(lm, mode), IDS, windows, DOCUMENTS)
@@ -79,7 +74,7 @@ def test_windows_equal_one_dense_pass(shape: str, mode: JointAttention) -> None:
     )
 
 
-def test_without_neighbours_it_is_the_decoder() -> None:
+def test_without_neighbours_it_is_the_decoder():
     lm = tiny_models.tiny_lm()
     windows = Windows()
     plain = lm.extend(
@@ -89,13 +84,13 @@ def test_without_neighbours_it_is_the_decoder() -> None:
     torch.testing.assert_close(nll, -plain)
 
 
-def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch):
     """Else a product of neighbours that another thread reads meanwhile would be rounded in another
     way.
     """
     timed = {"kernel": "native", "seconds": {"plain": 4.0, "native": 1.0, "widened": 2.0}}
 
-    def load(*_: object, **__: object) -> LM:
+    def load(*_, **__):
         lm = tiny_models.tiny_lm()
         choice.use(Choice("test", {"bfloat16": {Operation.ONE_ROW: timed}}))
         return lm
@@ -107,7 +102,7 @@ def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch: pytest.Monk
     assert choice.active().named() == {"bfloat16": {Operation.ONE_ROW: "widened"}}
 
 
-def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
+def test_a_neighbour_that_was_read_before_is_not_read_again():
     lm = tiny_models.tiny_lm()
     first, second, third = [tokens(length, seed) for length, seed in ((128, 5), (100, 6), (64, 7))]
     logits = []
@@ -127,12 +122,12 @@ def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
     torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
 
 
-def test_what_was_used_last_is_kept() -> None:
+def test_what_was_used_last_is_kept():
     kept = StateCache[str](2)
     read = []
 
-    def of(keys: str) -> list[str]:
-        def make(places: Sequence[int]) -> list[str]:
+    def of(keys):
+        def make(places):
             read.extend(keys[place] for place in places)
             return [keys[place].upper() for place in places]
 

@@ -1,7 +1,6 @@
 """ONNX Runtime gives torch's logits and tokens, with neighbours and without, whatever the lengths."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import torch
 
 import tiny_models
 from ragauge.cli._main import main
-from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.onnx.graph import export_decoder
 from ragauge.errors import UserError
@@ -35,7 +33,7 @@ READING = ("read", "decode", "neighbours", "neighbours_ahead")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A decoder with adapters that do something, and what `ragauge piperag export` made of both,
     beside a database.
     """
@@ -53,22 +51,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def torch_lm(folder: Path) -> LM:
+def torch_lm(folder):
     return load_lm(str(folder / "model"), threads=1)
 
 
 @pytest.fixture(scope="module")
-def lm(folder: Path) -> OnnxJointDecoder:
+def lm(folder):
     return opened(folder)
 
 
-def opened(folder: Path, mode: JointAttention = PLAIN, **trained: str) -> OnnxJointDecoder:
+def opened(folder, mode=PLAIN, **trained):
     return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1, **trained), mode)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", [JointAttention(), JointAttention(40, -1.0)], ids=str)
 @pytest.mark.parametrize("step", [7, 300])
-def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, step: int) -> None:
+def test_logits_are_torchs(torch_lm, folder, mode, step):
     models = opened(folder, mode), JointDecoder(torch_lm, mode)
     logits = [logits_of(model, IDS, Windows(16), DOCUMENTS, step)[0] for model in models]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
@@ -76,7 +74,7 @@ def test_logits_are_torchs(torch_lm: LM, folder: Path, mode: JointAttention, ste
 
 # of sizes of their own
 @pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("openelm", 2)])
-def test_every_family_is_exported(family: str, layers: int, tmp_path: Path) -> None:
+def test_every_family_is_exported(family, layers, tmp_path):
     shape = tiny_models.FAMILIES[family]
     cut = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
     # as MPT has, whose graph is that of BLOOM with fewer parts
@@ -92,7 +90,7 @@ def test_every_family_is_exported(family: str, layers: int, tmp_path: Path) -> N
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointDecoder) -> None:
+def test_generation_gives_the_same_tokens_and_trace(torch_lm, lm):
     windows = Windows(16, stale=True)
     searcher = ExactRetriever(DOCUMENTS)
     for make in (
@@ -117,9 +115,7 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm: LM, lm: OnnxJointD
         assert found[0] == found[1]
 
 
-def test_scores_by_the_command_line_are_torchs(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_by_the_command_line_are_torchs(folder, tmp_path, capsys):
     common = [
         "piperag",
         "run",
@@ -151,7 +147,7 @@ def test_scores_by_the_command_line_are_torchs(
     )
 
 
-def test_what_cannot_be_done_is_said(lm: OnnxJointDecoder, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_said(lm, tmp_path):
     half = random_lm(tiny_models.LLAMA, dtype="bfloat16").decoder
     assert half is not None
     with pytest.raises(UserError, match="requires a decoder in float32"):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ragauge.errors import UserError
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.evaluation import texts
-from ragauge.pipelines.modes._retro import RetroLM, read_folder
+from ragauge.pipelines.modes._retro import read_folder
 from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.pipelines.windows import Windows
 from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
@@ -38,7 +37,7 @@ TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("released")
         patch.setenv("RAGAUGE_HOME", str(folder / "home"))
@@ -46,15 +45,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def lm(root: Path) -> RetroLM:
+def lm(root):
     return read_released(root)
 
 
 @pytest.mark.parametrize("interval", [16, 64])
 @pytest.mark.parametrize("step", [1, 7, 300])
-def test_logits_are_those_of_the_released_architecture(
-    lm: RetroLM, interval: int, step: int
-) -> None:
+def test_logits_are_those_of_the_released_architecture(lm, interval, step):
     logits, found = logits_of(lm, IDS, Windows(interval), DOCUMENTS, step)
     assert {len(text) for texts in found for text in texts} > {128}, "shorter ones are among them"
     torch.testing.assert_close(
@@ -62,7 +59,7 @@ def test_logits_are_those_of_the_released_architecture(
     )
 
 
-def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM) -> None:
+def test_what_it_writes_is_what_the_architecture_would(lm):
     windows = Windows(16)
     reader = lm.open(160)
     source = BlockingRetrieval(RetrievalOptions(ExactRetriever(DOCUMENTS)), windows, reader.note)
@@ -72,9 +69,7 @@ def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM) -> None:
     assert logits.argmax(-1)[63:].tolist() == ids[64:]
 
 
-def test_reading_and_encoding_neighbours_are_calls_of_their_own(
-    lm: RetroLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_and_encoding_neighbours_are_calls_of_their_own(lm, monkeypatch):
     encoder = lm.network.encoder
     encode = lm.network.encoder.forward
     monkeypatch.setattr(encoder, "forward", lambda *given: time.sleep(0.1) or encode(*given))
@@ -88,7 +83,7 @@ def test_reading_and_encoding_neighbours_are_calls_of_their_own(
     assert sum(call.seconds or 0.0 for call in trace) <= time.perf_counter() - started
 
 
-def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
+def test_a_conversion_is_whole_and_has_its_digest(root):
     source = f"path:{root / 'released'}"
     facts = resolver.describe(source, offline=False)
     folder = Path(facts["path"])
@@ -105,9 +100,7 @@ def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
     assert not resolver.is_retro(f"path:{root / 'model'}")
 
 
-def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(tmp_path, monkeypatch):
     write_released(tmp_path / "released")
     (tmp_path / "hub.json").write_text("{}")
     asked = []
@@ -121,11 +114,11 @@ def test_a_tokenizer_that_is_not_beside_it_is_t5s_of_the_hub(
 
 
 class Code:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return print, ("code of the checkpoint was run",)
 
 
-def convert_and_read(checkpoint: Path, folder: Path) -> None:
+def convert_and_read(checkpoint, folder):
     retro.convert(checkpoint, folder)
     read_folder(folder)
 
@@ -155,12 +148,12 @@ def convert_and_read(checkpoint: Path, folder: Path) -> None:
     ],
 )
 def test_a_checkpoint_of_another_layout_is_refused(
-    settings: dict[str, Any],
-    state: Any,
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    settings,
+    state,
+    message,
+    tmp_path,
+    capsys,
+):
     folder = write_released(tmp_path / "released")
     (folder / "retro.json").write_text(json.dumps(SETTINGS | settings))
     (folder / "tokenizer.json").write_text("{}")
@@ -172,7 +165,7 @@ def test_a_checkpoint_of_another_layout_is_refused(
     assert "was run" not in capsys.readouterr().out
 
 
-def test_a_pipeline_scores_with_it(root: Path, tmp_path: Path) -> None:
+def test_a_pipeline_scores_with_it(root, tmp_path):
     model = Released(released_state())
     database = Database(root / "own")
     expected = []
@@ -182,16 +175,14 @@ def test_a_pipeline_scores_with_it(root: Path, tmp_path: Path) -> None:
     assert scored(root, tmp_path / "torch.jsonl") == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_database_in_other_tokens_is_refused(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_database_in_other_tokens_is_refused(root, tmp_path, capsys):
     given = [*WITHOUT_RETRIEVAL, "--database", str(root / "db")]
     given += ["--model", f"path:{root / 'released'}"]
     assert main([*given, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "its chunks were cut by the tokenizer of" in capsys.readouterr().err
 
 
-def planned(source: str, **pipeline: Any) -> Plan:
+def planned(source, **pipeline):
     given = {
         "run": "x",
         "models": {"own": {"source": source}},
@@ -203,7 +194,7 @@ def planned(source: str, **pipeline: Any) -> Plan:
     return Plan(loading.parse(given, "c.yaml"), 1)
 
 
-def test_a_configuration_scores_with_it_and_exports_it() -> None:
+def test_a_configuration_scores_with_it_and_exports_it():
     plan = planned("retro", engine="onnx", nprobe=8).pipelines
     labels: Any = type("Labels", (), {"pipeline": "retro", "export": "retro/wiki/own"})()
     assert plan.export(labels).endswith("onnx/retro/wiki/own")

@@ -1,7 +1,5 @@
 """RETRO at the paper's sizes by count, its relative biases, and weights of a user's file."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -15,7 +13,7 @@ from retro_parts import TINY, tokens
 IDS = tokens(220, 1)
 
 
-def test_the_papers_sizes_have_633_million_weights() -> None:
+def test_the_papers_sizes_have_633_million_weights():
     model = random_network(PAPER, device="meta")
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == 633
     assert all(parameter.is_meta for parameter in model.parameters())
@@ -30,9 +28,7 @@ def test_the_papers_sizes_have_633_million_weights() -> None:
         (3, False, [[2, 2, 2], [1, 2, 2], [0, 1, 2]]),
     ],
 )
-def test_each_distance_has_its_bias_up_to_a_bound(
-    count: int, bidirectional: bool, expected: list[list[int]]
-) -> None:
+def test_each_distance_has_its_bias_up_to_a_bound(count, bidirectional, expected):
     bias = RelativeBias(1, count, bidirectional)
     places = torch.arange(3)
     bias.table.weight.data = torch.arange(float(count))[:, None]
@@ -40,7 +36,7 @@ def test_each_distance_has_its_bias_up_to_a_bound(
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-def test_a_users_checkpoint_is_loaded_and_checked(tmp_path: Path, suffix: str) -> None:
+def test_a_users_checkpoint_is_loaded_and_checked(tmp_path, suffix):
     model = random_network(TINY, seed=5)
     path = tmp_path / f"retro{suffix}"
     (save_file if suffix == ".safetensors" else torch.save)(model.state_dict(), path)  # type: ignore[operator]

@@ -3,8 +3,6 @@ whatever the lengths.
 """
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +13,7 @@ from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes import _retro as weights
 from ragauge.pipelines.modes import _retro_onnx
-from ragauge.pipelines.modes._retro import RetroLM
-from ragauge.pipelines.modes._retro_onnx import OnnxRetroLM, load_exported
+from ragauge.pipelines.modes._retro_onnx import load_exported
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.retro import OwnEncoder
 from ragauge.pipelines.sources import NoNeighbours, PrefetchedRetrieval, RetrievalOptions
@@ -30,7 +27,7 @@ READING = ("read", "decode", "neighbours")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(tmp_path_factory):
     """A released checkpoint beside a database in its tokens and what `ragauge piperag export` made
     of both.
     """
@@ -48,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def checkpoint(root: Path, exported: Path) -> Checkpoint:
+def checkpoint(root, exported):
     source = f"path:{root / 'released'}"
     vocabulary = Database(root / "own").vocabulary
     sha256 = OwnEncoder().origin(Checkpoint(source))[1]
@@ -56,23 +53,23 @@ def checkpoint(root: Path, exported: Path) -> Checkpoint:
 
 
 @pytest.fixture(scope="module")
-def lm(root: Path) -> OnnxRetroLM:
+def lm(root):
     return load_exported(checkpoint(root, root / "exported"))
 
 
 @pytest.fixture(scope="module")
-def torch_lm(root: Path) -> RetroLM:
+def torch_lm(root):
     return read_released(root)
 
 
 @pytest.mark.parametrize("windows", [Windows(), Windows(16, stale=True)], ids=str)
 @pytest.mark.parametrize("step", [7, 300])
-def test_logits_are_torchs(lm: OnnxRetroLM, torch_lm: RetroLM, windows: Windows, step: int) -> None:
+def test_logits_are_torchs(lm, torch_lm, windows, step):
     logits = [logits_of(model, IDS, windows, DOCUMENTS, step)[0] for model in (lm, torch_lm)]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-def test_neighbours_that_are_gone_are_not_attended_to(lm: OnnxRetroLM, torch_lm: RetroLM) -> None:
+def test_neighbours_that_are_gone_are_not_attended_to(lm, torch_lm):
     logits = []
     for model in (lm, torch_lm):
         reader = model.open(100)
@@ -85,9 +82,7 @@ def test_neighbours_that_are_gone_are_not_attended_to(lm: OnnxRetroLM, torch_lm:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_generation_gives_the_same_tokens_and_trace(
-    lm: OnnxRetroLM, torch_lm: RetroLM, asks: bool
-) -> None:
+def test_generation_gives_the_same_tokens_and_trace(lm, torch_lm, asks):
     windows = Windows(16, stale=True)
     searched = RetrievalOptions(ExactRetriever(DOCUMENTS))
     found = []
@@ -110,9 +105,7 @@ def test_generation_gives_the_same_tokens_and_trace(
     assert found[0] == found[1]
 
 
-def test_scores_by_the_command_line_are_torchs(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_by_the_command_line_are_torchs(root, tmp_path, capsys):
     exported = ["--onnx", str(root / "exported")]
     plain = scored(root, tmp_path / "torch.jsonl")
     assert scored(root, tmp_path / "onnx.jsonl", *exported) == pytest.approx(plain, abs=1e-4)
@@ -131,9 +124,7 @@ def test_scores_by_the_command_line_are_torchs(
     assert "not random, seed 1: exported from" in capsys.readouterr().err
 
 
-def test_random_weights_are_exported_under_their_seed(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_weights_are_exported_under_their_seed(root, tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "PAPER", TINY)
     monkeypatch.setattr(_retro_onnx, "export_network", lambda *_: None)
     given = ["--mode", "retro", "--database", str(root / "own"), "--seed", "1"]
@@ -144,7 +135,7 @@ def test_random_weights_are_exported_under_their_seed(
     )
 
 
-def test_a_part_that_is_missing_is_named(root: Path, tmp_path: Path) -> None:
+def test_a_part_that_is_missing_is_named(root, tmp_path):
     copy = checkpoint(root, tmp_path)
     with pytest.raises(UserError, match="has no manifest; `ragauge piperag export`"):
         load_exported(copy)

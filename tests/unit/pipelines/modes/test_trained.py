@@ -2,22 +2,18 @@
 something else.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 
 import tiny_models
-from ragauge.engines.lm import LM
 from ragauge.errors import UserError
 from ragauge.pipelines.modes._cross_attention import CrossWeights
 from ragauge.pipelines.modes._joint import Adapters
-from ragauge.pipelines.modes._trained import TrainedWeights
 from retro_parts import cross_weights
 
 
 @pytest.fixture(params=["joint", "cross_attention"])
-def weights(request: pytest.FixtureRequest, lm: LM) -> TrainedWeights:
+def weights(request, lm):
     return (
         Adapters(lm.decoder.weights, rank=3, seed=1)
         if request.param == "joint"
@@ -25,7 +21,7 @@ def weights(request: pytest.FixtureRequest, lm: LM) -> TrainedWeights:
     )
 
 
-def test_files_are_checked(lm: LM, weights: TrainedWeights, tmp_path: Path) -> None:
+def test_files_are_checked(lm, weights, tmp_path):
     path = tmp_path / "a.safetensors"
     kind = type(weights)
     other = CrossWeights if kind is Adapters else Adapters

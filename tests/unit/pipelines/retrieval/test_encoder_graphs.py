@@ -5,7 +5,6 @@ checkpoint's folder.
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from ragauge.pipelines.database.embed import OnnxEncoder
 from ragauge.testing import write_checkpoint
 
 
-def encoder(folder: Path, weight: float | None = None) -> Path:
+def encoder(folder, weight=None):
     """An encoder of one layer, which is exported in half the time; one of its weights can be given."""
     from transformers import BertModel
 
@@ -31,9 +30,7 @@ def encoder(folder: Path, weight: float | None = None) -> Path:
     return folder
 
 
-def test_the_graph_pools_as_the_encoder_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_graph_pools_as_the_encoder_does(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = encoder(tmp_path / "encoder")
     (folder / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "pooling"}]))
@@ -48,9 +45,7 @@ def test_the_graph_pools_as_the_encoder_does(
 @pytest.mark.parametrize(
     ("kind", "module"), [(Encoder, None), (Encoder, "Normalize"), (OnnxEncoder, "Normalize")]
 )
-def test_a_vector_that_is_not_finite_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, module: str | None
-) -> None:
+def test_a_vector_that_is_not_finite_is_one_line(tmp_path, monkeypatch, kind, module):
     """As of encoders whose weights overflowed when they were saved in float16."""
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = encoder(tmp_path / "encoder", float("inf"))
@@ -66,12 +61,10 @@ def test_a_vector_that_is_not_finite_is_one_line(
     assert str(refused.value).startswith(message)
 
 
-def test_graphs_are_known_by_content_not_by_a_folders_last_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_are_known_by_content_not_by_a_folders_last_name(tmp_path, monkeypatch):
     targets = []
 
-    def build(self: store.Store, target: Path, make: Any) -> Path:
+    def build(self, target, make):
         targets.append(target)
         raise InterruptedError
 
@@ -87,9 +80,7 @@ def test_graphs_are_known_by_content_not_by_a_folders_last_name(
 
 
 @pytest.mark.parametrize("kind", [load_encoder, OnnxEncoder])
-def test_a_text_is_encoded_with_the_prompt_of_its_role(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
+def test_a_text_is_encoded_with_the_prompt_of_its_role(tmp_path, monkeypatch, kind):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
     folder = encoder(tmp_path / "encoder")
     prompts = folder / "config_sentence_transformers.json"

@@ -8,7 +8,6 @@ import shutil
 import signal
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,11 +24,11 @@ from ragauge.pipelines.database.vectors import Vectors
 from ragauge.pipelines.retrieval import index
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.recall import exact_search, exact_search_within, recall
-from ragauge.pipelines.retrieval.retriever import LinearTime, Neighbours, Query, Retriever
+from ragauge.pipelines.retrieval.retriever import LinearTime, Neighbours, Query
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder, queries
 
 
-def test_embeddings_are_those_of_the_detokenised_chunks(folder: Path, database: Database) -> None:
+def test_embeddings_are_those_of_the_detokenised_chunks(folder, database):
     part = embed.Embeddings(folder, 1)
     ids = np.arange(database.chunk_starts[1], database.chunk_starts[2])
     rows = zip(database.tokens(ids), database.lengths(ids), strict=True)
@@ -39,7 +38,7 @@ def test_embeddings_are_those_of_the_detokenised_chunks(folder: Path, database: 
 
 
 @pytest.mark.parametrize("metric", ["l2", "inner_product"])
-def test_exact_search_is_the_sorted_list_of_all_distances(folder: Path, metric: str) -> None:
+def test_exact_search_is_the_sorted_list_of_all_distances(folder, metric):
     vectors = Vectors.open(folder, INDEX.model_copy(update={"metric": metric}))
     own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
     vectors_of_queries = queries(5)
@@ -57,7 +56,7 @@ def test_exact_search_is_the_sorted_list_of_all_distances(folder: Path, metric: 
     assert (np.sort(ids) == np.arange(len(own))).all(), "every vector once"
 
 
-def test_the_index_on_disk_equals_one_in_memory(folder: Path) -> None:
+def test_the_index_on_disk_equals_one_in_memory(folder):
     import faiss
 
     vectors = Vectors.open(folder, INDEX)
@@ -74,7 +73,7 @@ def test_the_index_on_disk_equals_one_in_memory(folder: Path) -> None:
 
 @pytest.mark.parametrize(("metric", "threads"), [("l2", 1), ("inner_product", 2)])
 @pytest.mark.parametrize("nlist", [4, 300])  # a list's number takes one byte, or two
-def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
+def test_codes_are_faisss(metric, threads, nlist):
     import faiss
 
     draw = np.random.default_rng(0)
@@ -111,7 +110,7 @@ def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
     assert others <= 2  # of 24,000: two centroids as near, up to rounding
 
 
-def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database: Database) -> None:
+def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database):
     filled = Index(database, "filled_ivf")
     vectors = Vectors.open(database.folder, filled.recipe)
     assert (
@@ -127,9 +126,7 @@ def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database: D
 
 
 @pytest.mark.parametrize("filled", [None, 3000])
-def test_a_sample_has_no_more_vectors_than_its_count_evenly_over_the_shards(
-    folder: Path, filled: int | None
-) -> None:
+def test_a_sample_has_no_more_vectors_than_its_count_evenly_over_the_shards(folder, filled):
     vectors = Vectors.open(folder, INDEX.model_copy(update={"filled": filled}))
     assert [
         len(vectors.sample(count)) for count in (7, vectors.total * 2 // 3, vectors.total, 10**6)
@@ -140,7 +137,7 @@ def test_a_sample_has_no_more_vectors_than_its_count_evenly_over_the_shards(
         assert (vectors.sample(9) == every[np.arange(9) * len(every) // 9]).all()
 
 
-def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
+def test_drawn_vectors_lie_around_their_own_chunk(folder):
     vectors = Vectors.open(folder, INDEX.model_copy(update={"filled": 5_000}))
     own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
     cosines = []
@@ -151,7 +148,7 @@ def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
     assert np.mean(np.concatenate(cosines)) == pytest.approx(0.7, abs=0.03)
 
 
-def test_an_index_of_another_database_is_refused(tmp_path: Path) -> None:
+def test_an_index_of_another_database_is_refused(tmp_path):
     corpus = tiny_database.write_corpus(tmp_path / "c.jsonl", 60)
     recipe = tiny_database.recipe(corpus, tiny_database.write_tokenizer(tmp_path / "t"), 1)
     small = INDEX.model_copy(update={"nlist": 2})
@@ -167,7 +164,7 @@ def test_an_index_of_another_database_is_refused(tmp_path: Path) -> None:
 # --- the retriever ---
 
 
-def same(a: Neighbours, b: Neighbours) -> None:
+def same(a, b):
     for field in fields(Neighbours):
         # an embedding's last bit depends on the batch that it is made in
         if field.name != "seconds":
@@ -177,7 +174,7 @@ def same(a: Neighbours, b: Neighbours) -> None:
             )
 
 
-def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever) -> None:
+def test_a_chunk_finds_itself_its_document_and_what_follows(retriever):
     database = retriever.database
     chunk = np.flatnonzero(database.continuations(np.arange(40)) >= 0)[3]
     [found] = retriever.search(
@@ -194,8 +191,8 @@ def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever
 
 
 def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(
-    retriever: Retriever,
-) -> None:
+    retriever,
+):
     tokens = retriever.database.tokens(np.array([4]))[0].tolist()
     batch_queries = [
         Query(tokens=tokens, k=2, nprobe=2),
@@ -213,13 +210,11 @@ def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(
     assert retriever.search([]) == []
 
 
-def test_text_has_the_prompt_of_queries_and_tokens_that_of_passages(
-    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_has_the_prompt_of_queries_and_tokens_that_of_passages(retriever, monkeypatch):
     encoded = dict[str, bool]()
     encode = CountEncoder.encode
 
-    def recorded(self: CountEncoder, texts: Any, *, query: bool = False) -> np.ndarray:
+    def recorded(self, texts, *, query=False):
         encoded.update(dict.fromkeys(texts, query))
         return encode(self, texts)
 
@@ -233,7 +228,7 @@ def test_text_has_the_prompt_of_queries_and_tokens_that_of_passages(
     }
 
 
-def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> None:
+def test_fewer_neighbours_than_asked_for_are_marked(retriever):
     [found] = retriever.search([Query(text="some words", k=2000, nprobe=1)])
     none = found.ids < 0
     assert none.any()
@@ -243,7 +238,7 @@ def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> Non
     assert (found.documents[none] == -1).all()
 
 
-def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> None:
+def test_a_budget_takes_the_largest_nprobe_that_fits(retriever):
     with pytest.raises(UserError, match="budget_s requires a retriever whose latency was measured"):
         retriever.search([Query(text="a", budget_s=1.0)])
     retriever.latency = LinearTime(intercept_s=0.1, slope_s=0.1)
@@ -263,9 +258,7 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> No
         ({"text": "a", "continuation": -1}, "query: continuation must be at least 0"),
     ],
 )
-def test_a_query_that_cannot_be_asked_is_told(
-    retriever: Retriever, query: dict[str, Any], message: str
-) -> None:
+def test_a_query_that_cannot_be_asked_is_told(retriever, query, message):
     with pytest.raises(UserError, match=message):
         retriever.search([Query(**query)])
 
@@ -273,9 +266,7 @@ def test_a_query_that_cannot_be_asked_is_told(
 # --- killed, damaged
 
 
-def test_a_killed_embedding_goes_on_within_its_shard(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_embedding_goes_on_within_its_shard(folder, tmp_path, monkeypatch):
     """At the block that it had reached; the vectors are those of an undisturbed build."""
     killed = tmp_path / "db"
     undisturbed = tmp_path / "undisturbed"
@@ -288,7 +279,7 @@ def test_a_killed_embedding_goes_on_within_its_shard(
     encoded = list[int]()
     encode = CountEncoder.encode
 
-    def counted(encoder: CountEncoder, texts: Any) -> np.ndarray:
+    def counted(encoder, texts):
         encoded.append(len(texts))
         if len(encoded) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -317,9 +308,7 @@ def test_a_killed_embedding_goes_on_within_its_shard(
     assert not stale.exists()
 
 
-def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(folder, tmp_path, capsys):
     """The inverted lists' file among them, whose size does not change."""
     copy = Path(shutil.copytree(folder, tmp_path / "db"))
     files = [
@@ -347,9 +336,7 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(
     assert (printed["files"], printed["bytes"]) == folders.verify(copy)
 
 
-def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(folder, tmp_path):
     vectors = Vectors.open(folder, INDEX)
     saved = tmp_path / "saved"
     queries = vectors.sample(20)[:5]
@@ -366,11 +353,11 @@ def test_an_exact_search_goes_on_after_a_kill_and_ends_in_time(
 
 
 def test_recall_is_of_the_recipe_and_the_encoder_that_the_index_was_made_with(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    folder,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     """Whatever settings the command line has, or has not."""
     tiny_database.stand_in(monkeypatch)
     command = ["index", "recall", "--database", str(folder), "--out", str(tmp_path / "r.json")]
@@ -382,7 +369,7 @@ def test_recall_is_of_the_recipe_and_the_encoder_that_the_index_was_made_with(
     assert "its vectors were not made with the encoder 'minilm'" in capsys.readouterr().err
 
 
-def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> None:
+def test_recall_within_some_shards_counts_their_chunks_alone(folder):
     """All lists are scanned, so that what is missed is missed by the codes: a search of the shards
     alone, by hand.
     """
@@ -406,9 +393,7 @@ def test_recall_within_some_shards_counts_their_chunks_alone(folder: Path) -> No
     assert last["recall"] > 0
 
 
-def test_a_gpu_embeds_chunks_by_torch_in_half_precision(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_gpu_embeds_chunks_by_torch_in_half_precision(monkeypatch, tmp_path):
     made = list[embed.EncoderChoice]()
     monkeypatch.setattr(
         embed, "build_embeddings", lambda folder, shard, choice: made.append(choice) or True

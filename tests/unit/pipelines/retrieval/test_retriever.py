@@ -9,13 +9,13 @@ from ragauge.pipelines.retrieval.retriever import LinearTime, fit_line
 CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
 
-def test_an_exact_line_is_found() -> None:
+def test_an_exact_line_is_found():
     fit = fit_line([(n, 0.003 + 0.0005 * n) for n in CHOICES])
     assert (fit.intercept_s, fit.slope_s) == pytest.approx((0.003, 0.0005))
     assert fit.error == pytest.approx(0.0, abs=1e-9)
 
 
-def test_the_error_is_the_median_of_the_relative_ones() -> None:
+def test_the_error_is_the_median_of_the_relative_ones():
     # 2.5 n - 2 would begin below zero: (1 + 4 + 18) / 14 n
     fit = fit_line([(1, 1.0), (2, 2.0), (3, 6.0)])
     assert (fit.intercept_s, fit.slope_s) == pytest.approx((0.0, 23 / 14))
@@ -28,8 +28,8 @@ def test_the_error_is_the_median_of_the_relative_ones() -> None:
     ).filter(lambda points: len({n for n, _ in points}) > 1)
 )
 def test_neither_part_is_below_zero_and_the_fit_beats_every_constant(
-    points: list[tuple[int, float]],
-) -> None:
+    points,
+):
     fit = fit_line(points)
     assert min(fit.intercept_s, fit.slope_s) >= 0
     mean = sum(s for _, s in points) / len(points)
@@ -37,7 +37,7 @@ def test_neither_part_is_below_zero_and_the_fit_beats_every_constant(
     assert squares <= sum((mean - s) ** 2 for _, s in points) * (1 + 1e-9) + 1e-12
 
 
-def test_measured_times_that_fall_give_a_constant() -> None:
+def test_measured_times_that_fall_give_a_constant():
     assert fit_line([(1, 0.2), (64, 0.1)]) == LinearTime(
         pytest.approx(0.15), 0.0, pytest.approx(0.375)
     )

@@ -1,29 +1,26 @@
 """Sizes of databases by hand."""
 
-from typing import Any
-
 import pytest
 
 from ragauge.assets.catalog import Entry, entries
 from ragauge.pipelines.retrieval import sizes
-from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from small_config import parsed
 
 SIZE = {"documents": 1000, "document_bytes": 446, "download_gb": 2.0}  # 100 tokens a document
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     monkeypatch.setitem(
         entries(), "wikipedia", Entry(kind="corpus", source="hf:some/texts", **SIZE)
     )
 
 
-def settings(**changes: Any) -> DatabaseSettings:
+def settings(**changes):
     return parsed(databases={"d": {"corpus": "wikipedia", **changes}}).databases["d"]
 
 
-def test_a_database_by_hand(small: None) -> None:
+def test_a_database_by_hand(small):
     indexes = {"ivf": {}, "half": {"shards": 2}, "filled": {"filled": 10**6, "parts": 2}}
     database = settings(shards=4, indexes=indexes)
     made = sizes.size(database)
@@ -34,23 +31,23 @@ def test_a_database_by_hand(small: None) -> None:
     assert sizes.index_mb(database, "filled") == 72
 
 
-def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets(small: None) -> None:
+def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets(small):
     sets = {"wikipedia": {"part": "all", "limit": 30}}
     made = sizes.size(settings(evaluation="documents", evaluation_share=0.1, evaluation_sets=sets))
     assert made.held_out == pytest.approx(100 + 30)
 
 
-def test_the_first_documents_are_a_part_of_the_corpus(small: None) -> None:
+def test_the_first_documents_are_a_part_of_the_corpus(small):
     part, complete = (sizes.size(settings(**limit)) for limit in ({"limit": 100}, {}))
     assert part.chunks == pytest.approx(complete.chunks / 10)
 
 
-def test_c4_has_the_papers_three_billion_chunks() -> None:
+def test_c4_has_the_papers_three_billion_chunks():
     made = sizes.size(settings(corpus="c4-en"))
     assert made.chunks == pytest.approx(3e9, rel=0.05)
 
 
-def test_a_corpus_that_is_not_known_before_it_is_read_has_no_size() -> None:
+def test_a_corpus_that_is_not_known_before_it_is_read_has_no_size():
     assert sizes.size(settings(corpus="hf:org/unknown")) is None
     sample = sizes.size(settings(corpus="wikipedia-sample", limit=16))
     assert sample is not None

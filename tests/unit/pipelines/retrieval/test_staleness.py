@@ -3,7 +3,6 @@ own choice.
 """
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import pytest
 import tiny_database
 from ragauge.cli import _main
 from ragauge.pipelines.evaluation import EvaluationStretch
-from ragauge.pipelines.retrieval.retriever import Retriever
 from ragauge.pipelines.retrieval.staleness import Comparison
 from tiny_database import CHUNK, CountEncoder
 
@@ -19,11 +17,11 @@ STALE = (1, CHUNK)
 
 
 @pytest.fixture
-def comparison(retriever: Retriever) -> Comparison:
+def comparison(retriever):
     return Comparison(retriever, retriever.database, CountEncoder(), nprobe=8, stale_tokens=STALE)
 
 
-def tokens(comparison: Comparison, count: int) -> list[int]:
+def tokens(comparison, count):
     """The first tokens of the database, chunk after chunk."""
     return [
         int(t) for t in comparison.database.tokens(np.arange(-(-count // CHUNK))).flatten()[:count]
@@ -31,8 +29,8 @@ def tokens(comparison: Comparison, count: int) -> list[int]:
 
 
 def test_a_place_is_asked_for_once_fresh_and_once_for_each_staleness(
-    comparison: Comparison,
-) -> None:
+    comparison,
+):
     ids = tokens(comparison, 5 * CHUNK)
     found = comparison.compare("a", ids)
     assert comparison.compare("short", ids[: 2 * CHUNK - 1]) == []
@@ -42,7 +40,7 @@ def test_a_place_is_asked_for_once_fresh_and_once_for_each_staleness(
     assert all(len(one.chunks) == 1 + len(STALE) == 1 + len(one.cosine) for one in found)
 
 
-def test_the_cosine_is_that_of_the_two_chunks(comparison: Comparison) -> None:
+def test_the_cosine_is_that_of_the_two_chunks(comparison):
     for one in comparison.compare("a", tokens(comparison, 4 * CHUNK)):
         for chunk, cosine in zip(one.chunks[1:], one.cosine, strict=True):
             texts = [
@@ -53,12 +51,10 @@ def test_the_cosine_is_that_of_the_two_chunks(comparison: Comparison) -> None:
             assert cosine == pytest.approx(float(fresh @ stale), abs=1e-5)
 
 
-def test_what_finds_nothing_has_no_cosine(
-    comparison: Comparison, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_finds_nothing_has_no_cosine(comparison, monkeypatch):
     search = comparison.searcher.index.search  # type: ignore[attr-defined]
 
-    def empty(vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+    def empty(vectors, k, nprobe):
         distances, ids = search(vectors, k, nprobe)
         ids[0] = -1
         distances[0] = np.inf
@@ -71,8 +67,8 @@ def test_what_finds_nothing_has_no_cosine(
 
 
 def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, tmp_path, monkeypatch
+):
     tiny_database.stand_in(monkeypatch)
     out = tmp_path / "s.json"
     monkeypatch.setattr(
@@ -80,7 +76,7 @@ def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
         lambda _, n, *__: [_text("a", n), _text("b", n)],
     )
 
-    def run(*options: str, tokens: int = 160) -> dict:
+    def run(*options, tokens=160):
         command = [
             "piperag",
             "staleness",
@@ -104,7 +100,7 @@ def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
     assert not list(tmp_path.glob(".s.json*"))
 
 
-def _text(key: str, count: int) -> EvaluationStretch:
+def _text(key, count):
     return EvaluationStretch(
         key, 0, tuple(np.random.default_rng(len(key)).integers(97, 122, count).tolist())
     )
@@ -118,13 +114,13 @@ def _text(key: str, count: int) -> EvaluationStretch:
     ],
 )
 def test_the_command_tells_a_mistake_in_one_line(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    folder,
+    tmp_path,
+    monkeypatch,
+    capsys,
     options,
-    message: str,
-) -> None:
+    message,
+):
     tiny_database.stand_in(monkeypatch)
     out = tmp_path / "s.json"
     assert (
@@ -135,7 +131,7 @@ def test_the_command_tells_a_mistake_in_one_line(
     assert not out.exists()
 
 
-def _tokens(comparison: Comparison, chunk: int) -> list[int]:
+def _tokens(comparison, chunk):
     row = comparison.database.tokens(np.array([chunk]))[0]
     length = comparison.database.lengths(np.array([chunk]))[0]
     return [int(t) for t in row[:length]]

@@ -18,7 +18,7 @@ print(*os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("template", ["{0}", "{0},{0}", "{0}-{0}"])
-def test_a_process_is_kept_to_its_cores(template: str) -> None:
+def test_a_process_is_kept_to_its_cores(template):
     core = max(os.sched_getaffinity(0))
     done = subprocess.run(
         [sys.executable, "-c", CODE, template.format(core)],
@@ -30,7 +30,7 @@ def test_a_process_is_kept_to_its_cores(template: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "0-", "-1", "0,,1", "3-0", "99999", "0-99999999999999"])
-def test_a_list_that_makes_no_sense_is_told(text: str) -> None:
+def test_a_list_that_makes_no_sense_is_told(text):
     before = os.sched_getaffinity(0)
     with pytest.raises(UserError, match=r"^cores '"):
         pin(text)

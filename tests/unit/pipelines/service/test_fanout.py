@@ -2,7 +2,6 @@
 is lost.
 """
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ NOBODY = "127.0.0.1:9"  # a port that is not listened on
 
 
 @pytest.fixture(scope="module")
-def clients() -> Iterator[list[Client]]:
+def clients():
     """Of three servers, each with a third of the chunks."""
     with ExitStack() as stack:
         about = [
@@ -33,7 +32,7 @@ def clients() -> Iterator[list[Client]]:
         ]
 
 
-def test_the_answer_of_the_parts_is_that_of_one_index(clients: list[Client]) -> None:
+def test_the_answer_of_the_parts_is_that_of_one_index(clients):
     queries = [*parts.queries(24), Query(text="rare", k=100, nprobe=1)]
     expected = parts.Toy().search(queries)
     assert any(
@@ -52,9 +51,7 @@ def test_the_answer_of_the_parts_is_that_of_one_index(clients: list[Client]) -> 
     st.integers(1, 8),
     st.booleans(),
 )
-def test_merging_equals_sorting_all_of_them(
-    points: list[tuple[int, int]], k: int, larger: bool
-) -> None:
+def test_merging_equals_sorting_all_of_them(points, k, larger):
     sign = -1 if larger else 1
     ranked = sorted(
         (sign * distance, number, part) for number, (distance, part) in enumerate(points)
@@ -67,7 +64,7 @@ def test_merging_equals_sorting_all_of_them(
     parts.assert_same([merged], [expected])
 
 
-def answer(results: list[tuple[int, int]], k: int) -> Neighbours:
+def answer(results, k):
     """An answer of these (id, distance), filled up to k places; the other arrays follow from the
     id.
     """
@@ -87,7 +84,7 @@ def answer(results: list[tuple[int, int]], k: int) -> Neighbours:
     )
 
 
-def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not() -> None:
+def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not():
     one = answer([(1, 5), (1, 6)], 2)
     other = answer([(2, 4)], 2)
     assert merge([one, other], 3).ids.tolist() == [2, 1, 1]
@@ -95,9 +92,7 @@ def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not() -> None:
         merge([one, answer([(1, 4)], 2)], 3)
 
 
-def test_where_asked_the_answer_without_it_says_so(
-    clients: list[Client], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_asked_the_answer_without_it_says_so(clients, caplog):
     queries = parts.queries(6)
     with Client(NOBODY) as lost:
         results = Fanout([*clients[:2], lost], partial=True).search(queries)
@@ -106,7 +101,7 @@ def test_where_asked_the_answer_without_it_says_so(
     assert f"partial answer: retrieval server {NOBODY}" in caplog.text
 
 
-def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None:
+def test_parts_of_different_databases_are_refused(clients):
     other = replace(parts.ABOUT, tokenizer="another")
     with parts.server(parts.Toy(part=2, of=3), other) as server, Client(server.address) as client:
         for partial in (False, True):

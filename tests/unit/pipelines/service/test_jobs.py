@@ -5,9 +5,7 @@ configuration may say of it.
 import os
 import socket
 import time
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,7 @@ from ragauge.pipelines.service import jobs
 from small_config import parsed
 
 
-def test_a_server_ends_when_all_files_exist_or_have_failed_for_long(tmp_path: Path) -> None:
+def test_a_server_ends_when_all_files_exist_or_have_failed_for_long(tmp_path):
     files = [tmp_path / "a", tmp_path / "b"]
     files[0].touch()
     assert not jobs.are_finished(files)
@@ -31,21 +29,19 @@ def test_a_server_ends_when_all_files_exist_or_have_failed_for_long(tmp_path: Pa
     assert jobs.are_finished(files)
 
 
-def test_a_client_waits_until_a_server_answers_there(tmp_path: Path) -> None:
+def test_a_client_waits_until_a_server_answers_there(tmp_path):
     path = tmp_path / "address"
     with parts.server(parts.Toy()) as server:
         jobs.write_address(path, server.address)
         assert jobs.wait_for_server(path, limit_s=30) == server.address
 
 
-def test_an_address_on_all_of_a_machines_is_told_by_its_name(tmp_path: Path) -> None:
+def test_an_address_on_all_of_a_machines_is_told_by_its_name(tmp_path):
     jobs.write_address(tmp_path / "address", "0.0.0.0:4321")
     assert (tmp_path / "address").read_text() == f"{socket.gethostname()}:4321\n"
 
 
-def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0.02)
     path = tmp_path / "address"
     with pytest.raises(
@@ -59,7 +55,7 @@ def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(
         jobs.wait_for_server(path, limit_s=30, failed_s=0.1)
 
 
-def test_a_server_that_nobody_needs_opens_no_index(tmp_path: Path) -> None:
+def test_a_server_that_nobody_needs_opens_no_index(tmp_path):
     listed = tmp_path / "clients"
     listed.write_text("")
     assert (
@@ -75,7 +71,7 @@ SECURED = {
 }
 
 
-def experiment(**pipelines: dict[str, Any]) -> Any:
+def experiment(**pipelines):
     databases = {"d": {"corpus": "wikipedia-sample", "indexes": {"ivf": {}, "other": {}}}}
     return parsed(databases=databases, pipelines=pipelines)
 
@@ -97,15 +93,13 @@ def experiment(**pipelines: dict[str, Any]) -> Any:
         ),
     ],
 )
-def test_a_configuration_that_no_server_fits_is_refused(
-    pipeline: dict[str, Any], said: str
-) -> None:
+def test_a_configuration_that_no_server_fits_is_refused(pipeline, said):
     with pytest.raises(UserError) as error:
         experiment(p=pipeline)
     assert said in str(error.value)
 
 
-def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_its_cores() -> None:
+def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_its_cores():
     made = {"schedule": "retro", "server": "job"}
     config = experiment(
         a={**made, "server_threads": 3},
@@ -125,7 +119,7 @@ def test_a_server_begins_when_all_of_its_pipelines_can_and_timed_ones_leave_it_i
     }
 
 
-def test_servers_need_room_beside_a_pipeline_and_on_a_cluster_credentials() -> None:
+def test_servers_need_room_beside_a_pipeline_and_on_a_cluster_credentials():
     made = {"schedule": "retro", "server": "job"}
     plan = Plan(experiment(a=made)).servers
     pending = [SimpleNamespace(pipeline="a")]

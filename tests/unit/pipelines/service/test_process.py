@@ -10,7 +10,7 @@ from ragauge.pipelines.retrieval.retriever import Query
 from ragauge.pipelines.service.client import Client
 
 
-def signal_another_thread(process: int, number: int) -> None:
+def signal_another_thread(process, number):
     """Have a thread that is not the main one take a signal, as the kernel may choose."""
     other = next(
         int(thread) for thread in os.listdir(f"/proc/{process}/task") if int(thread) != process
@@ -18,7 +18,7 @@ def signal_another_thread(process: int, number: int) -> None:
     assert ctypes.CDLL(None).tgkill(process, other, number) == 0
 
 
-def test_a_reload_loses_no_request_and_a_signal_is_heard_whichever_thread_takes_it() -> None:
+def test_a_reload_loses_no_request_and_a_signal_is_heard_whichever_thread_takes_it():
     whole = parts.Toy()
     half = parts.Toy(part=1, of=2)
     query = Query(text="a", k=5, nprobe=16)
@@ -27,7 +27,7 @@ def test_a_reload_loses_no_request_and_a_signal_is_heard_whichever_thread_takes_
     stop = threading.Event()
     with parts.process() as running, Client(running.address) as client:
 
-        def ask() -> None:
+        def ask():
             while not stop.is_set():
                 answers.append(client.search([query])[0].ids.tolist())
 

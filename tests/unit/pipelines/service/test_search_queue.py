@@ -2,12 +2,11 @@
 
 import threading
 import time
-from collections.abc import Sequence
 
 import pytest
 
 import service_parts as parts
-from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Neighbours, Query, Stop
+from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Query
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.search_queue import MAX_JOINED_QUERIES
 
@@ -19,15 +18,13 @@ class Joined(parts.Toy):
     stopped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls: list[int] = []  # requests of each
         self.stopped = threading.Event()
         self.began = threading.Event()
 
-    def search_together(
-        self, requests: Sequence[Sequence[Query]], stop: Stop
-    ) -> list[list[Neighbours]]:
+    def search_together(self, requests, stop):
         if requests[0][0] == LONG:
             self.began.set()
             end = time.monotonic() + 60
@@ -40,7 +37,7 @@ class Joined(parts.Toy):
         return [self.search(request) for request in requests]
 
 
-def test_requests_within_the_window_are_one_call_and_each_gets_its_answer() -> None:
+def test_requests_within_the_window_are_one_call_and_each_gets_its_answer():
     toy = Joined()
     all_queries = parts.queries(8)
     with parts.server(toy, window_ms=300) as server, Client(server.address) as client:
@@ -52,7 +49,7 @@ def test_requests_within_the_window_are_one_call_and_each_gets_its_answer() -> N
     assert max(toy.calls) >= 4
 
 
-def test_a_full_call_does_not_wait_for_its_window() -> None:
+def test_a_full_call_does_not_wait_for_its_window():
     toy = Joined()
     with (
         parts.server(toy, window_ms=1000) as server,
@@ -64,7 +61,7 @@ def test_a_full_call_does_not_wait_for_its_window() -> None:
         assert results[0].seconds["queue"] < 0.9
 
 
-def test_a_request_that_fails_does_not_fail_those_searched_with_it() -> None:
+def test_a_request_that_fails_does_not_fail_those_searched_with_it():
     toy = Joined()
     with parts.server(toy, window_ms=300) as server, Client(server.address) as client:
         good = client.start([Query(text="a")])
@@ -74,7 +71,7 @@ def test_a_request_that_fails_does_not_fail_those_searched_with_it() -> None:
             bad.result()
 
 
-def test_a_search_stops_when_its_caller_cancels() -> None:
+def test_a_search_stops_when_its_caller_cancels():
     toy = Joined()
     with parts.server(toy, workers=2) as server, Client(server.address, deadline_s=60) as client:
         long = client.start([LONG])
@@ -86,10 +83,10 @@ def test_a_search_stops_when_its_caller_cancels() -> None:
         assert toy.stopped.wait(30)
 
 
-def test_a_server_that_stops_waits_for_a_search_whose_caller_is_gone() -> None:
+def test_a_server_that_stops_waits_for_a_search_whose_caller_is_gone():
     toy = Joined()
 
-    def slow_to_stop(requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
+    def slow_to_stop(requests, stop):
         toy.began.set()
         while not stop():
             time.sleep(0.005)
@@ -104,7 +101,7 @@ def test_a_server_that_stops_waits_for_a_search_whose_caller_is_gone() -> None:
         assert server.stop(30)
 
 
-def test_a_search_stops_at_its_callers_deadline() -> None:
+def test_a_search_stops_at_its_callers_deadline():
     toy = Joined()
     with parts.server(toy) as server, Client(server.address, deadline_s=0.2) as client:
         with pytest.raises(RetrievalError, match=r"no answer within 0\.2 s"):
@@ -112,7 +109,7 @@ def test_a_search_stops_at_its_callers_deadline() -> None:
         assert toy.stopped.wait(30)
 
 
-def test_an_abandoned_request_leaves_the_queue() -> None:
+def test_an_abandoned_request_leaves_the_queue():
     toy = Joined()
     with parts.server(toy) as server, Client(server.address, deadline_s=60) as client:
         long = client.start([LONG])

@@ -5,7 +5,6 @@ and shutdown.
 import re
 import time
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,23 +20,22 @@ from ragauge.pipelines.service import credentials, proto
 from ragauge.pipelines.service.client import Client, RetrievalError, method
 from ragauge.pipelines.service.metrics import Metrics
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
-from ragauge.pipelines.service.server import Server
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server():
     with parts.server(parts.Toy()) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[Client]:
+def client(server):
     with Client(server.address) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def strict() -> Iterator[grpc.UnaryUnaryMultiCallable]:
+def strict():
     """The searches of a server with narrow limits, without a client of ours before them."""
     with (
         parts.server(parts.Toy(), max_queries=4, max_message_bytes=1 << 18) as running,
@@ -46,7 +44,7 @@ def strict() -> Iterator[grpc.UnaryUnaryMultiCallable]:
         yield method(channel, "Search", pb.SearchReply)
 
 
-def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> None:
+def test_the_generated_modules_are_those_of_the_proto_file(tmp_path):
     protoc = pytest.importorskip("grpc_tools.protoc", reason="needs grpcio-tools")
     folder = Path(proto.__file__).parent
     outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out")]
@@ -61,7 +59,7 @@ def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> No
         assert path.read_text() == (folder / name).read_text(), "run `make proto`"
 
 
-def test_served_answers_are_those_of_the_searcher(client: Client) -> None:
+def test_served_answers_are_those_of_the_searcher(client):
     queries = [*parts.queries(24), Query(text="rare", k=200, nprobe=1)]
     expected = parts.Toy().search(queries)
     assert (expected[-1].ids < 0).any()  # places without a neighbour
@@ -69,7 +67,7 @@ def test_served_answers_are_those_of_the_searcher(client: Client) -> None:
     parts.assert_same([client.search([query])[0] for query in queries], expected)
 
 
-def test_seconds_add_up_to_the_round_trip(client: Client) -> None:
+def test_seconds_add_up_to_the_round_trip(client):
     started = time.perf_counter()
     [found] = client.search([Query(text="a")])
     assert set(found.seconds) == {"encode", "search", "lookup", "queue", "network"}
@@ -80,7 +78,7 @@ def test_seconds_add_up_to_the_round_trip(client: Client) -> None:
     assert 0 <= found.seconds["network"] <= max(0.0, elapsed - of_server)
 
 
-def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
+def test_tokens_become_text_by_the_tokenizer_of_the_server():
     with (
         parts.server(parts.Toy(), detokenize=parts.spelled) as server,
         Client(server.address) as client,
@@ -97,7 +95,7 @@ def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
 GOOD: dict[str, Any] = {"k": 2, "text": "a"}
 
 
-def tokens(*ids: int) -> dict[str, Any]:
+def tokens(*ids):
     return {"k": 2, "tokens": pb.Tokens(ids=ids)}
 
 
@@ -136,9 +134,7 @@ def tokens(*ids: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
-    strict: grpc.UnaryUnaryMultiCallable, queries: list[dict[str, Any]], message: str
-) -> None:
+def test_a_field_out_of_bounds_is_named_with_its_value_and_range(strict, queries, message):
     request = pb.SearchRequest(queries=[pb.Query(**query) for query in queries])
     with pytest.raises(grpc.RpcError) as caught:
         strict(request, timeout=5)
@@ -146,9 +142,7 @@ def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
     assert caught.value.details().startswith(message)
 
 
-def test_a_refusal_reaches_the_client_and_a_defect_is_logged(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusal_reaches_the_client_and_a_defect_is_logged(client, caplog):
     with pytest.raises(
         RetrievalError, match=r"refused: query: a mistake that only the searcher sees"
     ):
@@ -172,18 +166,18 @@ def test_a_refusal_reaches_the_client_and_a_defect_is_logged(
         ({"tls_ca": Path("none.pem")}, "none.pem: cannot be read"),
     ],
 )
-def test_a_clients_settings_are_checked(arguments: dict[str, Any], message: str) -> None:
+def test_a_clients_settings_are_checked(arguments, message):
     with pytest.raises(UserError) as caught:
         Client(**{"address": "127.0.0.1:1", **arguments})
     assert message in str(caught.value)
 
 
-def test_a_port_that_is_taken_is_told(server: Server) -> None:
+def test_a_port_that_is_taken_is_told(server):
     with pytest.raises(UserError, match=rf"cannot listen on {server.address}: the port is taken"):
         parts.server(parts.Toy(), port=int(server.address.partition(":")[2]))
 
 
-def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
+def test_a_call_without_the_token_is_not_let_in(tmp_path):
     for name, text in (
         ("right", "s3cret-" * 4 + "\n"),
         ("wrong", "secret-" * 4),
@@ -227,7 +221,7 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
         ("example.org", "", "--tls-cert with --tls-key and --token-file"),
     ],
 )
-def test_other_machines_need_credentials(host: str, files: str, missing: str | None) -> None:
+def test_other_machines_need_credentials(host, files, missing):
     paths = [Path(name) if name in files else None for name in "ckt"]
     if missing is None:
         credentials.ServerAccess(*paths).check(host)
@@ -239,7 +233,7 @@ def test_other_machines_need_credentials(host: str, files: str, missing: str | N
 # --- operation ---
 
 
-def test_metrics_are_prometheus_text() -> None:
+def test_metrics_are_prometheus_text():
     pytest.importorskip("prometheus_client", reason="needs the extra service")
     with parts.server(parts.Toy()) as server, Client(server.address) as client:
         server.metrics = Metrics(server.queue)
@@ -264,7 +258,7 @@ def test_metrics_are_prometheus_text() -> None:
     assert "process_resident_memory_bytes" in text
 
 
-def test_health_turns_while_a_search_hangs_and_back() -> None:
+def test_health_turns_while_a_search_hangs_and_back():
     with parts.server(parts.Toy(), hang=0.1) as server, Client(server.address) as client:
         assert health(server) == "SERVING"
         pending = client.start([Query(text=parts.SLEEP)])
@@ -273,13 +267,13 @@ def test_health_turns_while_a_search_hangs_and_back() -> None:
         parts.wait_for(lambda: health(server) == "SERVING")
 
 
-def health(server: Server) -> str:
+def health(server):
     with grpc.insecure_channel(server.address) as channel:
         status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest()).status
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
 
 
-def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered() -> None:
+def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered():
     toy = parts.Held()
     outcomes = list[str]()
     with (
@@ -294,7 +288,7 @@ def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered(
     assert outcomes == ["turned away"] * 4 + ["answered"] * 2
 
 
-def outcome(search: Any) -> str:
+def outcome(search):
     try:
         search.result()
     except RetrievalError as error:
@@ -306,7 +300,7 @@ def outcome(search: Any) -> str:
     return "answered"
 
 
-def test_a_client_that_retries_gets_its_turn() -> None:
+def test_a_client_that_retries_gets_its_turn():
     with (
         parts.server(parts.Toy(), max_concurrent=1) as server,
         Client(server.address, deadline_s=8, retries=4) as client,

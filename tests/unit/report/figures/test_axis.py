@@ -1,7 +1,5 @@
 """Axes that items share, and numbers in their tables."""
 
-from typing import Literal
-
 import pytest
 from matplotlib.figure import Figure
 
@@ -9,7 +7,7 @@ from ragauge.report.figures import axis
 from ragauge.report.figures.writing import number
 
 
-def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
+def test_large_and_small_numbers_have_a_digit_before_their_exponent():
     ax = Figure().subplots()
     axis.log_axis(ax, [1e9, 5e10])
     said = ax.xaxis.get_major_formatter()
@@ -22,7 +20,7 @@ def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
 
 
 @pytest.mark.parametrize("which", ["x", "y"])
-def test_a_base_2_axis_leaves_the_other_axis_linear(which: Literal["x", "y"]) -> None:
+def test_a_base_2_axis_leaves_the_other_axis_linear(which):
     ax = Figure().subplots()
     axis.Axis("k", "base2").apply(ax, which, [1, 2, 4])
     scaled, other = (ax.xaxis, ax.yaxis) if which == "x" else (ax.yaxis, ax.xaxis)
@@ -30,7 +28,7 @@ def test_a_base_2_axis_leaves_the_other_axis_linear(which: Literal["x", "y"]) ->
     assert (scaled.get_scale(), other.get_scale()) == ("log", "linear")
 
 
-def test_numbers_of_tables_have_no_exponent_below_a_million() -> None:
+def test_numbers_of_tables_have_no_exponent_below_a_million():
     assert [number(value, "latency_ms") for value in (999.4, 999.7, 12345.6)] == [
         "999",
         "1000",
@@ -41,7 +39,7 @@ def test_numbers_of_tables_have_no_exponent_below_a_million() -> None:
 @pytest.mark.parametrize(
     "values", [[0.15], [0.12, 0.19], [0.3, 0.9], [0.08, 2.0], [0.001, 50.0]], ids=str
 )
-def test_a_logarithmic_axis_has_more_than_one_number(values: list[float]) -> None:
+def test_a_logarithmic_axis_has_more_than_one_number(values):
     ax = Figure().subplots()
     ax.plot([min(values) / 1.2, max(values) * 1.2], [0, 0])
     axis.log_axis(ax, values)

@@ -5,7 +5,6 @@ why.
 import json
 import math
 import re
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ CONFIG = {
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     """CFIC, its ablation and its baselines on four questions."""
     write(tmp_path, "cfic", "cfic", RIGHT)
     write(tmp_path, "no_skip", "cfic", [True, False, False, False], skip=False)
@@ -38,7 +37,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path) -> None:
+def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path):
     write(tmp_path, "cfic", "cfic", [True, False], dataset="longbench_qasper")
     # a variant that failed on the first question counts no tokens of it
     write(tmp_path, "free", "free_extraction", [None, True], dataset="longbench_qasper")
@@ -59,8 +58,8 @@ def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path
 
 
 def test_lengths_are_of_documents_before_a_prompt_cuts_them_and_of_what_a_finder_reads(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = write(tmp_path, "cfic", "cfic", [True])
     record = json.loads(path.read_text())
     # by the finder, by the prompt
@@ -80,8 +79,8 @@ def test_lengths_are_of_documents_before_a_prompt_cuts_them_and_of_what_a_finder
 
 
 def test_table_1_says_how_near_the_training_data_are_to_the_papers_and_of_what_corpora(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     write(tmp_path, "cfic", "cfic", RIGHT)
     folder = tmp_path / "training/sft/data"
     folder.mkdir(parents=True)
@@ -130,7 +129,7 @@ CELLS: list[tuple[str, dict[str, str], dict[str, float | str]]] = [
 ]
 
 
-def test_cells_of_methods_and_of_times_by_hand(small: Path) -> None:
+def test_cells_of_methods_and_of_times_by_hand(small):
     write_latency(small, STAGES)
     tables = {item: table(item, small) for item, *_ in CELLS}
     for item, keys, expected in CELLS:
@@ -141,7 +140,7 @@ def test_cells_of_methods_and_of_times_by_hand(small: Path) -> None:
     assert tables["cfic_table_6"]["ratio"].isna().all()
 
 
-def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path: Path) -> None:
+def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path):
     for dataset in ("wiki_long", "longbench_qasper"):
         write(tmp_path, "cfic", "cfic", [True, None], dataset=dataset)
     for item in ("cfic_table_3", "cfic_table_4", "cfic_figure_3"):
@@ -152,7 +151,7 @@ def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path: Pa
         }
 
 
-def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small: Path) -> None:
+def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small):
     found = table("cfic_table_3", small)
     keys = {"dataset": "longbench_qasper", "model": "Vicuna-v1.5-7B-16k", "quantity": "f1"}
     cfic = line(found, method="cfic", **keys)
@@ -168,8 +167,8 @@ def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small: 
 
 
 def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     methods = {"w": {"method": "chunks", "encoder": "bge-large-en-v1.5"}, "free_extraction": {}}
     labels = {
         "models": {"vicuna-7b-16k": {}},
@@ -190,7 +189,7 @@ def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are
     assert "bge" not in set(rest[rest["chunking"] == "sliding_window"]["method"])
 
 
-def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path) -> None:
+def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small):
     write(small, "other_d", "cfic", [False] * 4, skip=False, d=32)
     found = table("cfic_table_4", small)
     loss = line(found, setting="without_skip", quantity="f1_loss", model=MODEL)
@@ -212,9 +211,7 @@ def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path
 
 
 @pytest.mark.parametrize("finds_only", [False, True])
-def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(
-    tmp_path: Path, finds_only: bool
-) -> None:
+def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path, finds_only):
     trained = {"training": "cfic"}
     made = {
         "finder": {**trained, "methods": []},
@@ -242,9 +239,7 @@ def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(
         ("llama-2-7b", "pair"),
     ],
 )
-def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(
-    tmp_path: Path, base: str, finder: str
-) -> None:
+def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(tmp_path, base, finder):
     config = CONFIG | {
         "models": {
             "tuned": {"training": "sft", "methods": []},
@@ -261,7 +256,7 @@ def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(
     )
 
 
-def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
+def test_missing_variants_of_the_configuration_say_why(tmp_path):
     path = write(tmp_path, "cfic", "cfic", [True])
     (path.parent / "cfic_no_skip.jsonl.partial").write_text("{}\n")
     found = table("cfic_table_4", tmp_path, CONFIG)
@@ -276,15 +271,15 @@ def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
     )
 
 
-def test_another_k_and_d_than_the_papers_is_said(tmp_path: Path) -> None:
+def test_another_k_and_d_than_the_papers_is_said(tmp_path):
     write(tmp_path, "mine", "cfic", [True], top_k=2, d=64)
     f1 = line(table("cfic_table_3", tmp_path), method="cfic", quantity="f1", model=MODEL)
     assert (f1["variant"], f1["note"]) == ("mine", "k=2, d=64")
 
 
 def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_was_answered(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     found = {"query": 0.1, "prefix": 0.2, "skip": 0.3, "prompt": 0.1}
     write_latency(
         tmp_path, {"a_k4": found, "cfic": found, "free_extraction": {"query": 0.1, "decode": 3.0}}
@@ -301,7 +296,7 @@ def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_w
     assert line(table("cfic_table_6", tmp_path, config), **keys)["variant"] == "cfic"
 
 
-def test_times_are_those_of_the_latency_rule_or_none(small: Path) -> None:
+def test_times_are_those_of_the_latency_rule_or_none(small):
     keys = {
         "system": "cfic",
         "quantity": "decoding_latency_ms",
@@ -315,7 +310,7 @@ def test_times_are_those_of_the_latency_rule_or_none(small: Path) -> None:
     assert refused["note"] == "timing refused: others kept the machine busy"
 
 
-def test_table_7_counts_pieces_that_stand_in_the_document(small: Path) -> None:
+def test_table_7_counts_pieces_that_stand_in_the_document(small):
     found = table("cfic_table_7", small)
     cfic = line(found, system="cfic", variant="cfic", quantity="faithfulness")
     assert (cfic["measured"], cfic["high"], cfic["n"]) == (1.0, 1.0, 4)
@@ -331,7 +326,7 @@ def test_table_7_counts_pieces_that_stand_in_the_document(small: Path) -> None:
     assert printed["published"] == 0.96
 
 
-def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None:
+def test_table_7_names_the_judge_or_says_that_there_is_none(small):
     write_judgements(small, "cfic", ["supported", "supported", "not_supported", None])
     with next((small / "judgements").rglob("cfic.jsonl")).open("a") as file:
         file.write('\n{"key": "q1", "la')  # torn by a kill
@@ -347,7 +342,7 @@ def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None
         table("cfic_table_7", small)
 
 
-def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small: Path) -> None:
+def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small):
     label = {"key": "q0", "judge": "invented-judge"}
     lines = [
         label | {"label": "supported"},
@@ -383,7 +378,7 @@ def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small: Pat
     assert not found["quantity"][found["variant"] == "free"].str.startswith("human_").any()
 
 
-def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
+def test_table_8_and_figure_3_take_one_parameter_each(small):
     write(small, "k1", "cfic", [True, False, False, False], top_k=1)
     write(small, "d32", "cfic", [True, True, True, True], d=32)
     write_latency(small, STAGES | {"k1": {"query": 0.1, "prefix": 0.1, "skip": 0.1, "prompt": 5.0}})
@@ -408,7 +403,7 @@ def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
     assert (best["measured"], best["note"]) == (32, "the best of 32, 256 on these questions")
 
 
-def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path: Path) -> None:
+def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path):
     write(tmp_path, "cfic", "cfic", [None, True, False])
     write(tmp_path, "cfic_k1", "cfic", [True, True, True], top_k=1)
     write(tmp_path, "free", "free_extraction", [True, False, True])
@@ -424,7 +419,7 @@ def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path: P
     assert registry.module("item", "cfic_table_5").draw(found)
 
 
-def test_table_5_shortens_evidence_and_is_silent_without_a_common_question(tmp_path: Path) -> None:
+def test_table_5_shortens_evidence_and_is_silent_without_a_common_question(tmp_path):
     long = tmp_path / "long"
     for name, method in (("cfic", "cfic"), ("free", "free_extraction")):
         path = write(long, name, method, [True])
@@ -439,7 +434,7 @@ def test_table_5_shortens_evidence_and_is_silent_without_a_common_question(tmp_p
     assert table("cfic_table_5", tmp_path).empty
 
 
-def test_table_8_gives_a_pair_the_times_of_its_finder(small: Path) -> None:
+def test_table_8_gives_a_pair_the_times_of_its_finder(small):
     config = CONFIG | {
         "models": {MODEL: {}, "pair": {"source": MODEL, "finder": MODEL}},
         "methods": {"cfic": {}, "free": {"method": "free_extraction"}},
@@ -456,8 +451,8 @@ def test_table_8_gives_a_pair_the_times_of_its_finder(small: Path) -> None:
 
 
 def test_items_of_cfic_show_long_documents_alone_and_those_of_superposition_short_ones(
-    small: Path,
-) -> None:
+    small,
+):
     write_latency(small, STAGES)
     items = [name for name in registry.names("item") if name.startswith("superposition_")]
     assert all(MODEL not in set(table(item, small)["model"]) for item in items)
@@ -466,7 +461,7 @@ def test_items_of_cfic_show_long_documents_alone_and_those_of_superposition_shor
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_every_item_shows_what_was_measured(item: str, small: Path) -> None:
+def test_every_item_shows_what_was_measured(item, small):
     write(small, "k1", "cfic", [True, False, False, False], top_k=1)
     write(small, "d32", "cfic", [True, True, True, True], d=32)
     write_latency(small, STAGES)

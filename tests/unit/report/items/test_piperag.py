@@ -4,8 +4,6 @@ says why.
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,12 +49,12 @@ NATS = [3.0, 3.2, 3.4]
 FILLED: dict[str, Any] = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
 
 
-def runs(folder: Path, config: Any = None) -> Runs:
+def runs(folder, config=None):
     return Runs(folder, parse(config, "t.yaml") if config else unconfigured())
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     """Six schedules scored and four of them timed: RETRO takes 6 s, PipeRAG 4 s and is better by
     0.01 nats.
     """
@@ -79,7 +77,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_perplexity_is_pooled_over_the_tokens_of_short_and_long_texts(tmp_path: Path) -> None:
+def test_perplexity_is_pooled_over_the_tokens_of_short_and_long_texts(tmp_path):
     """By hand: 319 tokens at 3.0 nats and 29 at 4.0; without retrieval 0.5 nats more on the short
     text alone.
     """
@@ -102,7 +100,7 @@ def test_perplexity_is_pooled_over_the_tokens_of_short_and_long_texts(tmp_path: 
     )
 
 
-def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
+def test_the_control_is_paired_and_says_whether_it_passes(small):
     rows = table("piperag_figure_6", small)
     retro = line(rows, variant="retro + retro_t", quantity="retrieved_minus_random_nats")
     assert retro["measured"] == pytest.approx(-0.04)
@@ -119,7 +117,7 @@ def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
     assert pipe["note"].endswith("random neighbours every 64 tokens")
 
 
-def test_the_claims_take_the_luckiest_pair_and_name_it(small: Path) -> None:
+def test_the_claims_take_the_luckiest_pair_and_name_it(small):
     rows = table("piperag_figure_6", small)
     speedup = line(rows, quantity="speedup_at_no_higher_perplexity", model=MODEL)
     assert speedup["measured"] == pytest.approx(6 / 3.3)
@@ -145,7 +143,7 @@ def test_the_claims_take_the_luckiest_pair_and_name_it(small: Path) -> None:
     assert math.isnan(plus["published"])
 
 
-def test_table_1_has_the_time_over_no_retrieval_and_the_nprobe_that_hide_chose(small: Path) -> None:
+def test_table_1_has_the_time_over_no_retrieval_and_the_nprobe_that_hide_chose(small):
     rows = table("piperag_table_1", small)
     mine = rows[rows["model"] == MODEL]
     s3 = line(mine, nprobe="hide", quantity="latency_over_no_retrieval_percent")
@@ -168,7 +166,7 @@ def test_table_1_has_the_time_over_no_retrieval_and_the_nprobe_that_hide_chose(s
     assert rows[rows["quantity"] == "latency_s"]["ratio"].isna().all()
 
 
-def test_table_1_takes_the_best_s3_and_the_retro_just_worse_and_slower(tmp_path: Path) -> None:
+def test_table_1_takes_the_best_s3_and_the_retro_just_worse_and_slower(tmp_path):
     """By hand: S3 has 3.14 nats at 32 and 3.2 at 64; RETRO's 3.13 is better, 3.3 further off, 3.17
     faster.
     """
@@ -192,7 +190,7 @@ def test_table_1_takes_the_best_s3_and_the_retro_just_worse_and_slower(tmp_path:
     assert retro["measured"] == pytest.approx(math.exp(3.16) - math.exp(3.4))
 
 
-def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path: Path) -> None:
+def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path):
     """Its seconds, of another machine, stay in rows of the paper's, and so do perplexities of
     another scoring.
     """
@@ -224,7 +222,7 @@ def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path: Path
     )
 
 
-def test_a_model_that_is_read_by_its_own_form_alone_has_its_rows(tmp_path: Path) -> None:
+def test_a_model_that_is_read_by_its_own_form_alone_has_its_rows(tmp_path):
     """RETRO's form and engine are in every pipeline of it: they are no option that the claims leave
     out.
     """
@@ -246,7 +244,7 @@ def test_a_model_that_is_read_by_its_own_form_alone_has_its_rows(tmp_path: Path)
     assert speedup["measured"] == pytest.approx(8.0 / 7.9)
 
 
-def test_figure_7_is_a_fold_over_the_trace(small: Path) -> None:
+def test_figure_7_is_a_fold_over_the_trace(small):
     rows = table("piperag_figure_7", small)
     windows = (TOKENS - 64) // 64
     retro = {"method": "retro", "interval": 64}
@@ -266,7 +264,7 @@ def test_figure_7_is_a_fold_over_the_trace(small: Path) -> None:
     assert line(rows, quantity="decode_fit_error_percent")["measured"] == pytest.approx(4.0)
 
 
-def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small: Path) -> None:
+def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small):
     rows = table("piperag_figure_10", small)
     stale = line(rows, variant="pipe + pipe_t", quantity="stale_minus_fresh_nats")
     assert stale["measured"] == pytest.approx(0.0)
@@ -276,7 +274,7 @@ def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small: Path) -> None:
     ] == pytest.approx(2.0)
 
 
-def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small: Path) -> None:
+def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small):
     for nprobe in (1, 64):
         write(small, f"retro_{nprobe}", "retro", NATS, nprobe=nprobe)
     rows = table("piperag_figure_5", small)
@@ -290,7 +288,7 @@ def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small: Path) -> None:
     assert (rows["note"].str.contains("512 tokens")).any()
 
 
-def test_figure_4_joins_the_sizes_of_one_system_and_leaves_filled_indexes_out(small: Path) -> None:
+def test_figure_4_joins_the_sizes_of_one_system_and_leaves_filled_indexes_out(small):
     write(small, "retro_half", "retro", NATS, index="half", vectors=500, recipe={"shards": 1})
     write(small, "retro_filled", "retro", NATS, **FILLED)
     rows = table("piperag_figure_4", small)
@@ -301,7 +299,7 @@ def test_figure_4_joins_the_sizes_of_one_system_and_leaves_filled_indexes_out(sm
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RETRO, nprobe 8"]
 
 
-def test_figure_4_shows_what_near_duplicates_gain(small: Path) -> None:
+def test_figure_4_shows_what_near_duplicates_gain(small):
     """RETRO over three sizes that keep them, as released, and over the whole database without them."""
     for index, shards, gain in (
         ("percent_10", 25, 0.02),
@@ -332,8 +330,8 @@ def test_figure_4_shows_what_near_duplicates_gain(small: Path) -> None:
 
 
 def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_and_says_so(
-    small: Path,
-) -> None:
+    small,
+):
     write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
     rows = table("piperag_figure_6", small)
     filled = line(rows, variant="retro + filled_t", quantity="perplexity")
@@ -343,7 +341,7 @@ def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_
     assert "filled to 1,000,000 vectors drawn around real ones" in footer(runs(small), rows)
 
 
-def test_table_2_averages_over_queries(tmp_path: Path) -> None:
+def test_table_2_averages_over_queries(tmp_path):
     write_staleness(tmp_path, [[1.0, 0.8], [0.9, None], [1.0, 0.6]])
     rows = table("piperag_table_2", tmp_path)
     one = line(rows, model="minilm", stale_tokens=1, quantity="cosine_similarity")
@@ -366,8 +364,8 @@ def test_table_2_averages_over_queries(tmp_path: Path) -> None:
 
 
 def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     write_staleness(
         tmp_path,
         [[0.9, 0.8], [0.9, 0.8]],
@@ -393,7 +391,7 @@ def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
     assert "the released script joins chunks" in c4["note"]
 
 
-def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path) -> None:
+def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path):
     path = write(tmp_path, "none", "no_retrieval", NATS)
     (path.parent / "pipe.jsonl.partial").write_text("{}\n")
     rows = table("piperag_figure_6", tmp_path, CONFIG)
@@ -410,7 +408,7 @@ def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path)
     assert {"unfinished", "no records"} <= set(told)
 
 
-def test_a_failed_sequence_is_counted_and_compared_with_nothing(small: Path) -> None:
+def test_a_failed_sequence_is_counted_and_compared_with_nothing(small):
     write(small, "pipe", "piperag", [2.9, None, 3.3], interval=32)
     rows = table("piperag_figure_6", small)
     pipe = line(rows, variant="pipe + pipe_t", quantity="perplexity")
@@ -428,7 +426,7 @@ def test_a_failed_sequence_is_counted_and_compared_with_nothing(small: Path) -> 
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_every_item_draws_what_there_is(item: str, small: Path) -> None:
+def test_every_item_draws_what_there_is(item, small):
     write(small, "retro_half", "retro", NATS, index="half", vectors=500)
     write(small, "pipe_1", "piperag", NATS, interval=32, nprobe=1)
     write_staleness(small, [[1.0, 0.8], [0.9, 0.7]])
@@ -439,7 +437,7 @@ def test_every_item_draws_what_there_is(item: str, small: Path) -> None:
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_a_single_sequence_has_no_interval(item: str, tmp_path: Path) -> None:
+def test_a_single_sequence_has_no_interval(item, tmp_path):
     write(tmp_path, "retro", "retro", [3.0])
     write(tmp_path, "retro_t", "retro", [1.0], task="generate")
     write_staleness(tmp_path, [[0.9, 0.8]])
@@ -451,7 +449,7 @@ def test_a_single_sequence_has_no_interval(item: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("item", [name for name in ITEMS if name != "piperag_table_2"])
-def test_pipelines_without_records_measure_nothing(item: str, tmp_path: Path) -> None:
+def test_pipelines_without_records_measure_nothing(item, tmp_path):
     for task in ("perplexity", "generate"):
         write(tmp_path, task, "piperag", [], task=task, nprobe=8)
     rows = table(item, tmp_path)
@@ -462,17 +460,17 @@ def test_pipelines_without_records_measure_nothing(item: str, tmp_path: Path) ->
     assert shown(item, rows)
 
 
-def specified(**changes: Any) -> Callable[[str], str]:
+def specified(**changes):
     """What changes a pipeline's specification in its metadata."""
 
-    def change(text: str) -> str:
+    def change(text):
         meta = json.loads(text)
         return json.dumps(meta | {"specification": meta["specification"] | changes})
 
     return change
 
 
-def without_a_cosine(text: str) -> str:
+def without_a_cosine(text):
     report = json.loads(text)
     report["queries"][0]["cosine"].pop()
     return json.dumps(report)
@@ -507,9 +505,7 @@ ANOTHER = r"pipe\.meta\.json: not the specification of .* this version: "
         (STALENESS, without_a_cosine, "queries without a cosine for each staleness"),
     ],
 )
-def test_a_damaged_file_is_named(
-    file: str, change: Callable[[str], str], message: str, tmp_path: Path
-) -> None:
+def test_a_damaged_file_is_named(file, change, message, tmp_path):
     write(tmp_path, "pipe", "piperag", NATS, interval=32)
     write_recall(tmp_path)
     write_staleness(tmp_path, [[0.9, 0.8]])
@@ -519,7 +515,7 @@ def test_a_damaged_file_is_named(
         table("piperag_table_2" if file == STALENESS else "piperag_figure_6", tmp_path, CONFIG)
 
 
-def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> None:
+def test_what_asks_no_index_stands_in_the_panel_of_each_index(small):
     write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
     points = registry.module("item", "piperag_figure_6").draw.points(
         table("piperag_figure_6", small)
@@ -530,7 +526,7 @@ def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> No
     assert sorted(shown) == [[DATABASE], [DATABASE, "index filled to 1,000,000"]]
 
 
-def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
+def test_footer_and_provenance_say_what_was_run_where(small):
     text = footer(runs(small), table("piperag_figure_6", small))
     assert f"perplexity: 3 sequences of {TOKENS} tokens held out of {DATABASE}" in text
     path = small / "pipelines" / "none.jsonl"
@@ -546,7 +542,7 @@ def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
     assert next(entry for entry in entries if entry["pipeline"] == "pipe_t")["load_share"] == 0.01
 
 
-def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
+def test_systems_differ_by_what_their_settings_say(tmp_path):
     trained: dict[str, Any] = {"adapters_sha256": "0" * 64, "retrofit_minutes": 5.0}
     cases: dict[str, tuple[str, dict[str, Any]]] = {
         "": ("retro", {}),
@@ -568,8 +564,8 @@ def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
 
 
 def test_systems_differ_by_the_size_of_their_index_and_search_with_the_effort_of_its_type(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     write(
         tmp_path,
         "graph",
@@ -584,7 +580,7 @@ def test_systems_differ_by_the_size_of_their_index_and_search_with_the_effort_of
     assert rows == {"graph": 24, "ivf": 8, "ivf (filled: 1,000,000)": 8}
 
 
-def test_a_second_pipeline_of_a_system_and_task_is_noted(small: Path) -> None:
+def test_a_second_pipeline_of_a_system_and_task_is_noted(small):
     write(
         small, "pipe_threads", "piperag", [2.0], task="generate", interval=32, threads=2, cores="1"
     )

@@ -1,8 +1,6 @@
 """The items on reuse of keys and values, from invented records."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +8,6 @@ from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.reuse import frontier, length
 from ragauge.report.items.reuse import table as reuse_table
 from ragauge.report.items.reuse._family import AT_FLOOR
-from ragauge.results.cells import Table
 from ragauge.results.runs import Runs
 from synthetic_run import write_latency, write_variant
 
@@ -23,7 +20,7 @@ AWARE = {"compressor": "snapkv", "inner": "superposition"}
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     """Full prefill in 8 seconds; cache_blend at two shares; a superposition that is as good as the
     larger of them.
     """
@@ -39,25 +36,25 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def values(table: Table, quantity: str) -> dict[str, float]:
+def values(table, quantity):
     found: dict[str, float] = (
         table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
     )
     return found
 
 
-def measured(folder: Path) -> Table:
+def measured(folder):
     """The table without the papers' claims."""
     return reuse_table.table(Runs(folder)).query("variant != ''")
 
 
-def shown(figure: Any) -> str:
+def shown(figure):
     """All text of a figure, titles included."""
     texts = [t.get_text() for ax in figure.axes for t in ax.texts]
     return "\n".join(texts + [ax.get_title(loc="left") for ax in figure.axes])
 
 
-def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small: Path) -> None:
+def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small):
     write_variant(
         small, "keys", "cache_blend", HALF, params={"criterion": "key"}, first_token_s=2.0
     )
@@ -72,7 +69,7 @@ def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small: Path) ->
     assert {"0.16", "0.5"} <= set(shown(figure).split())
 
 
-def test_seconds_of_two_machines_are_compared_with_a_note(small: Path) -> None:
+def test_seconds_of_two_machines_are_compared_with_a_note(small):
     meta = next(small.rglob("sp.meta.json"))
     meta.write_text(meta.read_text().replace("Invented CPU", "Another CPU"))
     notes = measured(small).query("quantity == 'first_token_speedup'").set_index("variant")["note"]
@@ -80,7 +77,7 @@ def test_seconds_of_two_machines_are_compared_with_a_note(small: Path) -> None:
     assert "machines" not in notes["r0.5"]
 
 
-def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None:
+def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small):
     table = frontier.table(Runs(small))
     assert frontier.draw(table).axes[0].get_xlabel() == "first token (s), answering run"
     chances = values(table, "frontier_probability")
@@ -97,8 +94,8 @@ def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None
 
 
 def test_a_variant_of_few_questions_neither_has_a_chance_nor_takes_questions_from_others(
-    small: Path,
-) -> None:
+    small,
+):
     write_variant(small, "few", "superposition", [True], first_token_s=0.1)
     table = frontier.table(Runs(small))
     chances = table[table["quantity"] == "frontier_probability"].set_index("variant")
@@ -118,7 +115,7 @@ def test_a_variant_of_few_questions_neither_has_a_chance_nor_takes_questions_fro
     assert ["n = 1" in shown(figure) for figure in figures] == [True, True]
 
 
-def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(small: Path) -> None:
+def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(small):
     totals = {"naive": [6.0, 6.0], "r0.16": [2.0, 2.0], "r0.5": [3.0, 3.0]}
     write_latency(small, totals)
     table = measured(small)
@@ -144,14 +141,14 @@ def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(sma
     assert values(measured(small), "first_token_speedup")["sp"] == 8
 
 
-def test_without_a_curve_the_frontier_is_empty(tmp_path: Path) -> None:
+def test_without_a_curve_the_frontier_is_empty(tmp_path):
     write_variant(tmp_path, "naive", "naive", RIGHT, first_token_s=1.0)
     table = frontier.table(Runs(tmp_path))
     assert table.empty
     assert "Nothing to draw yet" in shown(frontier.draw(table))
 
 
-def of_nq_open(path: Path) -> None:
+def of_nq_open(path):
     """Make records of another label those of questions of NQ-Open."""
     meta = path.with_suffix(".meta.json")
     label = f'"dataset": "{path.parts[-3]}"'
@@ -159,7 +156,7 @@ def of_nq_open(path: Path) -> None:
 
 
 @pytest.fixture
-def sized(tmp_path: Path) -> Path:
+def sized(tmp_path):
     """The same questions with 20 documents of 150 tokens, 10 of 300, and 5 of 150."""
     for label, documents, tokens in (("nq_open", 20, 150), ("of_2", 10, 300), ("fewer", 5, 150)):
         counts = {
@@ -175,7 +172,7 @@ def sized(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_length_and_number_of_documents_are_those_of_the_records(sized: Path) -> None:
+def test_length_and_number_of_documents_are_those_of_the_records(sized):
     table = length.table(Runs(sized))
     epic = table[(table["variant"] == "epic") & (table["quantity"] == "first_token_speedup")]
     found = {(c["documents"], c["document_tokens"]): c["measured"] for c in epic.to_dict("records")}
@@ -200,7 +197,7 @@ def test_length_and_number_of_documents_are_those_of_the_records(sized: Path) ->
     assert drawn == [[150, 300], [5, 20]]  # over length the same text, over number the same length
 
 
-def test_times_are_those_of_the_very_documents(sized: Path) -> None:
+def test_times_are_those_of_the_very_documents(sized):
     """The same questions with fewer documents, or longer ones, do not take what the protocol timed."""
     write_latency(sized, {"naive": [20.0] * 3, "epic": [2.0] * 3})
     table = length.table(Runs(sized))
@@ -211,7 +208,7 @@ def test_times_are_those_of_the_very_documents(sized: Path) -> None:
     assert found == {"nq_open": (10, "latency"), "of_2": (6, "records"), "fewer": (3, "records")}
 
 
-def test_length_shows_the_same_questions_alone(sized: Path) -> None:
+def test_length_shows_the_same_questions_alone(sized):
     path = write_variant(sized, "naive", "naive", RIGHT, dataset="tuning")
     records = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text(
@@ -225,7 +222,7 @@ def test_length_shows_the_same_questions_alone(sized: Path) -> None:
 
 
 @pytest.mark.parametrize("item", sorted(ITEMS))
-def test_at_the_floor_nothing_can_be_told(item: str, tmp_path: Path) -> None:
+def test_at_the_floor_nothing_can_be_told(item, tmp_path):
     for label, documents in (("nq_open", 20), ("fewer", 5)):
         fields = {"dataset": label, "documents": documents, "first_token_s": 1.0}
         of_nq_open(write_variant(tmp_path, "naive", "naive", NEVER, **fields))
@@ -243,7 +240,7 @@ def test_at_the_floor_nothing_can_be_told(item: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("item", ["table", "frontier"])
-def test_what_knows_the_question_is_not_served_from_a_store(item: str, small: Path) -> None:
+def test_what_knows_the_question_is_not_served_from_a_store(item, small):
     for name, compressor in (("aware", "snapkv"), ("unaware", "knorm")):
         params = AWARE | {"compressor": compressor}
         write_variant(

@@ -4,8 +4,7 @@ number is worth.
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -53,13 +52,11 @@ COUNT = 20
         ({}, "judged_correct", None),
     ],
 )
-def test_metrics_that_need_no_label(
-    record: dict[str, Any], metric: str, expected: float | None
-) -> None:
+def test_metrics_that_need_no_label(record, metric, expected):
     assert metrics.score(metric, record) == expected
 
 
-def test_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
+def test_a_study_may_have_unlabelled_questions(tmp_path):
     documents = [{"title": "a", "text": "Tea.", "is_gold": False}]
     line = {"id": "1", "question": "Who?", "answers": [], "documents": documents}
     (tmp_path / "q.jsonl").write_text(json.dumps(line) + "\n")
@@ -69,9 +66,7 @@ def test_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
     assert read_examples(tmp_path / "written.jsonl") == [example]
 
 
-def run(
-    folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None
-) -> Runs:
+def run(folder, labels=True, judged=None):
     """A study of two variants: naive is right on every second question, the retriever's first on
     the first quarter.
     """
@@ -109,13 +104,13 @@ def run(
     return Runs(folder, loading.parse(settings, "s.yaml"))
 
 
-def cells(runs: Runs) -> dict[tuple[str, str], Any]:
+def cells(runs):
     table = study_answers.table(runs)
     study_answers.draw(table)
     return {(line["variant"], line["quantity"]): line for line in table.to_dict("records")}
 
 
-def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
+def test_the_full_prompt_agrees_with_itself(tmp_path):
     runs = run(tmp_path)
     rows = cells(runs)
     assert rows["naive", "agreement"]["measured"] == 1.0
@@ -126,8 +121,8 @@ def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
 
 
 def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_worth(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     runs = run(tmp_path, labels=False, judged=lambda i: "correct")
     assert runs.metrics("questions") == ("agreement", "groundedness")
     naive, bm25 = runs.of("questions", MODEL)
@@ -144,9 +139,7 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
         (lambda i: None if i < 10 else "correct", 10 / 11, "judged by j"),
     ],
 )
-def test_a_failed_question_is_wrong_only_where_a_metric_applies(
-    tmp_path: Path, judged: Callable[[int], str | None] | None, correct: float | None, note: str
-) -> None:
+def test_a_failed_question_is_wrong_only_where_a_metric_applies(tmp_path, judged, correct, note):
     runs = run(tmp_path, labels=False, judged=judged)
     path = tmp_path / "answers" / "questions" / MODEL / "top_k1.jsonl"
     first, *others = path.read_text().splitlines(keepends=True)
@@ -175,9 +168,7 @@ def test_a_failed_question_is_wrong_only_where_a_metric_applies(
         (lambda i: "correct", 0.375, 0.0),  # tells nothing
     ],
 )
-def test_a_judge_is_worth_what_it_agrees_with_labels(
-    tmp_path: Path, judged: Callable[[int], str], agreement: float, kappa: float
-) -> None:
+def test_a_judge_is_worth_what_it_agrees_with_labels(tmp_path, judged, agreement, kappa):
     rows = cells(run(tmp_path, judged=judged))
     line = rows["all variants", "judge_agreement"]
     assert line["measured"] == pytest.approx(agreement, abs=0.051)
@@ -185,7 +176,7 @@ def test_a_judge_is_worth_what_it_agrees_with_labels(
     assert "judged by j" in rows["naive", "judged_correct"]["note"]
 
 
-def test_the_command_judges_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_judges_answers(tmp_path, monkeypatch):
     records = write_variant(tmp_path, "naive", "naive", [True, False], documents=2)
     keys = [json.loads(line)["key"] for line in records.read_text().splitlines()]
     examples: Sequence[Any] = [

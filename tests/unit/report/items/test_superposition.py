@@ -6,8 +6,6 @@ import csv
 import json
 import math
 import xml.etree.ElementTree as ET
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,7 +43,7 @@ LAYERS_WEIGHTS = 30 * 3_538_944
 OUTPUT_WEIGHTS = 49_152 * 576
 
 
-def prompt_macs(new: int, past: int = 0) -> int:
+def prompt_macs(new, past=0):
     """MACs of reading `new` tokens after `past`, logits of all: the closed form by hand, 30 layers
     of 9 heads of 64.
     """
@@ -53,14 +51,14 @@ def prompt_macs(new: int, past: int = 0) -> int:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     """Naive and superposition on four questions, of which naive fails one."""
     write_variant(tmp_path, "plain", "naive", [True, False, False, None])
     write_variant(tmp_path, "sp", "superposition", [True, True, True, False], params={"top_k": 1})
     return tmp_path
 
 
-def test_a_failed_question_counts_as_wrong_and_a_gain_is_paired(small: Path) -> None:
+def test_a_failed_question_counts_as_wrong_and_a_gain_is_paired(small):
     rows = table("superposition_table_1", small)
     naive = line(rows, method="naive", quantity="accuracy", model=MODEL)
     assert (naive["measured"], naive["n"]) == (0.25, 4)
@@ -71,7 +69,7 @@ def test_a_failed_question_counts_as_wrong_and_a_gain_is_paired(small: Path) -> 
     assert 0 < gain["p"] <= 1
 
 
-def test_cycles_and_speedup_equal_the_closed_form(small: Path) -> None:
+def test_cycles_and_speedup_equal_the_closed_form(small):
     rows = table("superposition_table_1", small)
     naive = prompt_macs(PREAMBLE + 20 * DOCUMENT + QUERY + TASK)
     context = PREAMBLE + DOCUMENT
@@ -84,7 +82,7 @@ def test_cycles_and_speedup_equal_the_closed_form(small: Path) -> None:
     assert speedup["n"] == 3  # the question that naive failed has no pair
 
 
-def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_path: Path) -> None:
+def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_path):
     write_variant(tmp_path, "a", "naive", [False] * 3, model="mpt-7b-instruct")
     write_variant(
         tmp_path, "b", "superposition", [True, False], params={"top_k": 1}, model="mpt-7b-instruct"
@@ -115,8 +113,8 @@ def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_
     ],
 )
 def test_published_numbers_stand_beside_documents_in_the_papers_order_alone(
-    dataset: str, options: dict[str, Any], is_papers: bool, tmp_path: Path
-) -> None:
+    dataset, options, is_papers, tmp_path
+):
     path = write_variant(
         tmp_path, "naive", "naive", [True], dataset=dataset, model="mpt-7b-instruct"
     )
@@ -136,7 +134,7 @@ def test_published_numbers_stand_beside_documents_in_the_papers_order_alone(
         assert math.isfinite(timed["published"]) == is_papers
 
 
-def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path: Path) -> None:
+def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path):
     write_variant(tmp_path, "x", "bm25", [False, False, True], params={"top_k": 1})
     write_variant(tmp_path, "y", "bm25", [True, False, True], params={"top_k": 4})
     cell = line(
@@ -146,7 +144,7 @@ def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path: Path) -> None:
     assert "the best of 1, 4" in cell["note"]
 
 
-def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
+def test_missing_variants_of_the_configuration_say_why(tmp_path):
     methods = {"naive": {}, "mine": {"method": "prompt_cache"}}
     config = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods}
     path = write_variant(tmp_path, "naive", "naive", [True])
@@ -156,7 +154,7 @@ def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
     assert cell["note"] == "not run: unfinished for variant mine"
 
 
-def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
+def test_table_2_reports_multi_hop_data_with_iterations(tmp_path):
     write_variant(tmp_path, "naive", "naive", [False, True], dataset="musique")
     params = {"top_k": 4, "iterations": 2}
     write_variant(tmp_path, "it", "superposition", [True, True], dataset="musique", params=params)
@@ -168,8 +166,8 @@ def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
 
 
 def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     for name, hops in (("text", "top_k"), ("released", "one")):
         params = {"top_k": 4, "iterations": 2, "hops": hops}
         write_variant(
@@ -187,8 +185,8 @@ def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(
 
 
 def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsewhere(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """As Table 5 (NQ-Open) and Table 2 (MuSiQue) of the paper count them."""
     for dataset in ("nq_open", "musique"):
         write_variant(
@@ -201,7 +199,7 @@ def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsew
     assert one_hop - several == pytest.approx(3 * prompt_macs(QUERY, PREAMBLE + DOCUMENT))
 
 
-def test_table_3_pairs_the_two_position_assignments(tmp_path: Path) -> None:
+def test_table_3_pairs_the_two_position_assignments(tmp_path):
     write_variant(
         tmp_path,
         "l",
@@ -223,7 +221,7 @@ def test_table_3_pairs_the_two_position_assignments(tmp_path: Path) -> None:
     assert printed["published"] == pytest.approx(0.117)
 
 
-def test_a_single_setting_is_shown_where_nothing_is_compared(tmp_path: Path) -> None:
+def test_a_single_setting_is_shown_where_nothing_is_compared(tmp_path):
     write_variant(tmp_path, "e", "superposition", [True, True, True, False], model="alone")
     lacking = line(
         table("superposition_table_3", tmp_path), model="alone", positions="left_aligned"
@@ -240,7 +238,7 @@ def test_a_single_setting_is_shown_where_nothing_is_compared(tmp_path: Path) -> 
     assert "alone" not in set(table("superposition_table_3", tmp_path)["model"])
 
 
-def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path: Path) -> None:
+def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path):
     for saliency, right in {"none": 0, "attention": 1, "query": 2, "bayesian": 3}.items():
         scores = [i < right for i in range(4)]
         params = {"saliency": saliency}
@@ -257,7 +255,7 @@ def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path: Path) -> N
     assert list(differences["measured"]) == [0.75, 0.5, 0.25]
 
 
-def test_table_5_names_the_measured_speedup_after_its_device(small: Path) -> None:
+def test_table_5_names_the_measured_speedup_after_its_device(small):
     write_latency(small, {"plain": [8.0, 8.0, 8.0], "sp": [1.0, 1.0, 1.0]})
     rows = table("superposition_table_5", small)
     cell = line(rows, quantity="measured_speedup_cpu", method="superposition", top_k=1)
@@ -276,7 +274,7 @@ def test_table_5_names_the_measured_speedup_after_its_device(small: Path) -> Non
     assert cuda["published"] == 6.46
 
 
-def test_speedups_of_two_machines_have_no_ratio(tmp_path: Path) -> None:
+def test_speedups_of_two_machines_have_no_ratio(tmp_path):
     totals = {"naive": [2.0, 2.0], "prompt_cache": [0.5, 0.5]}
     write_latency(tmp_path, totals, model="mpt-7b-instruct", device="cuda")
     rows = table("superposition_table_7", tmp_path)
@@ -287,7 +285,7 @@ def test_speedups_of_two_machines_have_no_ratio(tmp_path: Path) -> None:
     assert math.isnan(cell["ratio"])
 
 
-def test_a_refused_timing_gives_its_reason(small: Path) -> None:
+def test_a_refused_timing_gives_its_reason(small):
     write_latency(small, {"plain": [8.0], "sp": [1.0]}, refused="others kept the machine busy")
     cell = line(
         table("superposition_table_7", small), quantity="measured_speedup_cpu", method="naive"
@@ -296,7 +294,7 @@ def test_a_refused_timing_gives_its_reason(small: Path) -> None:
     assert cell["note"] == "timing refused: others kept the machine busy"
 
 
-def test_disturbed_and_unclocked_trials_do_not_count() -> None:
+def test_disturbed_and_unclocked_trials_do_not_count():
     rows = [Trial(variant="plain", total_s=seconds) for seconds in (4.0, None)]
     rows.append(Trial(variant="plain", total_s=99.0, disturbed=True))
     assert LatencyTimes(rows=rows).seconds("plain") == [4.0]
@@ -305,7 +303,7 @@ def test_disturbed_and_unclocked_trials_do_not_count() -> None:
     assert timing.described(busy).endswith("; other processes took 30%")
 
 
-def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
+def test_table_6_folds_what_was_not_run_from_the_trace(small):
     write_variant(small, "all", "superposition", [False] * 4, params={"path_pruning": False})
     rows = table("superposition_table_6", small)
     mine = rows[rows["model"] == MODEL]
@@ -323,7 +321,7 @@ def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
     assert accuracy["measured"] == 0.75
 
 
-def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small: Path) -> None:
+def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small):
     write_variant(small, "g4", "superposition", [True, True, False, False], params={"factor": 4})
     rows = table("superposition_figure_5", small)
     cells = {
@@ -338,7 +336,7 @@ def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small: Path) -
     )
 
 
-def test_figure_5_has_the_uncached_speedups_of_the_papers_models(tmp_path: Path) -> None:
+def test_figure_5_has_the_uncached_speedups_of_the_papers_models(tmp_path):
     (tmp_path / "predictions.json").write_text(json.dumps({"rows": [*predictions.figure_5()]}))
     rows = table("superposition_figure_5", tmp_path)
     mpt = rows[rows["model"] == "mpt-7b-instruct"]
@@ -347,7 +345,7 @@ def test_figure_5_has_the_uncached_speedups_of_the_papers_models(tmp_path: Path)
     assert "no path caching" in shown("superposition_figure_5", rows)
 
 
-def test_dataset_statistics_by_hand(tmp_path: Path) -> None:
+def test_dataset_statistics_by_hand(tmp_path):
     # the last document has 10 tokens more in question 1
     write_variant(tmp_path, "naive", "naive", [True, True])
     rows = table("superposition_dataset_statistics", tmp_path)
@@ -358,7 +356,7 @@ def test_dataset_statistics_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """A run in which every item on short documents finds something to measure."""
     folder = tmp_path_factory.mktemp("whole")
     variants = {
@@ -388,7 +386,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "item", [item for item in SHORT if item not in ("load_curve", "reuse_stream")]
 )
-def test_every_item_shows_what_was_measured(item: str, whole: Path) -> None:
+def test_every_item_shows_what_was_measured(item, whole):
     """On long documents `test_cfic` holds it, on pipelines `test_piperag`, under load `test_load`."""
     rows = table(item, whole)
     mine = rows[(rows["model"] == MODEL) & (rows["status"] == "measured")]
@@ -399,7 +397,7 @@ def test_every_item_shows_what_was_measured(item: str, whole: Path) -> None:
 
 
 @pytest.mark.parametrize("item", SHORT)
-def test_where_every_question_failed_items_say_so_and_draw(item: str, tmp_path: Path) -> None:
+def test_where_every_question_failed_items_say_so_and_draw(item, tmp_path):
     for dataset in ("nq_open", "musique"):
         write_variant(tmp_path, "a", "naive", [None, None], dataset=dataset)
     rows = table(item, tmp_path)
@@ -410,7 +408,7 @@ def test_where_every_question_failed_items_say_so_and_draw(item: str, tmp_path: 
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_an_empty_run_shows_published_numbers_alone(item: str, tmp_path: Path) -> None:
+def test_an_empty_run_shows_published_numbers_alone(item, tmp_path):
     rows = table(item, tmp_path)
     assert [*rows.columns[-11:]] == ["quantity", *VALUES]
     assert set(rows["status"]) <= {"published_only"}
@@ -420,9 +418,7 @@ def test_an_empty_run_shows_published_numbers_alone(item: str, tmp_path: Path) -
     assert ("Nothing" in text or "No records" in text) if rows.empty else text
 
 
-def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(
-    whole: Path, tmp_path: Path
-) -> None:
+def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(whole, tmp_path):
     first, second = (
         {
             path.suffix: path.read_bytes()
@@ -443,7 +439,7 @@ def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(
     assert b"CreationDate" not in first[".pdf"]
 
 
-def test_a_shape_that_nobody_knows_leaves_cycles_empty_with_the_reason(tmp_path: Path) -> None:
+def test_a_shape_that_nobody_knows_leaves_cycles_empty_with_the_reason(tmp_path):
     write_variant(tmp_path, "naive", "naive", [True], model="mystery")
     cell = line(
         table("superposition_table_1", tmp_path),
@@ -455,7 +451,7 @@ def test_a_shape_that_nobody_knows_leaves_cycles_empty_with_the_reason(tmp_path:
     assert cell["note"] == "the shape of mystery is not known, so its cycles cannot be counted"
 
 
-def test_the_footer_says_what_was_measured_where(small: Path) -> None:
+def test_the_footer_says_what_was_measured_where(small):
     runs = Runs(small)
     text = footer(runs, registry.module("item", "superposition_table_1").table(runs))
     for words in (
@@ -467,7 +463,7 @@ def test_the_footer_says_what_was_measured_where(small: Path) -> None:
         assert words in text
 
 
-def test_the_footer_counts_answers_that_the_context_cut(tmp_path: Path) -> None:
+def test_the_footer_counts_answers_that_the_context_cut(tmp_path):
     write_variant(tmp_path, "naive", "naive", [True, False, True], cut=True)
     write_variant(tmp_path, "k1", "superposition", [True, False, True], params={"top_k": 1})
     runs = Runs(tmp_path)
@@ -475,7 +471,7 @@ def test_the_footer_counts_answers_that_the_context_cut(tmp_path: Path) -> None:
     assert "3 of 6 answers cut by the context" in footer(runs, table_)
 
 
-def test_markdown_and_latex_escape_what_would_break_them(small: Path) -> None:
+def test_markdown_and_latex_escape_what_would_break_them(small):
     frame = table("superposition_table_1", small)
     tex = writing.latex(
         "superposition_table_1", frame, "A title: 50% & more.\n\nRest.", "100% of it_"
@@ -486,15 +482,13 @@ def test_markdown_and_latex_escape_what_would_break_them(small: Path) -> None:
     assert "| superposition | sp | 1 |" in writing.markdown(frame, "Title.", "foot")
 
 
-def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it() -> None:
+def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it():
     provenance = {"cpu": "Some CPU", "threads": 4, "gpu": {"name": "Some GPU"}}
     assert machine(provenance, "cuda") == "Some GPU"
     assert machine(provenance, "cpu") == "Some CPU, 4 threads"
 
 
-def test_provenance_names_every_file_of_records_and_each_machine_once(
-    small: Path, tmp_path: Path
-) -> None:
+def test_provenance_names_every_file_of_records_and_each_machine_once(small, tmp_path):
     written = json.loads(write_provenance(Runs(small), tmp_path / "report").read_text())
     assert [(a["variant"], a["questions"], a["failed"]) for a in written["answers"]] == [
         ("plain", 4, 1),

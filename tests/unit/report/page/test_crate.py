@@ -22,7 +22,7 @@ CONFIG = {
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(tmp_path, monkeypatch):
     """A folder with a run's configuration, results and reports."""
     monkeypatch.chdir(tmp_path)
     results = tmp_path / "results" / "small"
@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def published(*more: str) -> Path:
+def published(*more):
     assert (
         _main.main(
             ["report", "crate", "--config", "config.yaml", "--out", "out/crate", "--quiet", *more]
@@ -46,7 +46,7 @@ def published(*more: str) -> Path:
     return Path("out/crate")
 
 
-def graph(folder: Path) -> dict[str, dict[str, Any]]:
+def graph(folder):
     described = json.loads((folder / "ro-crate-metadata.json").read_text())
     assert described["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
     entities: list[dict[str, Any]] = described["@graph"]
@@ -55,7 +55,7 @@ def graph(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_everything_that_a_crate_refers_to_is_described(run: Path) -> None:
+def test_everything_that_a_crate_refers_to_is_described(run):
     entities = graph(published())
     assert {"name", "description", "datePublished", "license"} <= set(entities["./"])
     for entity in entities.values():
@@ -65,7 +65,7 @@ def test_everything_that_a_crate_refers_to_is_described(run: Path) -> None:
                     assert one["@id"] in entities, one
 
 
-def test_every_file_of_a_crate_is_described_with_its_hash(run: Path) -> None:
+def test_every_file_of_a_crate_is_described_with_its_hash(run):
     folder = published()
     entities = graph(folder)
     parts = {part["@id"] for part in entities["./"]["hasPart"]}
@@ -82,13 +82,13 @@ def test_every_file_of_a_crate_is_described_with_its_hash(run: Path) -> None:
     assert len(actions) == 2
 
 
-def test_a_licence_is_the_users_to_state(run: Path) -> None:
+def test_a_licence_is_the_users_to_state(run):
     stated = graph(published("--license", "CC-BY-4.0"))
     assert stated["./"]["license"] == {"@id": "https://spdx.org/licenses/CC-BY-4.0"}
     assert graph(published())["#license"]["name"] == "Not stated"
 
 
-def test_the_package_rocrate_reads_it_and_a_crate_is_written_over_a_former_one(run: Path) -> None:
+def test_the_package_rocrate_reads_it_and_a_crate_is_written_over_a_former_one(run):
     crate = ROCrate(published())
     assert crate.root_dataset["name"] == "ragauge run small"
     assert {entity.type for entity in crate.data_entities} == {"File"}
@@ -107,9 +107,7 @@ def test_the_package_rocrate_reads_it_and_a_crate_is_written_over_a_former_one(r
         (["--out", "config.yaml"], "is a file where a folder is made"),
     ],
 )
-def test_a_mistake_is_one_line(
-    run: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(run, arguments, message, capsys):
     if "busy" in arguments:
         write_latency(
             run / "results/small", {"naive": [1.0]}, load={"busy": "other processes took 30%"}

@@ -10,7 +10,6 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import yaml
 
 from ragauge.cli._main import main
 from ragauge.config import loading
-from ragauge.config.experiment import Config
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.report.figures.writing import render
@@ -42,31 +40,31 @@ ITEMS = ["frontier", "superposition_table_1"]
 class Elements(HTMLParser):
     """The elements of a page: (name, attributes), and the text of each script."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.found.append((tag, dict(attrs)))
         if tag == "script":
             self.scripts.append("")
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self.cdata_elem == "script":
             self.scripts[-1] += data
 
-    def named(self, tag: str) -> list[dict[str, str | None]]:
+    def named(self, tag):
         return [attributes for name, attributes in self.found if name == tag]
 
     @property
-    def payload(self) -> dict[str, Any]:
+    def payload(self):
         place = [script.get("id") for script in self.named("script")].index("payload")
         return dict(json.loads(self.scripts[place]))
 
 
-def settings(**more: Any) -> Config:
+def settings(**more):
     data = {
         "run": "small",
         "models": {MODEL: {}},
@@ -77,7 +75,7 @@ def settings(**more: Any) -> Config:
     return loading.parse({**data, **more}, "small.yaml")
 
 
-def fill(folder: Path) -> None:
+def fill(folder):
     write_variant(folder, "naive", "naive", [False, False, True, False, None, False])
     write_variant(
         folder, "bm25_k1", "bm25", [True, False, True, False, False, False], params={"top_k": 1}
@@ -87,7 +85,7 @@ def fill(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rendered(tmp_path_factory):
     """A run of three variants on six questions, without a latency file, and its rendered items."""
     folder = tmp_path_factory.mktemp("rendered")
     fill(folder / "results")
@@ -97,31 +95,31 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small(rendered: Path, tmp_path: Path) -> Path:
+def small(rendered, tmp_path):
     return shutil.copytree(rendered / "results", tmp_path / "results")
 
 
 @pytest.fixture
-def out(rendered: Path, tmp_path: Path) -> Path:
+def out(rendered, tmp_path):
     return shutil.copytree(rendered / "out", tmp_path / "out")
 
 
-def made(results: Path, out: Path, **more: Any) -> str:
+def made(results, out, **more):
     """The page of a run."""
     return page.write(Runs(results, settings(**more)), out).read_text(encoding="utf-8")
 
 
-def write_question(path: Path, change: Mapping[str, Any]) -> None:
+def write_question(path, change):
     """Change fields of a file's first record."""
     first, *others = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([json.dumps({**json.loads(first), **change}).encode(), *others]))
 
 
-def unpacked(text: str) -> Any:
+def unpacked(text):
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def test_nothing_is_fetched_and_the_page_is_the_same_every_time(small: Path, out: Path) -> None:
+def test_nothing_is_fetched_and_the_page_is_the_same_every_time(small, out):
     text = made(small, out)
     assert made(small, out) == text
     elements = Elements(text)
@@ -132,7 +130,7 @@ def test_nothing_is_fetched_and_the_page_is_the_same_every_time(small: Path, out
     assert not [a["href"] for a in elements.named("a") if re.match(r"[a-z]+:|//", str(a["href"]))]
 
 
-def test_only_the_pages_own_scripts_may_run(small: Path, out: Path) -> None:
+def test_only_the_pages_own_scripts_may_run(small, out):
     elements = Elements(made(small, out))
     policy = next(str(m["content"]) for m in elements.named("meta") if m.get("http-equiv"))
     running = [
@@ -149,7 +147,7 @@ def test_only_the_pages_own_scripts_may_run(small: Path, out: Path) -> None:
     assert "default-src 'none'" in policy
 
 
-def test_texts_of_data_sets_stay_text(small: Path, out: Path) -> None:
+def test_texts_of_data_sets_stay_text(small, out):
     harmless = len(Elements(made(small, out)).found)
     hostile = {"question": HOSTILE, "answers": [HOSTILE], "prediction": HOSTILE, "key": HOSTILE}
     write_question(small / "answers/nq_open" / MODEL / "bm25_k1.jsonl", hostile)
@@ -168,19 +166,19 @@ def test_texts_of_data_sets_stay_text(small: Path, out: Path) -> None:
     }
 
 
-def test_json_cannot_end_its_element() -> None:
+def test_json_cannot_end_its_element():
     text = page.script_json({"a": HOSTILE, "b": [math.nan, -math.inf, 1.5], "c": "\ud800"})
     assert not re.search("[<>&\u2028]", text)
     assert (json.loads(text)["a"], json.loads(text)["b"]) == (HOSTILE, [None, None, 1.5])
 
 
-def test_control_characters_are_shown_as_pictures() -> None:
+def test_control_characters_are_shown_as_pictures():
     assert page.shown("a\x00b\x1bc\x7f\n\t") == "a␀b␛c␡\n\t"
     assert page.shown({"a": math.nan}) == '{\n "a": null\n}'
     assert str(page.with_code("`x<y` & z")) == "<code>x&lt;y</code> &amp; z"
 
 
-def test_numbers_are_those_of_the_csv(small: Path, out: Path) -> None:
+def test_numbers_are_those_of_the_csv(small, out):
     import pandas as pd
 
     page = made(small, out)
@@ -193,7 +191,7 @@ def test_numbers_are_those_of_the_csv(small: Path, out: Path) -> None:
         assert cycles["online"] == pytest.approx(mine.loc["online_cycles", "measured"], rel=1e-5)
 
 
-def test_latency_of_the_protocol_comes_first(small: Path, tmp_path: Path) -> None:
+def test_latency_of_the_protocol_comes_first(small, tmp_path):
     write_latency(small, {"naive": [2.0, 2.2, 2.1], "superposition_k1": [0.5, 0.4, 0.6]})
     group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
     assert group["cost"] == "total_s"
@@ -204,7 +202,7 @@ def test_latency_of_the_protocol_comes_first(small: Path, tmp_path: Path) -> Non
     assert [f["family"] for f in group["families"]["total_s"]] == ["superposition", "naive"]
 
 
-def test_without_latency_the_frontier_is_over_cycles(small: Path, tmp_path: Path) -> None:
+def test_without_latency_the_frontier_is_over_cycles(small, tmp_path):
     group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
     assert group["cost"] == "compute_cycles"
     assert group["untimed"] == f"there is no latency file of {MODEL}"
@@ -214,7 +212,7 @@ def test_without_latency_the_frontier_is_over_cycles(small: Path, tmp_path: Path
     assert "was refused: other processes" in group["untimed"]
 
 
-def test_a_variant_of_few_questions_is_not_paired(small: Path, tmp_path: Path) -> None:
+def test_a_variant_of_few_questions_is_not_paired(small, tmp_path):
     write_variant(small, "attention_sort", "attention_sort", [True])
     page = made(small, tmp_path / "out", methods=METHODS | {"attention_sort": {}})
     group = Elements(page).payload["groups"][0]
@@ -224,7 +222,7 @@ def test_a_variant_of_few_questions_is_not_paired(small: Path, tmp_path: Path) -
     assert group["paired"] == 6
 
 
-def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
+def test_a_block_holds_the_records(small, tmp_path):
     (small / "data").mkdir()
     documents = [{"title": "A", "text": "x"}, {"title": "", "text": "b" * 100}]
     example = {"key": "q0", "question": "?", "documents": documents, "answers": ["x"], "gold": [0]}
@@ -247,7 +245,7 @@ def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
     assert blocks.shortened("x" * 3500) == "x" * 1000 + "… (2,500 more characters in the record)"
 
 
-def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
+def test_an_empty_run_has_a_page(tmp_path):
     page = made(tmp_path / "none", tmp_path / "out")
     assert "no records that can be read" in page
     assert page.count("<code>answers</code>") == len(METHODS)
@@ -255,7 +253,7 @@ def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
     assert Elements(page).payload["groups"] == []
 
 
-def test_what_lacks_is_named_with_its_rule(small: Path, tmp_path: Path) -> None:
+def test_what_lacks_is_named_with_its_rule(small, tmp_path):
     answers = small / "answers/nq_open" / MODEL
     (answers / "bm25_k1.meta.json").unlink()
     write_variant(small, "stranger", "bm25", [True, False])
@@ -277,9 +275,7 @@ def test_what_lacks_is_named_with_its_rule(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("labels", "missing"), [([], 1), (["a"], 0)])
-def test_a_report_says_that_no_answer_is_known(
-    tmp_path: Path, labels: list[str], missing: int
-) -> None:
+def test_a_report_says_that_no_answer_is_known(tmp_path, labels, missing):
     write_variant(tmp_path, "naive", "naive", [True, False, True], dataset="study", answers=labels)
     found = [
         problem for problem in problems(Runs(tmp_path)) if problem.what == "Known answers of study"
@@ -287,7 +283,7 @@ def test_a_report_says_that_no_answer_is_known(
     assert [problem.why.partition(":")[0] for problem in found] == ["no question has one"] * missing
 
 
-def test_a_damaged_file_is_named(small: Path, out: Path) -> None:
+def test_a_damaged_file_is_named(small, out):
     answers = small / "answers/nq_open" / MODEL / "naive.jsonl"
     whole = answers.read_bytes()
     write_question(answers, {"trace": [{"span": 1}]})
@@ -309,16 +305,14 @@ def test_a_damaged_file_is_named(small: Path, out: Path) -> None:
         ({"rows": [], "protocol": "x"}, "protocol"),
     ],
 )
-def test_a_latency_file_of_another_kind_is_named_with_its_field(
-    small: Path, tmp_path: Path, latency: Any, field: str
-) -> None:
+def test_a_latency_file_of_another_kind_is_named_with_its_field(small, tmp_path, latency, field):
     (small / "latency" / "nq_open").mkdir(parents=True)
     (small / "latency" / "nq_open" / f"{MODEL}.json").write_text(json.dumps(latency))
     with pytest.raises(UserError, match=rf"{MODEL}\.json: {field}.*"):
         made(small, tmp_path / "out")
 
 
-def test_numbers_that_are_none_leave_their_cells_empty(small: Path, out: Path) -> None:
+def test_numbers_that_are_none_leave_their_cells_empty(small, out):
     header = "model,dataset,method,variant,top_k,quantity,published,measured,low,high,n,p,ratio,note,status,source"
     row = f"{MODEL},nq_open,naive,naive,,quality,inf,nan,-inf,x,,,,<b>odd</b>,measured,records"
     (out / "frontier.csv").write_text(f"{header}\n{row}\n")
@@ -327,7 +321,7 @@ def test_numbers_that_are_none_leave_their_cells_empty(small: Path, out: Path) -
     assert "inf<" not in page
 
 
-def test_every_measured_number_leads_to_its_records(small: Path, out: Path) -> None:
+def test_every_measured_number_leads_to_its_records(small, out):
     runs = Runs(small, settings())
     table = by_paper(runs, out)["All papers"][0]
     assert table.name == "frontier"
@@ -340,9 +334,7 @@ def test_every_measured_number_leads_to_its_records(small: Path, out: Path) -> N
     assert [*by_paper(Runs(small, settings(items=["frontier"])), out)] == ["Tables and figures"]
 
 
-def test_the_command_writes_the_page(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_the_page(small, tmp_path, capsys):
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(settings().model_dump(exclude_none=True)))
     arguments = ["report", "page", "--config", str(file), "--results", str(small), "--out"]
@@ -355,9 +347,7 @@ def test_the_command_writes_the_page(
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 @pytest.mark.parametrize(("questions", "low"), [(4, -0.205), (6, 0.081)])
-def test_equal_differences_have_their_exact_interval_in_the_page(
-    root: Path, questions: int, low: float
-) -> None:
+def test_equal_differences_have_their_exact_interval_in_the_page(root, questions, low):
     code = (root / "src/ragauge/report/page/frontier.js").read_text(encoding="utf-8")
     [function] = re.findall(r"^function difference\(.+?^}$", code, re.DOTALL | re.MULTILINE)
     sides = [json.dumps({"resampled": [mean] * 9, "shared_mean": mean}) for mean in (1, 0)]
@@ -385,8 +375,8 @@ def test_equal_differences_have_their_exact_interval_in_the_page(
     ],
 )
 def test_a_recommendation_is_withheld_where_numbers_tell_nothing(
-    tmp_path: Path, questions: int, naive: int, without: int, reason: str | None
-) -> None:
+    tmp_path, questions, naive, without, reason
+):
     right = {"naive": naive, "bm25_k1": without, "closed_book": without}
     for name, count in right.items():
         method = name.removesuffix("_k1")
