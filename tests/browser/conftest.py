@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    pass
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -8,7 +8,7 @@ import csv
 import json
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,6 @@ from ragauge.report.page import numbers
 from ragauge.report.page import page as report_page
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_latency, write_variant
-
-if TYPE_CHECKING:
-    pass
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'> \u202eabc\x07 <b>bold</b>"
 QUESTIONS = 60
