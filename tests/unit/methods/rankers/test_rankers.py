@@ -84,11 +84,12 @@ def test_words_are_folded_and_bigrams_where_no_blanks_part_them(text, words):
     assert terms(text) == words.split()
 
 
-def test_a_corpus_is_searched_by_the_words_of_the_library():
+def test_a_corpus_is_searched_by_the_formula_of_the_library():
     """In English text; a query without words, which the library cannot score, scores zero."""
     import bm25s
 
-    words = bm25s.tokenize(DOCUMENTS, stopwords="en", return_ids=False, show_progress=False)
+    options = {"stopwords": "en", "token_pattern": r"(?u)\b\w+\b", "show_progress": False}
+    words = bm25s.tokenize(DOCUMENTS, return_ids=False, **options)
     index = bm25s.BM25(k1=1.5, b=0.75)
     index.index(words, show_progress=False)
     made = list(bm25.CorpusBM25([*DOCUMENTS]).scores(["physics prize of 1901", "the", "zebra"]))
@@ -105,6 +106,22 @@ def test_chinese_questions_find_their_passages():
         *bm25.CorpusBM25(passages).scores([query]),
     ):
         assert scores[0] == 0 < scores[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "right", "others"),
+    [
+        ("How is hepatitis A passed on?", "Hepatitis A is a virus.", ["Hepatitis B is a virus."]),
+        ("What is new in v2.4?", "v2.4 has tabs", ["v2.6 has tabs", "v2 has 4 tabs"]),
+        ("Who made C?", "C was made", ["C++ was made", "R was made", "C# was made"]),
+        ("What works at 12.5 bar?", "at 12,5 bar", ["at 125 bar", "at 12 to 15 bar"]),
+    ],
+)
+def test_a_corpus_is_searched_by_single_characters_and_whole_values(query, right, others):
+    for texts in ([right, *others], [*others, right]):
+        [scores] = bm25.CorpusBM25(texts).scores([query])
+        assert texts[scores.argmax()] == right
+        assert sorted(scores)[-1] > sorted(scores)[-2]
 
 
 FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
