@@ -99,7 +99,7 @@ def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[
 def dense(
     queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str, folder: Path
 ) -> Ranking:
-    """Rank all passages by the dot product of their embeddings with the question's."""
+    """Rank all passages by the similarity of their embeddings with the question's."""
     from ragauge.methods.rankers.dense import load_encoder
 
     vectors = load_encoder(encoder).encode(queries, query=True)
@@ -121,15 +121,15 @@ def _embeddings(
     folder are not made.
     """
     from ragauge.assets import resolver
-    from ragauge.methods.rankers.dense import load_encoder
+    from ragauge.methods.rankers.dense import VECTORS, load_encoder
 
     weights = resolver.fingerprint(encoder)
     with bar("encoding passages", "passage", len(texts), delay=2) as progress:
         for start in range(0, len(texts), SHARD):
             shard = texts[start : start + SHARD]
-            digest = hashlib.sha256(json.dumps([encoder, weights, *shard]).encode()).hexdigest()[
-                :16
-            ]
+            digest = hashlib.sha256(
+                json.dumps([encoder, weights, VECTORS, *shard]).encode()
+            ).hexdigest()[:16]
             path = folder / f"{digest}.npy"
             if not path.is_file():
                 parts = []
