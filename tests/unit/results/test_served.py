@@ -66,7 +66,7 @@ def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(run
     table = frontier.table(runs)
     cells = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
     assert cells["measured"]["served_first_token_s"] == 0.5
-    assert cells["measured"]["served_per_token_s"] == pytest.approx(0.15)
+    assert cells["measured"]["served_per_token_s"] == pytest.approx(0.3 / 9)
     assert cells["measured"]["cached_share"] == pytest.approx(0.4)
     assert cells["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
     for quantity in ("quality", "served_first_token_s", "served_per_token_s", "online_latency_s"):

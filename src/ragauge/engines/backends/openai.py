@@ -269,7 +269,8 @@ class ServedEngine(Traced):
         return ServedResponse(
             prompt_tokens=count(completion.usage, "prompt_tokens"),
             cached_tokens=count(completion.usage.get("prompt_tokens_details"), "cached_tokens"),
-            new_tokens=count(completion.usage, "completion_tokens"),
+            new_tokens=completion.new_tokens,
+            response_tokens=completion.new_tokens,
             token_s=[piece.at - sent[-1] for piece in completion.pieces],
             first_answer_s=answer[0].at - sent[-1] if answer else None,
             thought_tokens=tokens,

@@ -40,6 +40,7 @@ from ragauge.results.times import (
     RequestTimes,
     TraceFacts,
     Watched,
+    remarks,
 )
 from ragauge.text import aligned
 
@@ -170,7 +171,9 @@ def level_times(
         rate=level.rate,
         clients=level.clients,
         speed=level.speed,
-        summary=RequestSummary() if seen.refused else arrivals.summarise(rows, targets, seed),
+        summary=RequestSummary()
+        if seen.refused
+        else arrivals.summarise(rows, targets, seed, level.clients),
         requests=rows,
         **seen.to_json(),
     )
@@ -300,22 +303,31 @@ def table(times: LoadTimes) -> str:
             "p99 s",
             "token p95 s",
             "questions/s",
+            "steady",
             "good",
             "failed",
         ]
     ]
     for level in times.levels:
         summary = level.summary
-        cells = ["nothing answered" if summary.requests else "refused", *[""] * 6]
+        cells = ["nothing answered" if summary.requests else "refused", *[""] * 7]
         if first := summary.first_token_s:
             token = summary.per_token_s
             cells = [
                 *(f"{percentile.value:.3g}" for _, percentile in first),
                 f"{token.p95.value:.3g}" if token else "",
                 f"{summary.questions_per_s:.3g}",
+                f"{summary.steady.questions_per_s:.3g}" if summary.steady else "",
                 f"{summary.good_share:.0%}",
                 str(summary.failed),
             ]
         lines.append([level.variant, Level(level.rate, level.clients, level.speed).name, *cells])
+    said = [
+        f"{level.variant}, {Level(level.rate, level.clients, level.speed).name}: {remark}"
+        for level in times.levels
+        for remark in remarks(level.requests)
+    ]
     trace = times.protocol.trace
-    return "\n".join([aligned(lines), *([f"text of the prompts: {trace.text}"] if trace else [])])
+    return "\n".join(
+        [aligned(lines), *said, *([f"text of the prompts: {trace.text}"] if trace else [])]
+    )

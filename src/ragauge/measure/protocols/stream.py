@@ -35,6 +35,7 @@ from ragauge.results.times import (
     Stream,
     StreamTimes,
     Watched,
+    remarks,
 )
 
 PARTS = 5  # of a stream, for which shares are shown
@@ -291,12 +292,17 @@ def line(stream: Stream) -> str:
     hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
-    return f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s"
+    return "; ".join(
+        [
+            f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s",
+            *remarks(stream.requests),
+        ]
+    )
 
 
 def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     """As of load; requests came one after another, so the rates are over the time of answering."""
-    seconds = sum(row.total_s or 0.0 for row in rows)
+    seconds = sum(row.end_at_s - row.arrival_at_s for row in rows)
     times = arrivals.summarise(rows, seed=seed).model_dump(
         include={"first_token_s", "per_token_s", "total_s", "requests"}, exclude_unset=True
     )
@@ -304,5 +310,5 @@ def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
         **times,
         seconds=seconds,
         questions_per_s=len(rows) / seconds,
-        tokens_per_s=sum(row.new_tokens for row in rows) / seconds,
+        tokens_per_s=arrivals.tokens_per_s(rows, seconds),
     )

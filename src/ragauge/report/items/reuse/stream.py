@@ -27,7 +27,7 @@ from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 from ragauge.results.runs import Runs
 from ragauge.results.stats import SHARE
-from ragauge.results.times import SERVER, Stream, StreamTimes
+from ragauge.results.times import SERVER, Stream, StreamTimes, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
 REUSES = (0, 1, 2, 4, 8, 16, 32)
@@ -78,7 +78,9 @@ def _stream(
         reason = f"refused: {stream.refused}" if stream.refused else failures
         yield "first_token_p50_s", Measure(reason=reason)
         return
-    measured = partial(Measure, note=join(note, failures), source=CellSource.LATENCY)
+    measured = partial(
+        Measure, note=join(note, failures, *remarks(stream.requests)), source=CellSource.LATENCY
+    )
     n = summary.requests
     for name in ("p50", "p95"):
         first = getattr(summary.first_token_s, name)
