@@ -287,12 +287,17 @@ def read_meta(out: Path) -> dict[str, Any] | None:
     return dict(meta)
 
 
-def recorded_dtype(out: Path) -> str | None:
-    """Return the data type of a finished or unfinished file of records; None where there is none."""
+def recorded_fingerprint(out: Path) -> dict[str, Any]:
+    """Return the settings of a finished or unfinished file of records; empty where there is none."""
     meta = read_meta(out) or {}
     with suppress(OSError, ValueError, RecursionError), partial_path(out).open("rb") as file:
         meta = json.loads(file.readline())
-    fingerprint = meta.get("fingerprint") or {}
+    return meta.get("fingerprint") or {}
+
+
+def recorded_dtype(out: Path) -> str | None:
+    """Return the data type of a finished or unfinished file of records; None where there is none."""
+    fingerprint = recorded_fingerprint(out)
     engine = fingerprint.get("engine")
     # of answers, of pipelines
     dtype = engine.get("dtype") if isinstance(engine, dict) else fingerprint.get("dtype")

@@ -110,6 +110,7 @@ class ServedBench:
         facts |= {
             "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
             "threads": None,
+            "server": self.engine.identity(),
         }
         protocol: JsonObject = {
             **settings.model_dump(exclude={"methods", "models"}),
