@@ -83,6 +83,7 @@ class RequestTimes(TimesModel):
     total_s: float | None = None  # None: also of a response shorter than requested
     failure: str | None = None  # why there is no answer, and so no times
     found: float | None = None  # share of the documents' tokens found stored
+    found_of: int = 1  # those tokens
     prompt_tokens: int | None = None  # by the server's count
     cached_tokens: int | None = None  # of the prompt, in the server's cache
     model: str | None = None  # what the server calls its model
@@ -95,6 +96,13 @@ def remarks(rows: Sequence[RequestTimes]) -> list[str]:
     answered = [row for row in rows if not row.warmup and not row.failure]
     counts = Counter(remark for row in answered for remark in row.remarks)
     return [f"{n} of {len(answered)} responses: {remark}" for remark, n in counts.items()]
+
+
+def share_found(rows: Sequence[RequestTimes]) -> float | None:
+    """Return the share of all tokens that was found; None where no row has one."""
+    known = [(row.found, row.found_of) for row in rows if row.found is not None]
+    tokens = sum(of for _, of in known)
+    return sum(share * of for share, of in known) / tokens if tokens else None
 
 
 class TrialFacts(TimesModel):

@@ -149,7 +149,7 @@ def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
     served, seen = timing.watched(server.lm, settings.allow_load, drive)
     rows = arrivals.rows(served, settings.warmup)
     if level.speed:
-        rows = [row.model_copy(update={"found": server.found[row.prompt]}) for row in rows]
+        rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
     return level_times(level, rows, seen, settings, seed, variant=server.name, batch=server.size)
 
 
@@ -193,8 +193,8 @@ class _Server:
         self.size = size  # size: requests that are answered together
         self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
         self.limits = list(map(timing.fixed_length, lengths(settings, bench.trace)))
-        # of each prompt, the share of its documents' tokens that was stored
-        self.found: dict[int, float | None] = {}
+        # of each prompt, what was stored of its documents' tokens
+        self.found: dict[int, dict[str, Any]] = {}
         self.engine = _ThreadEngine(self.lm)
         # of each prompt, those that no request uses
         self.free_states: dict[int, list[Any]] = defaultdict(list)

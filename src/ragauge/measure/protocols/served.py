@@ -537,7 +537,12 @@ def _stream(
         for _ in range(2 if settings.server_cache == "warm" else 1):
             done = [_served(sender, index, index) for index in range(len(sender.prompts))]
         rows = arrivals.rows(done, warmup=0)
-        return [row.model_copy(update={"found": cached_share([row])}) for row in rows]
+        return [
+            row.model_copy(
+                update={"found": cached_share([row]), "found_of": row.prompt_tokens or 1}
+            )
+            for row in rows
+        ]
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
     hit_rate = cached_share([row for row in rows if not row.failure])
