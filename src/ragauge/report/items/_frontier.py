@@ -126,4 +126,6 @@ def _cost(runs: Runs, variant: Variant) -> Measure:
             read = (response.prompt_tokens - cached) * price.prompt + cached * rate
             paid = read + response.new_tokens * price.new
             costs.append(QUESTIONS * (float(paid) / MILLION))
-    return mean(costs, runs.seed, f"in {price.currency}", nothing=UNSTATED)
+    if not costs:
+        return Measure(reason=UNSTATED)
+    return mean(costs, runs.seed, f"in {price.currency}")
