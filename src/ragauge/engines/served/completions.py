@@ -202,6 +202,16 @@ def read_completion(response: HTTPResponse) -> Completion:
     return reading.end()
 
 
+def read_facts(response: HTTPResponse) -> tuple[str, list[JsonObject]]:
+    """(the server's name for itself, the entries of a list of models, or the one object that it
+    says). Raises ValueError: it says none.
+    """
+    stated = json_object(response.read(MAX_REPLY), "the reply")
+    listed = stated.get("data")
+    entries = map(_object, listed) if isinstance(listed, list) else [stated]
+    return response.headers.get("Server") or "", list(entries)
+
+
 def text_of(pieces: Sequence[Piece]) -> str:
     """The text of pieces, without white space at its ends."""
     return _valid("".join(piece.text for piece in pieces)).strip()

@@ -306,7 +306,5 @@ def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     )
     return RequestSummary(
         **times,
-        seconds=seconds,
-        questions_per_s=len(rows) / seconds,
-        tokens_per_s=arrivals.tokens_per_s(rows, seconds),
+        **arrivals.rates(rows, seconds),
     )

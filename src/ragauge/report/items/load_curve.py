@@ -12,7 +12,7 @@ Limits: a growing queue is not marked. Where fewer questions a second are answer
 wait grows with more requests.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from ragauge.config.reads import Reads
@@ -74,17 +74,12 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
             quantity = f"{time.removesuffix('_s')}_{name}_s"
             value = measured(percentile.value, percentile.low, percentile.high, n)
             yield Cell(keys, quantity, value)
-    for rate in RATES:  # over all requests
-        yield Cell(keys, rate, _rate(measured, getattr(summary, rate), summary.requests))
-    if window := summary.steady:
-        for rate in RATES[:2]:
-            measure = _rate(measured, getattr(window, rate), window.requests)
-            yield Cell(keys, f"steady_{rate}", measure)
-
-
-def _rate(measured: Callable[..., Measure], value: float | None, n: int) -> Measure:
-    """The cell of a rate; None: of tokens that a server does not count."""
-    return Measure(reason="the server counts no tokens") if value is None else measured(value, n=n)
+    # over all requests
+    for prefix, rates in (("", summary), ("steady_", summary.steady)):
+        for rate in RATES:
+            rated = getattr(rates, rate, None)
+            if rates and rated is not None:
+                yield Cell(keys, f"{prefix}{rate}", measured(rated, n=rates.requests))
 
 
 def _described(load: LoadTimes) -> str:
