@@ -10,8 +10,7 @@
 typedef int32_t totals __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
 typedef uint32_t fours __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
 typedef float sixteen __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
-typedef uint8_t small __attribute__((vector_size(PANEL), aligned(1), may_alias));
-typedef int8_t small_signed __attribute__((vector_size(PANEL), aligned(1), may_alias));
+typedef int8_t small __attribute__((vector_size(PANEL), aligned(1), may_alias));
 
 INLINE sixteen from_float16(const uint16_t *at) {
 #ifdef __AVX512F__
@@ -27,7 +26,7 @@ INLINE sixteen from_float16(const uint16_t *at) {
 }
 
 /* Adds to the sums of PANEL rows four signed activations, the bytes of a word, times four numbers of each row.
- * `narrow`: numbers below 64, whose products two 16-bit lanes can hold.
+ * `narrow`: numbers below 64, of which two products fit 16 bits.
  */
 INLINE totals dot(totals to, uint32_t x, fours w, int narrow) {
 #ifdef __AVX512VNNI__
@@ -57,91 +56,115 @@ INLINE uint32_t four(const uint8_t *x) {
     return word ^ 0x80808080u;
 }
 
-INLINE totals scales(const uint8_t *at) { return __builtin_convertvector(*(const small *)at, totals); }
-INLINE totals signed_scales(const uint8_t *at) { return __builtin_convertvector(*(const small_signed *)at, totals); }
+INLINE fours word(const uint8_t *field, int64_t index) { return *(const fours *)(field + index * 4 * PANEL); }
 INLINE sixteen number(totals x) { return __builtin_convertvector(x, sixteen); }
 
-/* The sums of `count` numbers of each row: 4 bits. */
-INLINE void sum4(totals *to, const uint8_t *low, const uint8_t *x, int64_t in, int tokens, int count) {
+/* Four bits, the lowest first, to the fifth bits of four bytes. */
+INLINE fours fifth(fours bits) {
+    bits &= 15;
+    return ((bits | bits << 7 | bits << 14 | bits << 21) & 0x01010101) << 4;
+}
+
+/* Blocks of 32 numbers from number i on: the first 16 are in the low halves of bytes. */
+INLINE void sum32(totals *to, const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums, int64_t in,
+                  int tokens, int format) {
+    const int zero = format == Q4_0 ? 8 : format == Q5_0 ? 16 : format == Q8_0 ? 128 : 0;
+    const fours high = format == Q5_0 ? word(b->high, block) : (fours){0};
     totals second[MOST];
-    for (int t = 0; t < tokens; t++) to[t] = second[t] = (totals){0};
-    for (int i = 0; i < count; i += 8) {
-        const fours both = *(const fours *)(low + i / 2 * PANEL);
-        const fours a = both & 0x0f0f0f0f, b = both >> 4 & 0x0f0f0f0f;
+    for (int t = 0; t < tokens; t++) {
+        const int32_t *these = sums + t * (in / GROUP);
+        to[t] = (totals){0} - zero * (these[0] + these[1]);
+        second[t] = (totals){0};
+    }
+    for (int i = 0; i < 4; i++) {
+        fours w = word(b->low, 4 * block + i), v = w >> 4 & 0x0f0f0f0f;
+        if (format == Q8_0) {
+            w = word(b->low, 8 * block + i) ^ 0x80808080;
+            v = word(b->low, 8 * block + 4 + i) ^ 0x80808080;
+        } else
+            w &= 0x0f0f0f0f;
+        if (format == Q5_0) {
+            w |= fifth(high >> 4 * i);
+            v |= fifth(high >> (16 + 4 * i));
+        }
         for (int t = 0; t < tokens; t++) {
-            to[t] = dot(to[t], four(x + t * in + i), a, 1);
-            second[t] = dot(second[t], four(x + t * in + i + 4), b, 1);
+            to[t] = dot(to[t], four(x + t * in + 4 * i), w, format != Q8_0);
+            second[t] = dot(second[t], four(x + t * in + 16 + 4 * i), v, format != Q8_0);
         }
     }
     for (int t = 0; t < tokens; t++) to[t] += second[t];
 }
 
-/* The same of 16 numbers of 6 bits. */
-INLINE void sum6(totals *to, const uint8_t *low, const uint8_t *high, const uint8_t *x, int64_t in, int tokens) {
-    const fours more = *(const fours *)high;
+/* A block of 256 numbers with 6-bit scales: of 64 numbers the first 32 are in the low halves of bytes. */
+INLINE void sum256_4(totals *to, totals *below, const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums,
+                     int64_t in, int tokens) {
+    const fours first = word(b->scale, 3 * block), second = word(b->scale, 3 * block + 1);
+    const fours rest = word(b->scale, 3 * block + 2);
+    for (int t = 0; t < tokens; t++) to[t] = below[t] = (totals){0};
+    for (int g = 0; g < 8; g += 2) {
+        totals a[MOST], c[MOST];
+        for (int t = 0; t < tokens; t++) a[t] = c[t] = (totals){0};
+        for (int i = 0; i < 8; i++) {
+            const fours both = word(b->low, 32 * block + 4 * g + i);
+            const fours w = both & 0x0f0f0f0f, v = both >> 4 & 0x0f0f0f0f;
+            for (int t = 0; t < tokens; t++) {
+                const uint8_t *at = x + t * in + 32 * g + 4 * i;
+                a[t] = dot(a[t], four(at), w, 1);
+                c[t] = dot(c[t], four(at + 32), v, 1);
+            }
+        }
+        for (int h = 0; h < 2; h++) {
+            const int k = 8 * ((g + h) % 4);
+            const fours s = g < 4 ? first >> k & 63 : (rest >> k & 15) | (first >> k & 0xc0) >> 2;
+            const fours o = g < 4 ? second >> k & 63 : (rest >> (k + 4) & 15) | (second >> k & 0xc0) >> 2;
+            for (int t = 0; t < tokens; t++) {
+                const int32_t *these = sums + t * (in / GROUP) + 2 * (g + h);
+                to[t] += (h ? c[t] : a[t]) * (totals)s;
+                below[t] += (these[0] + these[1]) * (totals)o;
+            }
+        }
+    }
+}
+
+/* The same of 6 bits with 8-bit scales for 16 numbers: of 128 the first 64 are in the low halves of bytes. */
+INLINE void sum256_6(totals *to, const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums, int64_t in,
+                     int tokens) {
     for (int t = 0; t < tokens; t++) to[t] = (totals){0};
-    for (int i = 0; i < 4; i++) {
-        const fours both = *(const fours *)(low + i / 2 * 4 * PANEL);
-        const fours w = (i % 2 ? both >> 4 : both) & 0x0f0f0f0f;
-        const fours two = i < 2 ? more << (4 - 2 * i) : more >> (2 * i - 4);
-        for (int t = 0; t < tokens; t++) to[t] = dot(to[t], four(x + t * in + 4 * i), w | (two & 0x30303030), 1);
+    for (int g = 0; g < 16; g++) {
+        const int half = g / 8, within = g % 8;
+        totals sum[MOST];
+        for (int t = 0; t < tokens; t++) sum[t] = (totals){0} - 32 * sums[t * (in / GROUP) + g];
+        for (int i = 0; i < 4; i++) {
+            const fours low = word(b->low, 32 * block + 16 * half + 4 * (within % 4) + i) >> (within < 4 ? 0 : 4);
+            const fours high = word(b->high, 16 * block + 8 * half + 4 * (within % 2) + i) >> within / 2 * 2;
+            const fours w = (low & 0x0f0f0f0f) | (high & 0x03030303) << 4;
+            for (int t = 0; t < tokens; t++) sum[t] = dot(sum[t], four(x + t * in + 16 * g + 4 * i), w, 1);
+        }
+        const totals s = __builtin_convertvector(*(const small *)(b->scale + (16 * block + g) * PANEL), totals);
+        for (int t = 0; t < tokens; t++) to[t] += sum[t] * s;
     }
 }
 
 INLINE void panel(const Blocks *b, int64_t p, const float *bias, const uint8_t *x, const int32_t *sums,
                   const float *scale, float *y, int64_t in, int64_t out, int rows, int tokens, int add, int format) {
-    const int bits = format == PLAIN8 ? 8 : 4;
-    const int64_t groups = in / GROUP, share = near_to(in), each = format == SUPER4 || format == SUPER6 ? 256 : 32;
-    const uint8_t *low = b->low + p * in * PANEL * bits / 8;
-    const uint8_t *high = format == SUPER6 ? b->high + p * in * PANEL / 4 : 0;
-    const int64_t scaled = format == SUPER4 ? in / 32 : groups;
-    const uint8_t *small = each == 256 ? b->scale + p * scaled * PANEL : 0;
-    const uint8_t *offset = format == SUPER4 ? b->offset + p * scaled * PANEL : 0;
-    const uint16_t *by = b->by + p * (in / each) * PANEL;
-    const uint16_t *plus = format == AFFINE4 || format == SUPER4 ? b->plus + p * (in / each) * PANEL : 0;
+    const int64_t groups = in / GROUP, share = near_to(in), each = format < Q4_K ? 32 : 256, count = in / each;
     sixteen part[MOST];
-    totals sum[MOST], whole[MOST], below[MOST];
+    totals sum[MOST], below[MOST];
     for (int t = 0; t < tokens; t++) part[t] = (sixteen){0};
     for (int64_t i = 0; i < in; i += each) {
-        const int64_t g = i / GROUP;
-        if (format == AFFINE4) {
-            sum4(sum, low + i / 2 * PANEL, x + i, in, tokens, 32);
-            __builtin_prefetch(low + i / 2 * PANEL + 2048);
-            __builtin_prefetch(low + i / 2 * PANEL + 2112);
-            __builtin_prefetch(low + i / 2 * PANEL + 2176);
-            __builtin_prefetch(low + i / 2 * PANEL + 2240);
-        }
-        if (format == PLAIN8) {
-            for (int t = 0; t < tokens; t++) sum[t] = (totals){0} - 128 * (sums[t * groups + g] + sums[t * groups + g + 1]);
-            for (int j = 0; j < 32; j += 4) {
-                const fours w = *(const fours *)(low + (i + j) * PANEL);
-                for (int t = 0; t < tokens; t++) sum[t] = dot(sum[t], four(x + t * in + i + j), w, 0);
-            }
-        }
-        if (each == 256)
-            for (int t = 0; t < tokens; t++) whole[t] = below[t] = (totals){0};
-        for (int64_t j = i; format == SUPER4 && j < i + 256; j += 32) {
-            sum4(sum, low + j / 2 * PANEL, x + j, in, tokens, 32);
-            const totals s = scales(small + j / 32 * PANEL), o = scales(offset + j / 32 * PANEL);
-            for (int t = 0; t < tokens; t++) {
-                const int32_t *these = sums + t * groups + j / GROUP;
-                whole[t] += sum[t] * s;
-                below[t] += (these[0] + these[1]) * o;
-            }
-        }
-        for (int64_t j = i; format == SUPER6 && j < i + 256; j += 16) {
-            sum6(sum, low + j / 2 * PANEL, high + j / 4 * PANEL, x + j, in, tokens);
-            const totals s = signed_scales(small + j / 16 * PANEL);
-            for (int t = 0; t < tokens; t++) whole[t] += (sum[t] - 32 * sums[t * groups + j / GROUP]) * s;
-        }
-        const sixteen d = from_float16(by + i / each * PANEL);
-        const sixteen m = plus ? from_float16(plus + i / each * PANEL) : (sixteen){0};
+        const int64_t block = p * count + i / each;
+        const uint8_t *those = x + i;
+        const int32_t *these = sums + i / GROUP;
+        if (format < Q4_K) sum32(sum, b, block, those, these, in, tokens, format);
+        if (format == Q4_K) sum256_4(sum, below, b, block, those, these, in, tokens);
+        if (format == Q6_K) sum256_6(sum, b, block, those, these, in, tokens);
+        const sixteen by = from_float16(b->by + block * PANEL);
+        const sixteen plus = format == Q4_1 || format == Q4_K ? from_float16(b->plus + block * PANEL) : (sixteen){0};
         for (int t = 0; t < tokens; t++) {
-            const float all = sums[t * groups + g] + sums[t * groups + g + 1], by_token = scale[(t * in + i) / share];
-            if (format == AFFINE4) part[t] += by_token * (number(sum[t]) * d + m * all);
-            if (format == PLAIN8) part[t] += by_token * (number(sum[t]) * d);
-            if (format == SUPER4) part[t] += by_token * (number(whole[t]) * d - number(below[t]) * m);
-            if (format == SUPER6) part[t] += by_token * (number(whole[t]) * d);
+            sixteen whole = number(sum[t]) * by;
+            if (format == Q4_1) whole += plus * (float)(these[t * groups] + these[t * groups + 1]);
+            if (format == Q4_K) whole -= plus * number(below[t]);
+            part[t] += whole * scale[(t * in + i) / share];
         }
     }
     for (int t = 0; t < tokens; t++) {
@@ -175,10 +198,12 @@ void multiply_blocks(const Blocks *parts, const float *bias, const uint8_t *x, c
         const float *those = bias ? bias + row : 0;
 #define OF(FORMAT) \
     if (parts->format == FORMAT) panels(parts, p, those, x, sums, scale, y + row, tokens, in, out, rows, add, FORMAT)
-        OF(AFFINE4);
-        OF(SUPER4);
-        OF(SUPER6);
-        OF(PLAIN8);
+        OF(Q4_0);
+        OF(Q4_1);
+        OF(Q5_0);
+        OF(Q8_0);
+        OF(Q4_K);
+        OF(Q6_K);
 #undef OF
     }
 }

@@ -76,7 +76,7 @@ class Matrix(ctypes.Structure):
 
     _fields_ = _pointers("weight", "scale", "moved", "bias") + _sizes("out", "width", "kind")
 
-    tensors: tuple[Tensor | None, ...]
+    tensors: tuple[Any, ...]
 
     @classmethod
     def of(
