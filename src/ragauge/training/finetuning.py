@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -23,8 +24,10 @@ from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.account import FINE_TUNED
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
+from ragauge.methods.prompts.templates import after_response, token_ids
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
@@ -35,9 +38,9 @@ DecoderInputs = dict[str, Any]
 tokens that `logits_to_keep` names: (label,).
 """
 LossCurve = list[dict[str, Any]]
-"""By point: steps done, split ("train": the mean of the step's documents, before its update;
-"held_out"), loss in nats per token of the response, learning rate, and seconds of training until
-then, in all runs.
+"""By point: steps done, split ("train": the documents of the step, before its update; "held_out"),
+loss in nats per token of all their responses, learning rate, and seconds of training until then, in
+all runs.
 """
 
 
@@ -113,6 +116,9 @@ class Material:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
         catalogued = settings.template or resolver.describe(settings.model)["template"]
         self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
+        closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
+        # the model may have several end tokens, of which the template writes one after a turn
+        self.end = next((token for token in closing if token in self.shape.eos), self.shape.eos[0])
 
     @cached_property
     def train(self) -> list[Encoded]:
@@ -141,7 +147,7 @@ class Material:
         settings = self.settings
         options = (
             REQUESTS[settings.request],
-            self.shape.eos[0],
+            self.end,
             settings.max_length,
             settings.sentences,
         )
@@ -258,7 +264,13 @@ def response_loss(decoder: Any, batch: DecoderInputs) -> Tensor:
 
 
 class FineTuning(TimedTrainer):
-    """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed."""
+    """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed.
+
+    The loss of a step is the mean over all tokens of its responses, as if one batch held its
+    documents: a mean of the documents' means would weigh a token by how few its document has.
+    """
+
+    loss_is_scaled_for_ga = True
 
     def __init__(self, settings: TrainingSettings, material: Material, folder: Path) -> None:
         self.settings = settings
@@ -300,15 +312,31 @@ class FineTuning(TimedTrainer):
         """See `TimedTrainer.rate`: it rises linearly, then stays constant."""
         return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
-    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **__: Any) -> Tensor:
-        return response_loss(model, inputs)
+    def get_batch_samples(self, *given: Any) -> tuple[list[DecoderInputs], Tensor]:
+        """See `Trainer.get_batch_samples`: the documents of a step, and the tokens of the responses
+        of all processes.
+        """
+        documents, _ = super().get_batch_samples(*given)
+        tokens = sum(len(document["labels"]) for document in documents)
+        total: Tensor = self.accelerator.gather(torch.tensor([tokens], device=self.args.device))
+        return documents, total.sum()
+
+    def compute_loss(
+        self, model: Any, inputs: DecoderInputs, return_outputs: bool = False, *_: Any, **more: Any
+    ) -> Tensor:
+        """See `Trainer.compute_loss`: the document's part of the loss of its step, of which the
+        processes' mean is taken.
+        """
+        share = len(inputs["labels"]) * self.args.world_size / more["num_items_in_batch"]
+        return response_loss(model, inputs) * share
 
     def measure(self) -> dict[str, float]:
         windows = self.material.shape.windows
         packed = [pack(encoded, windows) for encoded in self.material.held_out]
         held_out = [self._prepare_inputs(batch) for batch in packed]
+        tokens = [len(batch["labels"]) for batch in held_out]
         losses = [float(response_loss(self.model, batch)) for batch in held_out]
-        return {"eval_loss": sum(losses) / len(losses)} if losses else {}
+        return {"eval_loss": float(np.average(losses, weights=tokens))} if losses else {}
 
     def pauses(self, step: int) -> tuple[bool, bool]:
         return step % self.settings.evaluate_steps == 0, step % self.settings.checkpoint_steps == 0
@@ -330,7 +358,7 @@ def _write_model(material: Material, weights: Mapping[str, Tensor], folder: Path
     decoder.tie_weights()
     decoder.save_pretrained(folder)
     material.tokenizer.save_pretrained(folder)
-    store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
+    store.write_manifest(folder, {"source": f"{FINE_TUNED}{material.settings.model}"})
 
 
 def _point(entry: Mapping[str, float]) -> dict[str, Any]:
@@ -347,6 +375,7 @@ def _write_account(material: Material, curve: LossCurve, seconds: float, out: Pa
     account = {
         "settings": material.settings.model_dump(),
         "template": material.template,
+        "end": material.tokenizer.convert_ids_to_tokens(material.end),
         "steps": max(point["step"] for point in curve),
         "seconds": seconds,
         "documents": len(material.train),

@@ -14,14 +14,22 @@ def make(name: str, where: str = "", **options: Any) -> Method:
     Raises:
         UserError: unknown name or option, a value out of range, options that exclude each other.
     """
-    method: Method = declared.make("method", name, Method, where, options)
-    return method.checked(where or name)
+    made: Method = declared.make("method", name, Method, where, options)
+    method = made.checked(where or name)
+    object.__setattr__(method, "stated", frozenset(options))
+    return method
 
 
 def changed_options(method: Method) -> dict[str, Any]:
     """Return the options of a method that are not at their defaults."""
     defaults = asdict(make(method.name))
     return {key: value for key, value in asdict(method).items() if value != defaults[key]}
+
+
+def stated_options(method: Method) -> dict[str, Any]:
+    """Return the options of a method that were stated or are not at their defaults."""
+    stated = {key: value for key, value in asdict(method).items() if key in method.stated}
+    return stated | changed_options(method)
 
 
 def modules(method: Method) -> list[str]:
