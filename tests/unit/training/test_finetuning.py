@@ -9,6 +9,7 @@ import random
 import shutil
 import sys
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from ragauge.engines.spans import Row
 from ragauge.errors import UserError
 from ragauge.methods.evidence.sft import Encoded
 from ragauge.methods.prompts import unit_steps
-from ragauge.testing import write_checkpoint
+from ragauge.testing import byte_tokenizer, write_checkpoint
 from ragauge.training import finetuning
 from ragauge.training.finetuning import FineTuning, pack, response_loss, separate
 from sft_material import built, settings
@@ -184,6 +185,26 @@ def test_a_decoder_without_rotary_positions_reads_requests_apart(folder):
         material = material_of(folder)
         material.shape = replace(material.shape, position=position)
         assert {len(e.requests) for e in material.train} == {requests}
+
+
+@pytest.mark.parametrize("ends", [*permutations(("<|user|>", "<|end|>", "<|assistant|>"), 2)])
+@pytest.mark.parametrize("template", ["chat", "plain", None])
+def test_responses_end_as_the_template_ends_a_turn(ends, template, folder):
+    """`<|end|>`, where it is among the model's end tokens; else, or without a template, with the
+    first of them.
+    """
+    tokenizer = byte_tokenizer()
+    if template is None:
+        tokenizer.chat_template = tokenizer.chat_template.replace("<|end|>", "<|end|>\n") + "\n"
+    ids = tokenizer.convert_tokens_to_ids(list(ends))
+    write_checkpoint(folder / "model", eos_token_id=ids)
+    tokenizer.save_pretrained(folder / "model")
+    material = material_of(folder, template=template)
+    expected = "<|end|>" if template != "plain" and "<|end|>" in ends else ends[0]
+    lasts = {response[-1] for e in material.train for _, response in e.requests}
+    assert tokenizer.convert_ids_to_tokens([*lasts]) == [expected]
+    text = tokenizer.decode(material.train[0].requests[0][1])
+    assert not any(end in text.removesuffix(expected) for end in ends)
 
 
 # ---- order, warm-up, budget
