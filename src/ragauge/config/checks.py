@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ragauge import registry
 from ragauge.assets import catalog, pins
 from ragauge.assets.resolver import refuse_path, refuse_secret
-from ragauge.config.model import SERVED, ModelEntry
+from ragauge.config.model import SERVED
 from ragauge.config.protocols import LatencySettings
 from ragauge.engines import backend
 from ragauge.errors import SettingError, UserError, unknown
-from ragauge.methods.evidence.account import Asked
 from ragauge.methods.evidence.human_judgements import read_human_judgements
-from ragauge.methods.prompts.templates import TEMPLATE_DATE
 from ragauge.pipelines.settings import PipelineSettings, check_model
 from ragauge.training.settings import ENDPOINT
 
@@ -168,24 +166,6 @@ def check_training(training: TrainingSettings, where: str) -> None:
         corpus.check_source(source, f"{where}.corpora")
 
 
-def check_wrapping(model: ModelEntry, asked: Asked, where: str) -> None:
-    """Raise UserError if prompts of a fine-tuned model are wrapped otherwise than in its training,
-    where a chat template has no arguments.
-    """
-    trained: dict[str, Any] = {
-        "template": asked.template or model.template,
-        "template_arguments": {},
-        "template_date": TEMPLATE_DATE,
-    }
-    for key, value in trained.items() if asked.place else ():
-        stated = getattr(model, key)
-        if stated not in (None, value):
-            raise UserError(
-                f"{where}: {key}: {stated!r}, but {asked.place} says that the model was trained with "
-                f"{value!r}; known: {value!r}"
-            )
-
-
 def check_database(database: DatabaseSettings, where: str) -> None:
     """Raise UserError if a database's sources do not exist."""
     from ragauge.pipelines.database import corpus
@@ -212,7 +192,8 @@ def _check_models(config: Config) -> None:
                 raise UserError(
                     f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}"
                 )
-        check_wrapping(model, config.asked(label), where)
+        if model.finder is None:
+            config.asked(label).check(model.wrapping, where)
         if not model.served:
             check_source(model.source, f"{where}.source")
         elif model.served.tokenizer:

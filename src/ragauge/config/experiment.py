@@ -133,13 +133,14 @@ class Config(Sections):
         training of what finds evidence.
         """
         where = f"methods.{job.variant} on models.{job.model}"
-        model = self.models[job.model]
-        asked = self.asked(model.finder or job.model)
-        return model.adapt(self.methods[job.variant].instance, where, asked)
+        instance = self.methods[job.variant].instance
+        return self.models[job.model].adapt(instance, where, self.asked(job.model))
 
     def asked(self, model: str) -> Asked:
-        """How a model (a label) was trained to be asked: as its training here says, or its account."""
-        entry = self.models[model]
+        """How the finder of a model (a label), or it itself, was trained to be asked: as its
+        training here says, or its account.
+        """
+        entry = self.models[self.models[model].finder or model]
         if entry.training is None:
             return asked_by_account(entry.source)
         return self.training[entry.training].asked(f"training.{entry.training}")

@@ -242,6 +242,11 @@ class ModelEntry(Section):
         """How the tokenizer's chat template is rendered, as specifications have it."""
         return {"template_arguments": self.template_arguments, "template_date": self.template_date}
 
+    @property
+    def wrapping(self) -> dict[str, Any]:
+        """The keys that say how prompts are wrapped."""
+        return {**self.template_facts, "template": self.template}
+
     def adapt(self, method: Method, where: str, asked: Asked | None = None) -> Method:
         """A copy of the method adapted to the engine, and to what the model was trained for.
 

@@ -10,7 +10,6 @@ from ragauge.assets import resolver
 from ragauge.assets.pins import Pin
 from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.config.checks import check_wrapping
 from ragauge.config.experiment import specify
 from ragauge.config.model import ModelEntry
 from ragauge.datasets.base import loader
@@ -107,7 +106,7 @@ def facts(model: ModelEntry) -> dict[str, Any]:
 
 
 def _template(model: ModelEntry) -> str:
-    check_wrapping(model, asked_by_account(model.source), model.source)
+    asked_by_account(model.source).check(model.wrapping, model.source)
     return model.template or ("chat" if model.served else template_of(model.source))
 
 
@@ -125,7 +124,8 @@ def template_of(source: str) -> str:
     the tokenizer tells is said.
     """
     folder = resolver.resolve(source)
-    if known := resolver.describe(source)["template"] or asked_by_account(source).template:
+    trained_in = asked_by_account(source).wrapping.get("template")
+    if known := resolver.describe(source)["template"] or trained_in:
         return str(known)
     guessed, why = (
         ("chat", "has one")

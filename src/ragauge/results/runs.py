@@ -116,7 +116,7 @@ class Variant:
         """Whether this is a method with every option at its default, or as given in `others`;
         `free` may be any. An option that did not exist when the records were made has its default.
         """
-        known = {name: self.asked.get(name, value) for name, value in defaults(method).items()}
+        known = {**defaults(method), **self.asked}
         wanted = {k: v for k, v in known.items() if k not in free} | others
         options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
@@ -428,9 +428,7 @@ class Runs:
         options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        asked: Mapping[str, str] = {}
-        if answering := self.config.models.get(model):
-            asked = self.config.asked(answering.finder or model).options
+        asked = self.config.asked(model).options if model in self.config.models else {}
         return Variant(name, dataset, model, method, options, None, {}, path, missing, asked)
 
 

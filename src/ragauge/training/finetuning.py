@@ -270,8 +270,6 @@ class FineTuning(TimedTrainer):
     documents: a mean of the documents' means would weigh a token by how few its document has.
     """
 
-    loss_is_scaled_for_ga = True
-
     def __init__(self, settings: TrainingSettings, material: Material, folder: Path) -> None:
         self.settings = settings
         self.material = material
@@ -291,6 +289,9 @@ class FineTuning(TimedTrainer):
             activation_checkpointing_kwargs={"use_reentrant": False},
             **engine,
         )
+        # Trainer counts the labels of a step over all processes, and here each is a prediction
+        self.model_accepts_loss_kwargs = True
+        self._loss_shifts_labels = False
 
     def example(self, number: int) -> DecoderInputs:
         epoch, position = divmod(number, self.documents)
@@ -312,18 +313,7 @@ class FineTuning(TimedTrainer):
         """See `TimedTrainer.rate`: it rises linearly, then stays constant."""
         return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
-    def get_batch_samples(self, *given: Any) -> tuple[list[DecoderInputs], Tensor]:
-        """See `Trainer.get_batch_samples`: the documents of a step, and the tokens of the responses
-        of all processes.
-        """
-        documents, _ = super().get_batch_samples(*given)
-        tokens = sum(len(document["labels"]) for document in documents)
-        total: Tensor = self.accelerator.gather(torch.tensor([tokens], device=self.args.device))
-        return documents, total.sum()
-
-    def compute_loss(
-        self, model: Any, inputs: DecoderInputs, return_outputs: bool = False, *_: Any, **more: Any
-    ) -> Tensor:
+    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **more: Any) -> Tensor:
         """See `Trainer.compute_loss`: the document's part of the loss of its step, of which the
         processes' mean is taken.
         """

@@ -10,7 +10,7 @@ from ragauge.assets.catalog import Template, entries
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
 from ragauge.io.sections import Section
-from ragauge.methods.evidence.account import Asked
+from ragauge.methods.evidence.account import WRAPPING, Asked
 from ragauge.methods.evidence.request import Wording
 from ragauge.methods.evidence.sentences import Splitter
 from ragauge.pipelines.modes.base import WeightOptions, trainable_modes
@@ -111,9 +111,9 @@ class TrainingSettings(TrainingDataSettings):
 
     def asked(self, place: str) -> Asked:
         """Return how the model is asked that this training makes; `place` is of these settings."""
-        catalogued = entries().get(self.model)
-        template = self.template or (catalogued.template if catalogued else None)
-        return Asked(place, template, {"request": self.request, "sentences": self.sentences})
+        template = self.template or getattr(entries().get(self.model), "template", None)
+        options = {"request": self.request, "sentences": self.sentences}
+        return Asked(place, options, {**WRAPPING, "template": template})
 
     def data(self) -> TrainingDataSettings:
         """Return the settings that the data depend on, and no others."""

@@ -51,8 +51,6 @@ class TimedTrainer(Trainer):
     """
 
     reports_every_step = True
-    # the loss is a mean over one batch: Trainer divides it by the accumulated batches
-    loss_is_scaled_for_ga = False
 
     def __init__(
         self, model: nn.Module, folder: Path, minutes: float | None, steps: int, **arguments: Any
@@ -93,7 +91,6 @@ class TimedTrainer(Trainer):
             ),
             callbacks=[_AfterStep(self)],
         )
-        self.model_accepts_loss_kwargs = False
         self.remove_callback(PrinterCallback)
 
     @property

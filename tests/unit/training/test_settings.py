@@ -34,7 +34,7 @@ def test_its_source_is_what_the_training_leaves():
     parsed = loading.parse(experiment(), "x")
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
     # as the catalog says of the model that it is made of
-    assert parsed.models["tuned"].template == "chat"
+    assert parsed.asked("tuned").wrapping["template"] == "chat"
     assert [job for job in parsed.answers() if job.model == "tuned"] == [
         ("wiki_long", "tuned", "cfic")
     ]
@@ -298,6 +298,5 @@ def test_tables_have_the_rows_of_a_model_that_was_trained_with_another_request(t
 
 
 def test_options_that_were_stated_are_known():
-    assert making.make("cfic", top_k=3, d=9).stated == {"top_k", "d"}
-    assert making.stated_options(making.make("cfic", top_k=3)) == {"top_k": 3}
+    assert making.make("cfic", top_k=3, d=9).stated == {"top_k": 3, "d": 9}
     assert making.changed_options(making.make("cfic", top_k=3)) == {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 from ragauge.engines.protocol import ANSWERING, Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
@@ -26,7 +26,6 @@ from ragauge.methods.evidence.prefix import EvidenceContext
 from ragauge.methods.evidence.request import REQUESTS, EvidenceRequest, Wording
 from ragauge.methods.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
 from ragauge.methods.prompts import Prompt, Source, cut_middle
-from ragauge.options import option_types
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -130,15 +129,7 @@ class Finding(Method):
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
 
     def asked_as(self, asked: Asked, where: str) -> Self:
-        for name, trained in asked.options.items():
-            stated = getattr(self, name)
-            if name in self.stated and stated != trained:
-                choices = ", ".join(get_args(option_types(type(self))[name]))
-                raise UserError(
-                    f"{where}: {name}: {stated!r}, but {asked.place} says that the model which finds "
-                    f"evidence was trained with {trained!r}; leave {name} out, or train with another "
-                    f"of {choices}"
-                )
+        asked.check(self.stated, where)
         return replace(self, **asked.options)
 
     @abstractmethod

@@ -16,7 +16,7 @@ def make(name: str, where: str = "", **options: Any) -> Method:
     """
     made: Method = declared.make("method", name, Method, where, options)
     method = made.checked(where or name)
-    object.__setattr__(method, "stated", frozenset(options))
+    vars(method)["stated"] = options
     return method
 
 
@@ -24,12 +24,6 @@ def changed_options(method: Method) -> dict[str, Any]:
     """Return the options of a method that are not at their defaults."""
     defaults = asdict(make(method.name))
     return {key: value for key, value in asdict(method).items() if value != defaults[key]}
-
-
-def stated_options(method: Method) -> dict[str, Any]:
-    """Return the options of a method that were stated or are not at their defaults."""
-    stated = {key: value for key, value in asdict(method).items() if key in method.stated}
-    return stated | changed_options(method)
 
 
 def modules(method: Method) -> list[str]:

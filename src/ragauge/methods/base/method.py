@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -86,7 +86,7 @@ class Method(ABC):
     requires: ClassVar[Capabilities] = frozenset()
     # the option that does without key-value caches, for messages
     without_caches: ClassVar[str] = ""
-    stated: ClassVar[frozenset[str]] = frozenset()  # the options that `making.make` was given
+    stated: ClassVar[Mapping[str, Any]] = {}  # the options that `making.make` was given
 
     @property
     def name(self) -> str:

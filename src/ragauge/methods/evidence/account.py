@@ -4,9 +4,8 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 
@@ -15,18 +14,38 @@ from ragauge.assets.catalog import Template
 from ragauge.errors import UserError, error_line
 from ragauge.methods.evidence.request import Wording
 from ragauge.methods.evidence.sentences import Splitter
+from ragauge.methods.prompts.templates import TEMPLATE_DATE, TEMPLATES
 
 FINE_TUNED = "fine-tuned from "  # begins the source in the manifest of a decoder that was trained
+CHOICES = {
+    "request": get_args(Wording),
+    "sentences": get_args(Splitter),
+    "template": TEMPLATES,
+}
+WRAPPING = {"template_arguments": {}, "template_date": TEMPLATE_DATE}  # in every training
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """How a decoder was trained to be asked; of one without a training nothing is said."""
 
     place: str = ""  # that says so: a file, or a section of a configuration
-    template: str | None = None  # None: not known before the training
-    # options of the methods that find evidence, with the values that the training had
-    options: Mapping[str, Any] = field(default_factory=dict)
+    # of the methods that find evidence
+    options: Mapping[str, Any] = {}
+    # keys of a model that say how prompts are wrapped; the template is not known before a training
+    wrapping: Mapping[str, Any] = {}
+
+    def check(self, stated: Mapping[str, Any], where: str) -> None:
+        """Raise UserError if a stated value, at the place `where`, is another than the training's;
+        None is not stated.
+        """
+        for key, trained in {**self.options, **self.wrapping}.items():
+            value = stated.get(key)
+            if None not in (value, trained) and value != trained:
+                known = ", ".join(CHOICES.get(key, [str(trained)]))
+                raise UserError(
+                    f"{where}: {key}: {value!r}, but {self.place} says that the model was trained "
+                    f"with {trained!r}; leave it out, or train with it; known: {known}"
+                )
 
 
 class _Settings(BaseModel):
@@ -35,7 +54,7 @@ class _Settings(BaseModel):
 
 
 class _Account(BaseModel):
-    template: Template | None = None
+    template: Template
     settings: _Settings = _Settings()
 
 
@@ -46,16 +65,14 @@ def asked_by_account(source: str) -> Asked:
     Raises:
         UserError: a fine-tuned decoder without an account that can be read.
     """
-    folder = Path(os.path.expanduser(source.removeprefix("path:"))).absolute()
-    if not os.path.isdir(folder):  # of a name that no file can have, too
-        return Asked()
+    folder = Path(os.path.expanduser(source.removeprefix("path:")))
     path = folder.parent / f"{folder.name}.json"
     try:
-        account = _Account.model_validate_json(path.read_bytes())
+        account = _Account.model_validate_json(path.read_bytes()).model_dump(exclude_none=True)
     except (OSError, ValueError) as error:
         made_from = (store.manifest(folder) or {}).get("source")
         if not str(made_from).startswith(FINE_TUNED):
             return Asked()
         problem = f"cannot be read ({error_line(error)}), and says how {source} was trained"
         raise UserError(f"{path}: {problem}; it belongs next to the folder") from None
-    return Asked(str(path), account.template, account.settings.model_dump(exclude_none=True))
+    return Asked(str(path), account.pop("settings"), WRAPPING | account)

@@ -73,7 +73,7 @@ def wrapper(
             raise UserError(
                 "template 'chat': the model's tokenizer has no chat template; use 'alpaca' or 'plain'"
             )
-        opening, _, task = _rendered(tokenizer).partition(_TURN)
+        opening, _, task = _rendered(tokenizer, "user").partition(_TURN)
         if not task:
             raise _unusable("writes nothing after the user's words")
         if _TURN in task and not repeats:
@@ -85,13 +85,13 @@ def after_response(template: str, tokenizer: Any) -> TemplateText:
     """Return the words that a tokenizer's chat template writes after a response; none for the other
     templates.
     """
-    written = _rendered(tokenizer, answered=True) if template == "chat" else ""
+    written = _rendered(tokenizer, "user", "assistant") if template == "chat" else ""
     return TemplateText(written.rpartition(_TURN)[2])
 
 
-def _rendered(tokenizer: Any, *, answered: bool = False) -> str:
-    """Return the tokenizer's chat template around the user's turn, and around the assistant's if
-    that is `answered`, the content a text or, where it takes no text, parts.
+def _rendered(tokenizer: Any, *roles: str) -> str:
+    """Return the tokenizer's chat template around the turns of these roles, the content a text or,
+    where it takes no text, parts.
     """
     options = dict(getattr(tokenizer, "template_arguments", {}))
     if "strftime_now" in str(tokenizer.chat_template):  # transformers gives the time of the call
@@ -101,11 +101,10 @@ def _rendered(tokenizer: Any, *, answered: bool = False) -> str:
         options["chat_template"] = macro + tokenizer.get_chat_template()
     problem = "does not show the user's words as they are"
     for content in (_TURN, [{"type": "text", "text": _TURN}]):
-        roles = ("user", "assistant") if answered else ("user",)
         turns = [{"role": role, "content": content} for role in roles]
         try:
             text: str = tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=not answered, **options
+                turns, tokenize=False, add_generation_prompt=roles[-1] == "user", **options
             )
         except Exception as error:  # a template is a program
             problem = f"cannot be rendered: {in_one_line(error)}"
