@@ -31,7 +31,7 @@ from ragauge.methods.prompts.templates import after_response, token_ids
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
-from ragauge.training.trainer import TimedTrainer
+from ragauge.training.trainer import TimedTrainer, disk_errors
 
 DecoderInputs = dict[str, Any]
 """What a decoder of transformers takes: tensors, or a mask by kind of layer; and the labels of the
@@ -85,9 +85,10 @@ def train(
         training.accelerator.end_training()
         if not is_first:
             return None
-        replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
-        training.remove_others()
-        return _write_account(material, curve, round(training.seconds, 1), out)
+        with disk_errors(out):
+            replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
+            training.remove_others()
+            return _write_account(material, curve, round(training.seconds, 1), out)
 
 
 class Material:

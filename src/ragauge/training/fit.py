@@ -27,7 +27,7 @@ from ragauge.pipelines.retrieval.retriever import Searcher
 from ragauge.pipelines.sources import RandomNeighbours, RetrievalOptions
 from ragauge.pipelines.windows import CHUNK, Windows
 from ragauge.training.settings import RetrofitSettings
-from ragauge.training.trainer import TimedTrainer
+from ragauge.training.trainer import TimedTrainer, disk_errors
 
 if TYPE_CHECKING:
     from ragauge.pipelines.job import Servers
@@ -165,12 +165,12 @@ class RetroFit(TimedTrainer):
             else:
                 del point["learning_rate"], point["epoch"]
                 curve.append({**point, **loss})
-        replace_atomically(
-            self.out / "curve.jsonl", "".join(json.dumps(point) + "\n" for point in curve).encode()
-        )
         path = self.out / "adapters.safetensors"
-        self.model.save(path, **self.about)
-        self.remove_others()
+        lines = "".join(json.dumps(point) + "\n" for point in curve)
+        with disk_errors(path):
+            replace_atomically(self.out / "curve.jsonl", lines.encode())
+            self.model.save(path, **self.about)
+            self.remove_others()
         return path
 
     def example(self, number: int) -> NeighbourExample:

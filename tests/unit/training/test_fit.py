@@ -2,11 +2,13 @@
 their training.
 """
 
+import errno
 import json
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 import tiny_models
@@ -162,3 +164,21 @@ def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path):
     material = RetrofitMaterial(searcher, searcher, RetrofitSettings())
     with pytest.raises(UserError, match="use a larger database"):
         RetroFit(tiny_models.tiny_lm(), material, tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("torch.save", RuntimeError("PytorchStreamWriter failed writing file")),
+        ("ragauge.training.fit.replace_atomically", OSError(errno.ENOSPC, "No space left")),
+        ("ragauge.pipelines.modes._trained.save", SafetensorError("os error 28")),
+    ],
+)
+def test_a_full_disk_is_one_line(where, error, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    made = trainer(tmp_path, minutes=0.001)
+    monkeypatch.setattr(where, fail)
+    with pytest.raises(UserError, match=rf"^[^\n]*{tmp_path}/[^\n]*{str(error)[-8:]}[^\n]*$"):
+        made.fit()
