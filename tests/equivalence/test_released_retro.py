@@ -8,7 +8,14 @@ from ragauge.assets import retro
 from ragauge.pipelines.decoding import read_through
 from ragauge.pipelines.modes._retro import RetroLM, read_folder
 from ragauge.pipelines.performance import GenerationModel
-from ragauge.pipelines.retrieval.retriever import LinearTime, fit_line, largest_nprobe
+from ragauge.pipelines.retrieval.retriever import (
+    LinearTime,
+    Neighbours,
+    fit_line,
+    largest_nprobe,
+)
+from ragauge.pipelines.schedules.base import SequenceInputs
+from ragauge.pipelines.schedules.retrieve_once import RetrieveOnce
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR, Windows
 
@@ -43,9 +50,30 @@ def without_padding(neighbours):
     return [[token for token in text if token != PADDING] for text in neighbours.tolist()]
 
 
-def logits(lm, ids, found, interval):
-    parts = read_through(lm.open(len(ids)), ids, len(ids), Given(found), Windows(interval))
+def logits(lm, ids, source, interval):
+    parts = read_through(lm.open(len(ids)), ids, len(ids), source, Windows(interval))
     return torch.cat([part for *_, part in parts]).numpy()
+
+
+class OneAnswer:
+    """Finds the same neighbours for every query."""
+
+    def __init__(self, found):
+        whole = np.full(len(found), CHUNK)
+        self.found = Neighbours(
+            ids=np.arange(len(found)),
+            distances=np.zeros(len(found)),
+            documents=np.arange(len(found)),
+            tokens=found[:, :CHUNK],
+            lengths=whole,
+            continuations=found[:, CHUNK:],
+            continuation_lengths=whole,
+            nprobe=1,
+            seconds={},
+        )
+
+    def search(self, queries):
+        return [self.found]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +86,7 @@ def logits(lm, ids, found, interval):
 def test_logits_are_the_released_ones(lm, values, key, interval):
     expected = values[f"{key}/logits"]
     ids = values["ids"].tolist()[: len(expected)]
-    given = logits(lm, ids, values[f"{key}/neighbours"], interval)
+    given = logits(lm, ids, Given(values[f"{key}/neighbours"]), interval)
     np.testing.assert_allclose(given, expected, **CLOSE)
 
 
@@ -66,12 +94,20 @@ def test_logits_are_the_released_ones(lm, values, key, interval):
 def test_one_retrieval_is_scored_as_released_where_each_window_encodes_it(lm, values, interval):
     expected = values[f"piperag/i{interval}/once/logits"]
     ids = values["ids"].tolist()[: len(expected)]
-    found = values[f"piperag/i{interval}/once/neighbours"]
-    count = Windows(interval).window_at(len(ids) - 1) + 1
-    given = logits(lm, ids, np.stack([found] * count), interval)
-    np.testing.assert_allclose(given, expected, **CLOSE)
+    searcher = OneAnswer(values[f"piperag/i{interval}/once/neighbours"])
+    anew, once = (
+        logits(
+            lm,
+            ids,
+            RetrieveOnce(interval=interval, encoding=encoding).source(
+                SequenceInputs(lambda call: None, "0", -1, searcher)
+            ),
+            interval,
+        )
+        for encoding in ("every_window", "once")
+    )
+    np.testing.assert_allclose(anew, expected, **CLOSE)
     # encoded once, only the first window is the same
-    once = logits(lm, ids, found[None], interval)
     same = Windows(interval).first(1)
     np.testing.assert_allclose(once[:same], expected[:same], **CLOSE)
     assert np.abs(once[same:] - expected[same:]).max() > 0.1
