@@ -1,7 +1,8 @@
 """Write what the steps of gpu_kit.py read: a configuration, lengths, an encoder, RETRO with a
-database, articles, and with --checkpoint random weights at a model's shape.
+database, articles, and with --checkpoint random weights
+at the shape of Llama 2 7B.
 
-    python benchmarks/_gpu_kit_material.py FOLDER [--rehearse] [--checkpoint llama-2-7b]
+    python benchmarks/_gpu_kit_material.py FOLDER [--rehearse] [--checkpoint]
 
 CFIC searches among sentences, so it needs text and a tokenizer (here of bytes), which random tokens
 do not have. With --rehearse all sizes are tiny.
@@ -41,13 +42,13 @@ def write(folder: Path, device: str, rehearse: bool) -> None:
     draw = random.Random(0)
     folder.mkdir(parents=True, exist_ok=True)
     for name, counts in kit["lengths"].items():
-        _write_json(folder / f"{name}.json", sizes.get("lengths", counts))
-    for name, shape in kit["models"].items() if rehearse else ():
+        _write(folder / f"{name}.json", sizes.get("lengths", counts))
+    for name, shape in kit["models"].items():  # tiny
         (folder / name).mkdir(exist_ok=True)
-        _write_json(folder / name / "config.json", shape)
+        _write(folder / name / "config.json", shape)
     for name, size in sizes["articles"].items():
-        questions = [_question(draw, name, number, size) for number in range(QUESTIONS)]
-        _write_lines(folder / f"{name}.jsonl", questions)
+        questions = (_question(draw, name, number, size) for number in range(QUESTIONS))
+        _write(folder / f"{name}.jsonl", *questions)
     torch.manual_seed(0)  # an index fits the vectors of a later start, too
     BertModel(BertConfig(**sizes["encoder"])).save_pretrained(folder / "encoder")
     tokenizer = byte_tokenizer()
@@ -58,14 +59,15 @@ def write(folder: Path, device: str, rehearse: bool) -> None:
     )
     tokenizer.pad_token = tokenizer.eos_token
     tokenizer.save_pretrained(folder / "encoder")
-    _config(shape_of("llama-2-7b")).save_pretrained(folder / "vllm")
+    llama = folder / "llama-2-7b" if rehearse else "llama-2-7b"
+    _config(shape_of(str(llama))).save_pretrained(folder / "vllm")
     _write_retro(folder / "retro", Sizes(**sizes["retro"]))
     articles = [
         _article(draw, sizes["documents"]["size"]) for _ in range(sizes["documents"]["count"])
     ]
-    _write_lines(folder / "corpus.jsonl", [{"title": "", "text": text} for text in articles])
+    _write(folder / "corpus.jsonl", *({"title": "", "text": text} for text in articles))
     configuration = _configuration(kit, sizes, folder, device, rehearse)
-    _write_json(folder / "kit.json", configuration)
+    _write(folder / "kit.json", configuration)
     settings = DatabaseSettings.model_validate(configuration["databases"]["retro"])
     chunking.build_shard(folder / "database", settings, 0)
     chunking.mark(folder / "database", 1, 0)
@@ -107,46 +109,38 @@ def _configuration(
     }
 
 
-def write_checkpoint(model: str, folder: Path) -> None:
-    """As the hub has Llama's, in bfloat16; weights are drawn on the GPU where there is one."""
+def write_checkpoint(folder: Path) -> None:
+    """Llama as the hub has it, in bfloat16; weights are drawn on the GPU where there is one."""
     torch.manual_seed(0)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         torch.set_default_dtype(torch.bfloat16)
-        made = LlamaForCausalLM(_config(shapes.with_context(shape_of(model), ROOM)))
-    made.save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+        made = LlamaForCausalLM(_config(shapes.with_context(shape_of(str(folder / "vllm")), ROOM)))
+    made.save_pretrained(folder / "cfic")
+    byte_tokenizer().save_pretrained(folder / "cfic")
 
 
 def _config(shape: Shape) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=shape.vocab,
         hidden_size=shape.d_model,
-        intermediate_size=_each(shape.ffn),
+        intermediate_size=shape.ffn[0],
         num_hidden_layers=shape.layers,
-        num_attention_heads=_each(shape.heads),
-        num_key_value_heads=_each(shape.kv_heads),
+        num_attention_heads=shape.heads[0],
+        num_key_value_heads=shape.kv_heads[0],
         max_position_embeddings=shape.max_context,
         tie_word_embeddings=False,
     )
 
 
-def _each(sizes: tuple[int, ...] | int) -> int:
-    return sizes[0] if isinstance(sizes, tuple) else sizes
-
-
 def _write_retro(folder: Path, sizes: Sizes) -> None:
     """RETRO of random weights, as `ragauge fetch` converts its checkpoint."""
-    folder.mkdir(exist_ok=True)
     save_file(random_network(sizes).state_dict(), folder / "model.safetensors")
-    _write_json(folder / "config.json", {"model_type": "retro", **asdict(sizes)})
+    _write(folder / "config.json", {"model_type": "retro", **asdict(sizes)})
 
 
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content), encoding="utf-8")
-
-
-def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+def _write(path: Path, *lines: dict[str, Any]) -> None:
+    """Write JSON, an object a line."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _question(draw: random.Random, dataset: str, number: int, size: int) -> dict[str, Any]:
@@ -154,7 +148,7 @@ def _question(draw: random.Random, dataset: str, number: int, size: int) -> dict
     return {
         "input": _words(draw, 4) + "?",
         "context": _article(draw, size),
-        "answers": [_words(draw, 2)],
+        "answers": ["none"],
         "_id": str(number),
         "length": size,
         "dataset": dataset,
@@ -181,11 +175,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cpu", help="that RETRO runs on")
     parser.add_argument("--rehearse", action="store_true")
-    parser.add_argument("--checkpoint", metavar="MODEL", help="write its random weights alone")
+    parser.add_argument("--checkpoint", action="store_true", help="write Llama's weights alone")
     args = parser.parse_args()
     if args.checkpoint:
-        model = str(args.folder / args.checkpoint) if args.rehearse else args.checkpoint
-        write_checkpoint(model, args.folder / "cfic")
+        write_checkpoint(args.folder)
     else:
         write(args.folder, args.device, args.rehearse)
 

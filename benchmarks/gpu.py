@@ -31,12 +31,7 @@ from ragauge.measure.timing import shape_of
 from ragauge.methods.base.method import plain_row
 from targets import Verdicts
 
-KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "math": SDPBackend.MATH,
-}
+KERNELS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 REST = 8  # tokens after a cached prefix
 CACHED = f"last {REST} tokens after a cached prefix"
 
@@ -107,17 +102,17 @@ def _answer(lm: LM, ids: Sequence[int], new: int) -> None:
 def _by_kernel(lm: LM, ids: Sequence[int]) -> Iterator[tuple[str, Task]]:
     """Prefill by each of torch's attention kernels that runs here, others with their reason."""
 
-    def read(kernel: SDPBackend) -> None:
-        with sdpa_kernel(kernel):
+    def read(kernel: str) -> None:
+        with sdpa_kernel(SDPBackend.__members__[kernel]):
             _answer(lm, ids, 1)
 
-    for name, kernel in KERNELS.items():
+    for kernel in KERNELS:
         try:
             read(kernel)
         except RuntimeError as error:
-            print(f"  prefill, {name}: not here: {error_line(error)}")
+            print(f"  prefill, {kernel}: not here: {error_line(error)}")
             continue
-        yield f"prefill, {name}", partial(read, kernel)
+        yield f"prefill, {kernel}", partial(read, kernel)
 
 
 def _rest(lm: LM, ids: Sequence[int]) -> Task:
@@ -173,11 +168,11 @@ def _report(
         / matmul_rate(rates, lm.dtype),
         "side_by_side_tokens_per_s": written / found["side by side"]["least"],
     }
-    if args.vllm:
-        report["side_by_side_tokens_per_s_vllm"] = written / found["side by side, vLLM"]["least"]
-    for name, summary in found.items():
-        if name.startswith(("prefill, ", CACHED)):
-            report[f"{name} s"] = summary["least"]
+    report |= {
+        f"{name} s": found[name]["least"]
+        for name in found
+        if name.startswith(("prefill,", CACHED, "side by side,"))
+    }
     for name, value in report.items():
         print(f"  {name:32} {value:.4g}")
     return report

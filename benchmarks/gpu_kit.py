@@ -35,7 +35,6 @@ PACKED = ("src", "benchmarks", "configs", "tests", "pyproject.toml", "LICENSE", 
 MOST_BYTES = 64 << 20
 STEP_S = 590.0
 TAIL = 2000  # characters of a failed step's output
-MACHINE = "machine"  # the step that measures its rates
 PROGRAMS = {
     "ragauge": (sys.executable, "-m", "ragauge.cli"),
     "python": (sys.executable,),
@@ -100,17 +99,7 @@ def _git(*arguments: str) -> str:
 def steps(args: argparse.Namespace) -> Iterator[Step]:
     """All steps, in the order of what is wanted most."""
     kit = read_kit()
-    llama = "llama-2-7b"
-    names = {
-        **{name: getattr(args, name) for name in ("out", "device", "dtype", "trials")},
-        "load": "--allow-load" if args.allow_load else "--no-allow-load",
-        "machine": f"--machine {args.machine or args.out / 'machine.json'}",
-        "rehearse": "--rehearse" if args.rehearse else "",
-        "llama": args.out / "material" / llama if args.rehearse else llama,
-        "decoder_sizes": kit["decoder_sizes"] if args.rehearse else "",
-        "collect": "--collect-only" if args.rehearse else "",  # they are rehearsals themselves
-        "retro_tokens": 150 if args.rehearse else 1024,
-    }
+    names = vars(args) | kit["sizes"]["rehearsed" if args.rehearse else "full"]["options"]
     for entry in kit["steps"]:
         missing = [name for name in entry.get("needs", ()) if not importlib.util.find_spec(name)]
         for each in entry.get("each", [""]):
@@ -160,11 +149,8 @@ def _chosen(args: argparse.Namespace) -> list[Step]:
     return [
         step
         for step in every
-        if not (step.part == MACHINE and args.machine)
-        and (
-            (args.part in (None, step.part) and args.step in (None, step.name))
-            or parts & set(step.before)
-        )
+        if (args.part in (None, step.part) and args.step in (None, step.name))
+        or parts & set(step.before)
     ]
 
 
@@ -223,7 +209,8 @@ def over_roofline(path: Path) -> dict[str, dict[str, float]]:
             for stage, part in parts.items()
             if part.get("roofline_s")
         }
-        for variant, parts in result["stages"].items()
+        for timed in result.get("states", {"": result}).values()  # the last one's count
+        for variant, parts in timed["stages"].items()
     }
 
 
@@ -256,7 +243,6 @@ def write_tables(out: Path, folder: Path) -> list[Path]:
 
 def _measured(entry: Mapping[str, str], row: Mapping[str, str], out: Path) -> Any:
     """What the step of a published row measured (a `Measure`); None where it has no result."""
-    from ragauge.results.times import LatencyTimes
     from ragauge.results.timing import quartiles, ratio
 
     kind = entry["measure"]
@@ -267,19 +253,31 @@ def _measured(entry: Mapping[str, str], row: Mapping[str, str], out: Path) -> An
     text = file.read_text(encoding="utf-8")
     if kind == "trials":
         return quartiles(json.loads(text.partition("\n")[0])["trials_s"])
-    times = LatencyTimes.model_validate_json(text)
-    variant = entry["variant"].format(**row)
+    times = json.loads(text)
+    seconds = _seconds(times, entry["variant"].format(**row), kind)
+    slow = _seconds(times, "naive", kind)
+    if not seconds:
+        return None
     if kind == "speedup":
-        fast = times.seconds(variant)
-        return ratio(times.seconds("naive"), fast, 0, len(fast)) if fast else None
-    if kind == "batch":
-        seconds = [trial.evidence_s for trial in times.evidence_trials(variant)]
-    elif kind == "evidence":  # all before the answer's prompt is read
-        trials = times.trials(variant)
-        seconds = [trial.first_token_s - trial.stages.get("prompt", 0.0) for trial in trials]
-    else:
-        seconds = [trial.stages.get(kind, 0.0) for trial in times.trials(variant)]
+        return ratio(slow, seconds, 0, len(seconds)) if slow else None
     return quartiles([1000 * s for s in seconds])
+
+
+def _seconds(times: Mapping[str, Any], variant: str, kind: str) -> list[float]:
+    """The trials of a variant in the paper's state: what it can use is cached, and nothing of the
+    full prompt is.
+    """
+    rows = times["evidence_batches"]["rows"] if kind == "batch" else times["rows"]
+    busy = times["load"]["busy"]
+    trials = [row for row in rows if row["variant"] == variant and (busy or not row["disturbed"])]
+    states = ("nothing",) if variant == "naive" else ("set", "documents", "nothing")
+    found = [[row for row in trials if row.get("state", of) == of] for of in states]
+    counted = [] if times["refused"] else next(filter(None, found), [])
+    if kind in ("speedup", "batch"):
+        return [row["total_s" if kind == "speedup" else "evidence_s"] for row in counted]
+    if kind == "evidence":  # all before the answer's prompt is read
+        return [row["first_token_s"] - row["stages"]["prompt"] for row in counted]
+    return [row["stages"][kind] for row in counted]
 
 
 def main() -> None:
@@ -292,9 +290,6 @@ def main() -> None:
         sys.path.insert(0, str(ROOT / "src"))
         print("\n".join(map(str, write_tables(args.out, args.folder))) or "nothing was measured")
         return
-    if args.machine and not args.machine.is_file():
-        sys.exit(f"--machine: {args.machine}: no such file")
-    args.machine = args.machine and args.machine.absolute()
     if not _chosen(args):
         known = ", ".join(f"{step.part}: {step.name}" for step in steps(args))
         sys.exit(f"no such part or step; known: {known}")
@@ -319,14 +314,10 @@ def _arguments() -> argparse.Namespace:
     add("--trials", type=int, default=30)
     add("--limit", type=float, default=STEP_S, help="seconds of a step")
     add("--seconds", type=float, default=float("inf"), help="of all; a later start goes on")
-    add("--rehearse", action="store_true", help="the same commands at tiny sizes")
-    add(
-        "--machine",
-        type=Path,
-        metavar="FILE.json",
-        help="rates of `ragauge doctor machine`; default: measured first",
-    )
-    add("--allow-load", action="store_true", help="keep times though other processes ran")
+    tiny = {"action": "store_const", "const": "--rehearse", "default": ""}
+    add("--rehearse", help="the same commands at tiny sizes", **tiny)
+    allowed = {"action": "store_const", "const": "--allow-load", "default": ""}
+    add("--allow-load", dest="load", help="keep times though other processes ran", **allowed)
     return parser.parse_args()
 
 
