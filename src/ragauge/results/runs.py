@@ -30,6 +30,7 @@ from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.results.cells import Cell
+from ragauge.results.stats import pooled
 from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
@@ -81,12 +82,15 @@ class Variant:
 
     @property
     def cached_shares(self) -> list[float]:
-        """The share of each prompt that a server found in its cache, where it says so."""
-        return [
-            response.cached_tokens / response.prompt_tokens
+        """The share of each prompt that a server found in its cache, where it says so, such that
+        their mean is the share of all tokens.
+        """
+        known = [
+            (response.cached_tokens / response.prompt_tokens, response.prompt_tokens)
             for response in self.responses
             if response.prompt_tokens and response.cached_tokens is not None
         ]
+        return pooled(*zip(*known, strict=True)) if known else []
 
     @property
     def row(self) -> str:
