@@ -60,6 +60,8 @@ class Variant:
     meta: Mapping[str, Any]
     path: Path  # of the records
     missing: str | None = None  # why there are none
+    # options whose defaults a training decides, of the model that finds evidence
+    asked: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def records(self) -> dict[str, Record]:
@@ -118,7 +120,7 @@ class Variant:
         """Whether this is a method with every option at its default, or as given in `others`;
         `free` may be any. An option that did not exist when the records were made has its default.
         """
-        known = defaults(method)
+        known = {**defaults(method), **self.asked}
         wanted = {k: v for k, v in known.items() if k not in free} | others
         options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
@@ -430,7 +432,8 @@ class Runs:
         options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        return Variant(name, dataset, model, method, options, None, {}, path, missing)
+        asked = self.config.asked(model).options if model in self.config.models else {}
+        return Variant(name, dataset, model, method, options, None, {}, path, missing, asked)
 
 
 def _agree(recorded: Any, configured: Any) -> bool:
