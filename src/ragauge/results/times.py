@@ -6,6 +6,7 @@ A key that does not apply to a measurement is not set, and is left out of the fi
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -82,10 +83,9 @@ class RequestTimes(TimesModel):
     per_token_s: float | None = None
     total_s: float | None = None  # None: also of a response shorter than requested
     failure: str | None = None  # why there is no answer, and so no times
-    found: float | None = (
-        None  # share of the documents' tokens found stored; of a server the prompt's
-    )
-    found_of: int = 1  # those tokens
+    # share of the documents' tokens found stored, of a server the prompt's, and those tokens
+    found: float | None = None
+    found_of: int = 1
     prompt_tokens: int | None = None  # by the server's count
     cached_tokens: int | None = None  # of the prompt, in the server's cache
     model: str | None = None  # what the server calls its model
@@ -103,8 +103,8 @@ def remarks(rows: Sequence[RequestTimes]) -> list[str]:
 def share_found(rows: Sequence[RequestTimes]) -> float | None:
     """Return the share of all tokens that was found; None where no row has one."""
     known = [row for row in rows if row.found is not None]
-    tokens = sum(row.found_of for row in known)
-    return sum((row.found or 0.0) * row.found_of for row in known) / tokens if tokens else None
+    weights = [row.found_of for row in known]
+    return fmean([row.found or 0.0 for row in known], weights) if known else None
 
 
 class TrialFacts(TimesModel):

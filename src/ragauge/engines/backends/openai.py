@@ -26,7 +26,7 @@ from ragauge.engines.served.completions import (
     Completion,
     count,
     read_completion,
-    read_facts,
+    read_models,
     text_of,
 )
 from ragauge.engines.served.http import EndpointError, JsonObject, JsonServer
@@ -56,9 +56,9 @@ REFUSABLE = {
 }
 """Keys of a request, and the keys in their place."""
 FACTS_S = 10.0  # seconds for a reply about the server itself
-# What servers say of their model, and llama.cpp of itself; times and the like, which differ from
-# request to request, are left out.
-FACTS = ("id", "root", "parent", "max_model_len", "meta", "model_path", "build_info")
+# What servers say of their models; times and the like, which differ from request to request, are
+# left out.
+FACTS = ("id", "root", "parent", "owned_by", "max_model_len", "meta")
 
 
 class PieceTokenizer:
@@ -159,20 +159,17 @@ class ServedEngine(Traced):
 
     def identity(self) -> JsonObject:
         """See `RemoteEngine.identity`; asks the server."""
-        found: JsonObject = {"address": self.name or self.server.url}
+        named = {"address": self.name or self.server.url}
         server = replace(self.server, attempts=1, timeout_s=min(self.server.timeout_s, FACTS_S))
-        root = replace(server, url=server.url.rstrip("/").removesuffix("/v1"))
-        for path, place in {"models": server, "props": root}.items():
-            try:
-                stack, entries = place.ask(path, None, read_facts)
-            except EndpointError as error:
-                if error.status is None:
-                    return found
-                stack, entries = "", []
-            found = {"stack": stack, "model": {}, **found}
-            own = [e for e in entries if len(entries) == 1 or e.get("id") == self.model]
-            found["model"] |= {key: e[key] for e in own for key in FACTS if key in e}
-        return found
+        stack, entries = "", list[JsonObject]()
+        try:
+            stack, entries = server.ask("models", None, read_models)
+        except EndpointError as error:
+            if error.status is None:
+                return named
+        own = [e for e in entries if len(entries) == 1 or e.get("id") == self.model]
+        facts = {key: e[key] for e in own for key in FACTS if key in e}
+        return {**named, "stack": stack, "model": facts}
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:

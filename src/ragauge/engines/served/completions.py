@@ -202,14 +202,13 @@ def read_completion(response: HTTPResponse) -> Completion:
     return reading.end()
 
 
-def read_facts(response: HTTPResponse) -> tuple[str, list[JsonObject]]:
-    """(the server's name for itself, the entries of a list of models, or the one object that it
-    says). Raises ValueError: it says none.
+def read_models(response: HTTPResponse) -> tuple[str, list[JsonObject]]:
+    """(the server's name for itself, the entries of its list of models). Raises ValueError: it is
+    no JSON object.
     """
-    stated = json_object(response.read(MAX_REPLY), "the reply")
-    listed = stated.get("data")
-    entries = map(_object, listed) if isinstance(listed, list) else [stated]
-    return response.headers.get("Server") or "", list(entries)
+    listed = json_object(response.read(MAX_REPLY), "the reply").get("data")
+    entries = list(map(_object, listed)) if isinstance(listed, list) else []
+    return response.headers.get("Server") or "", entries
 
 
 def text_of(pieces: Sequence[Piece]) -> str:

@@ -532,5 +532,4 @@ def _stream(
         return arrivals.rows(done, warmup=0)
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
-    hit_rate = share_found(rows)
-    return stream.stream_times(name, pairs, rows, seen, hit_rate, seed)
+    return stream.stream_times(name, pairs, rows, seen, seed)

@@ -209,10 +209,10 @@ def _similarity(path: Path) -> str:
     # sentence-transformers' own default, where the folder is one of its models
     default = "cosine" if (path / "modules.json").is_file() else "dot"
     stated = settings.get("similarity_fn_name") or default
-    if stated not in SIMILARITIES or settings.get("truncate_dim"):
-        wanted = f"{stated!r} and truncate_dim {settings.get('truncate_dim')}"
+    width = settings.get("truncate_dim")
+    if stated not in SIMILARITIES or width:
         raise UnsupportedError(
-            f"encoder {path}: similarity_fn_name {wanted} are not {' or '.join(SIMILARITIES)} of all numbers"
+            f"encoder {path}: similarity_fn_name {stated!r}, truncate_dim {width}; known: cosine and dot, whole"
         )
     return str(stated)
 
