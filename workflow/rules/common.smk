@@ -65,7 +65,12 @@ wildcard_constraints:
 def begin():
     """Lock the folder, end what a killed run left, write the settings, and report progress from here on."""
     global FOLDER_LOCK
-    needed_jobs = list(workflow.dag.needrun_jobs())
+    # of this workflow's rules: one that uses it as a module has its own, and other modules
+    needed_jobs = [
+        job
+        for job in workflow.dag.needrun_jobs()
+        if job.rule.module_globals["__name__"] == __name__
+    ]
     try:
         FOLDER_LOCK = lock_folder()
         end_left_jobs()

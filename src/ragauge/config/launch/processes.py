@@ -24,7 +24,7 @@ def lock_folder(path: Path = LOCK) -> FileLock:
     Raises:
         UserError: another run has locked it.
     """
-    lock = FileLock(path)
+    lock = FileLock(path, is_singleton=True)  # modules of one workflow share it
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -36,7 +36,7 @@ def lock_folder(path: Path = LOCK) -> FileLock:
 
 def start_fork_server(folder: Path = FORKS) -> None:
     """Have `ragauge` start at once in the jobs of this process (`ragauge.cli._fork_server`)."""
-    if sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
+    if _STARTED or sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
         return
     command = [sys.executable, "-m", "ragauge.cli._fork_server", str(folder)]
     # as the jobs that it serves
