@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from ragauge.metrics.base import limits as metric_limits
 from ragauge.report.figures.style import method_style
 from ragauge.results import timing
 from ragauge.results.cells import Measure
@@ -18,6 +17,7 @@ from ragauge.results.measures import (
     FLOOR,
     REFERENCES,
     difference,
+    metric_limits,
     metric_name,
     on_shared,
     quality,
@@ -304,9 +304,9 @@ def _paired(
 ) -> dict[str, Numbers]:
     """By name and other name the interval of a - b (`low`, `high`), and the `doubt` of `doubts`."""
     pairs: dict[str, Numbers] = {name: {} for name in values}
-    limits = metric_limits(runs.metrics(variants[0].dataset)[0])
     for a, b in combinations(values, 2):
-        test = paired_test(values[a], values[b], runs.seed, limits=limits)
+        bounds = metric_limits(runs, variants[0].dataset)
+        test = paired_test(values[a], values[b], runs.seed, limits=bounds)
         ends = [test["low"], test["high"]]
         doubt = float(doubts([values[a], values[b]])[0, 1])
         pairs[a][b] = {"low": ends[0], "high": ends[1], "doubt": doubt}
