@@ -553,6 +553,7 @@ def test_systems_differ_by_what_their_settings_say(tmp_path):
         "ONNX Runtime": ("retro", {"engine": "onnx"}),
         "cross-attention, trained 5 minutes": ("retro", {"mode": "cross_attention", **trained}),
         "neighbours not read ahead": ("piperag", {"read_ahead": False}),
+        "neighbours encoded in every window": ("retrieve_once", {"encoding": "every_window"}),
         "reach 8, bias 0.5": ("piperag", {"reach": 8, "bias": 0.5}),
     }
     for place, (schedule, options) in enumerate(cases.values()):
