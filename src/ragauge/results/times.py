@@ -6,6 +6,7 @@ A key that does not apply to a measurement is not set, and is left out of the fi
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -82,8 +83,9 @@ class RequestTimes(TimesModel):
     per_token_s: float | None = None
     total_s: float | None = None  # None: also of a response shorter than requested
     failure: str | None = None  # why there is no answer, and so no times
-    found: float | None = None  # share of the documents' tokens found stored
-    found_of: int = 1  # those tokens
+    # share of the documents' tokens found stored, of a server the prompt's, and those tokens
+    found: float | None = None
+    found_of: int = 1
     prompt_tokens: int | None = None  # by the server's count
     cached_tokens: int | None = None  # of the prompt, in the server's cache
     model: str | None = None  # what the server calls its model
@@ -100,9 +102,9 @@ def remarks(rows: Sequence[RequestTimes]) -> list[str]:
 
 def share_found(rows: Sequence[RequestTimes]) -> float | None:
     """Return the share of all tokens that was found; None where no row has one."""
-    known = [(row.found, row.found_of) for row in rows if row.found is not None]
-    tokens = sum(of for _, of in known)
-    return sum(share * of for share, of in known) / tokens if tokens else None
+    known = [row for row in rows if row.found is not None]
+    weights = [row.found_of for row in known]
+    return fmean([row.found or 0.0 for row in known], weights) if known else None
 
 
 class TrialFacts(TimesModel):
@@ -170,15 +172,6 @@ class Percentiles(TimesModel):
     p99: Percentile
 
 
-class SteadyWindow(TimesModel):
-    """The part of a level in which every client has a request under way."""
-
-    requests: int  # answered in it
-    seconds: float
-    questions_per_s: float
-    tokens_per_s: float | None
-
-
 class RequestSummary(TimesModel):
     """Percentiles and rates of the requests after the warm-up; empty where times were refused."""
 
@@ -194,7 +187,8 @@ class RequestSummary(TimesModel):
     goodput_per_s: float = 0.0
     good_share: float = 0.0
     in_service: float = 0.0
-    steady: SteadyWindow | None = None  # of a number of clients
+    # of a number of clients: while each has a request under way
+    steady: "RequestSummary | None" = None
 
 
 class GpuState(TimesModel):

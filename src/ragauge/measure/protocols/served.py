@@ -55,6 +55,7 @@ from ragauge.results.times import (
     TrialLoad,
     Watched,
     remarks,
+    share_found,
 )
 from ragauge.text import aligned
 
@@ -154,7 +155,7 @@ class ServedBench:
             gpu=None,
             client_late_p99_s=late_p99_s,
             refused=refused,
-            server=ServerView(cached_share=cached_share(counted), **medians, metrics=metrics),
+            server=ServerView(cached_share=share_found(counted), **medians, metrics=metrics),
         )
 
 
@@ -174,20 +175,9 @@ def bench(
         yield ServedBench(engine, engine.client, prompts, questions.name)
 
 
-def cached_share(rows: Sequence[RequestTimes]) -> float | None:
-    """The share of the prompts' tokens that the server's cache had; None where it does not say."""
-    known = [
-        (row.prompt_tokens, row.cached_tokens)
-        for row in rows
-        if row.prompt_tokens and row.cached_tokens is not None
-    ]
-    tokens = sum(prompt for prompt, _ in known)
-    return sum(cached for _, cached in known) / tokens if tokens else None
-
-
 def _refusal(rows: Sequence[RequestTimes], cache: str) -> str | None:
     """Why times must not be reported: a cache in another state than declared, or several models."""
-    share = cached_share(rows)
+    share = share_found(rows)
     models = list(dict.fromkeys(row.model for row in rows if row.model))
     had = f"the server's cache had {share or 0:.0%} of the prompts, which were to be {cache}"
     most = max((row.cached_tokens or 0 for row in rows), default=0)
@@ -317,6 +307,9 @@ class Sender:
             ]
         tokens = exchange.response_tokens
         facts["per_token_s"] = exchange.per_token_s
+        if exchange.prompt_tokens and exchange.cached_tokens is not None:
+            facts["found"] = exchange.cached_tokens / exchange.prompt_tokens
+            facts["found_of"] = exchange.prompt_tokens
         if (tokens or 0) < requested:
             said.append(
                 f"{tokens or 'an unknown number'} of {requested} tokens, so without total_s"
@@ -427,7 +420,7 @@ def latency_table(times: LatencyTimes) -> str:
     for name, summary in times.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
         clocks = [row.server or {} for row in rows]
-        share = cached_share(rows)
+        share = share_found(rows)
         server_s = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
         medians = [summary[key].median for key in latency.TIMES]
         cells = [
@@ -536,14 +529,7 @@ def _stream(
     def send_all() -> list[RequestTimes]:
         for _ in range(2 if settings.server_cache == "warm" else 1):
             done = [_served(sender, index, index) for index in range(len(sender.prompts))]
-        rows = arrivals.rows(done, warmup=0)
-        return [
-            row.model_copy(
-                update={"found": cached_share([row]), "found_of": row.prompt_tokens or 1}
-            )
-            for row in rows
-        ]
+        return arrivals.rows(done, warmup=0)
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
-    hit_rate = cached_share([row for row in rows if not row.failure])
-    return stream.stream_times(name, pairs, rows, seen, hit_rate, seed)
+    return stream.stream_times(name, pairs, rows, seen, seed)

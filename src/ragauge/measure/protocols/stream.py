@@ -171,10 +171,7 @@ class _Stream:
             ]
 
         rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
-        is_known = all(row.found is not None for row in rows)
-        return stream_times(
-            self.name, pairs, rows, seen, share_found(rows) if is_known else None, seed
-        )
+        return stream_times(self.name, pairs, rows, seen, seed)
 
     def _answer(self, method: Method, index: int) -> tuple[TimedRequest, dict[str, Any]]:
         """Answer a request; its times, and what was found of its documents' tokens."""
@@ -219,7 +216,6 @@ def stream_times(
     pairs: Sequence[tuple[TimedRequest, TimedRequest]],
     rows: list[RequestTimes],
     seen: Watched,
-    hit_rate: float | None,
     seed: int,
 ) -> Stream:
     """The times of a variant's stream.
@@ -233,7 +229,7 @@ def stream_times(
     is_shown = bool(answered) and not seen.refused
     return Stream(
         variant=name,
-        hit_rate=hit_rate,
+        hit_rate=share_found(rows),
         found_parts=shares_by_part(rows),
         probes=len(probes),
         missed_s=_median_wait(missed for missed, _ in probes),
@@ -306,7 +302,5 @@ def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     )
     return RequestSummary(
         **times,
-        seconds=seconds,
-        questions_per_s=len(rows) / seconds,
-        tokens_per_s=arrivals.tokens_per_s(rows, seconds),
+        **arrivals.rates(rows, seconds),
     )
