@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 
 import gpu_kit
+from _gpu_kit_material import configuration
+from ragauge.config import loading
 from ragauge.measure.timing import shape_of
 from ragauge.results.publications import ON_SHAPE, read_csv
 
@@ -123,6 +125,12 @@ def test_time_that_ends_and_steps_that_take_too_long_are_left_for_the_next_start
     assert summary_of(tmp_path)["machine"]["status"] == "not run"
 
 
-def test_every_model_is_known_by_its_shape():
-    for name in gpu_kit.read_kit()["models"]:
-        assert shape_of(name).d_model >= 576
+def test_what_runs_there_is_a_valid_experiment_over_known_shapes(tmp_path):
+    kit = gpu_kit.read_kit()
+    for name in (*kit["sizes"]["full"]["articles"], "corpus"):
+        (tmp_path / f"{name}.jsonl").write_text("{}")
+    written = configuration(kit, kit["sizes"]["full"], tmp_path, "cuda", False)
+    made = loading.parse(written, "kit.json")
+    for name in kit["models"]:
+        assert shape_of(made.models[name].source).d_model >= 576
+    assert made.pipelines["retro_s3"].hides_search
