@@ -31,7 +31,7 @@ def kit(root, *arguments, python=sys.executable):
 
 
 def finished(process):
-    output, _ = process.communicate(timeout=400)
+    output, _ = process.communicate(timeout=1800)
     return process.returncode, output
 
 
