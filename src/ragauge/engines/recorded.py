@@ -238,18 +238,33 @@ class RecordedEngine(Traced, ABC):
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions
     ) -> Extension:
-        call = _call(rows, options)
-        key = store.key(cache, rows, options.tree)
-        if key and (loaded := store.load(key, cache, logp=options.logp)):
-            extension, computing_s, loading_s = loaded
-            self._record(replace(call, seconds=computing_s, loading_s=loading_s))
-            return extension
+        """Load the rows that the store has, then read the others in one call and store them."""
+        keys = [store.key(cache, row, options.tree) for row in rows]
+        found: dict[int, tuple[Span, Tensor | None]] = {}
+        computing_s = 0.0
         started = time.perf_counter()
-        extension = self.compute(cache, rows, options)
-        self._finish(call, started)
-        if key:
-            store.save(key, cache, extension.spans, extension.logp, time.perf_counter() - started)
-        return extension
+        # in the order in which a call reads them, so that slots are as if they were computed
+        for number in sorted(range(len(rows)), key=lambda i: len(rows[i].ids)):
+            key = keys[number]
+            if key and (segment := store.load(key, cache, logp=options.logp)):
+                found[number] = segment[:2]
+                computing_s += segment[2]
+        if found:
+            call = _call([rows[i] for i in sorted(found)], options)
+            loading_s = time.perf_counter() - started
+            self._record(replace(call, seconds=computing_s, loading_s=loading_s))
+        missing = [i for i in range(len(rows)) if i not in found]
+        if missing:
+            others = [rows[i] for i in missing]
+            started = time.perf_counter()
+            computed = self.compute(cache, others, options)
+            self._finish(_call(others, options), started)
+            seconds = time.perf_counter() - started
+            store.save([keys[i] for i in missing], cache, computed, seconds)
+            logp = computed.logp or [None] * len(missing)
+            found.update(zip(missing, zip(computed.spans, logp, strict=True), strict=True))
+        spans, scores = zip(*(found[i] for i in range(len(rows))), strict=True)
+        return Extension(spans, logp=scores if options.logp else ())
 
     def _check(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> None:
         if options.tree and options.attention:

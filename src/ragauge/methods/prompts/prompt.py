@@ -4,9 +4,11 @@ documents in it.
 
 import hashlib
 import json
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import harmonic_mean
 from typing import Any, NamedTuple, Self
 
 from ragauge.assets.catalog import Tokenization
@@ -126,6 +128,8 @@ class Prompt:
     # whether the segments' tokens, joined, are those of the whole text
     exact_tokens: bool | None = None
     control_tokens: int = 0  # that documents and question quote, as words
+    # see `corpus_spacing`; None: the corpus is not known, or no method depends on it
+    corpus_spacing: float | None = None
 
     @property
     def ending(self) -> list[int]:
@@ -181,6 +185,14 @@ class Prompt:
     @property
     def total_tokens(self) -> int:
         return len(self.plain(self.documents))
+
+
+def corpus_spacing(prompts: Iterable[Prompt]) -> float:
+    """Return S of equilibrium positions over a corpus: the harmonic mean of the lengths, in tokens,
+    of all documents of its prompts, each counted once.
+    """
+    documents = {array("I", ids).tobytes(): len(ids) for p in prompts for ids in p.documents}
+    return harmonic_mean(documents.values())
 
 
 def build_prompt(
