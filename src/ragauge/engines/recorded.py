@@ -238,7 +238,9 @@ class RecordedEngine(Traced, ABC):
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions
     ) -> Extension:
-        """Load the rows that the store has, then read the others in one call and store them."""
+        """Load the rows that the store has, then read the others in one call and store them. The
+        trace has one call of all rows, so that costs do not depend on what the store has.
+        """
         keys = [store.key(cache, row, options.tree) for row in rows]
         found: dict[int, tuple[Span, Tensor | None]] = {}
         computing_s = 0.0
@@ -249,20 +251,23 @@ class RecordedEngine(Traced, ABC):
             if key and (segment := store.load(key, cache, logp=options.logp)):
                 found[number] = segment[:2]
                 computing_s += segment[2]
-        if found:
-            call = _call([rows[i] for i in sorted(found)], options)
-            loading_s = time.perf_counter() - started
-            self._record(replace(call, seconds=computing_s, loading_s=loading_s))
+        loading_s = time.perf_counter() - started
         missing = [i for i in range(len(rows)) if i not in found]
+        seconds = 0.0
         if missing:
-            others = [rows[i] for i in missing]
-            started = time.perf_counter()
-            computed = self.compute(cache, others, options)
-            self._finish(_call(others, options), started)
-            seconds = time.perf_counter() - started
-            store.save([keys[i] for i in missing], cache, computed, seconds)
-            logp = computed.logp or [None] * len(missing)
-            found.update(zip(missing, zip(computed.spans, logp, strict=True), strict=True))
+            read = self.compute(cache, [rows[i] for i in missing], options)
+            if (self._answering or self)._trace is not None:
+                self.synchronize()
+            seconds = time.perf_counter() - started - loading_s
+            store.save([keys[i] for i in missing], cache, read, seconds)
+            logp = read.logp or [None] * len(missing)
+            found.update(zip(missing, zip(read.spans, logp, strict=True), strict=True))
+        call = _call(rows, options)
+        if len(missing) < len(rows):
+            counts = tuple(len(row.ids) if i in missing else 0 for i, row in enumerate(rows))
+            computed = counts if missing else ()
+            call = replace(call, loading_s=loading_s + seconds, computed=computed)
+        self._record(replace(call, seconds=computing_s + seconds))
         spans, scores = zip(*(found[i] for i in range(len(rows))), strict=True)
         return Extension(spans, logp=scores if options.logp else ())
 

@@ -5,12 +5,14 @@ is.
 import logging
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from ragauge.cost.trace import Call
 from ragauge.engines import store
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
@@ -86,7 +88,8 @@ def test_another_row_is_another_entry(lm, rows):
     """The preamble and the other row of the call are found, this one is read."""
     read(lm)
     _, got, trace = read(lm, rows)
-    assert [(c.lengths, c.loading_s is None) for c in trace[1:]] == [((2,), False), ((3,), True)]
+    assert trace[1].lengths == (3, 2)
+    assert trace[1].computed == (3, 0)
     assert [len(span) for span in got.spans] == [3, 2]
 
 
@@ -132,7 +135,9 @@ def test_segments_of_random_calls_are_those_computed_alone(lm, seed, kind):
             Row(corpus[i], unit_steps(starts[i], len(corpus[i])), (Span(0, 4),)) for i in numbers
         ]
         cache, got, trace = read(lm, rows)
-        tokens_read += sum(sum(c.lengths) for c in trace[1:] if c.loading_s is None)
+        [call] = trace[1:]
+        assert call.lengths == tuple(map(len, got.spans))
+        tokens_read += call.computed_tokens
         for i, row, span, logp in zip(numbers, rows, got.spans, got.logp, strict=True):
             alone, expected, _ = read(plain, [row])
             same_slots((cache, span), (alone, expected.spans[0]), atol=1e-5, rtol=1e-5)
@@ -150,6 +155,20 @@ def test_segments_of_random_calls_are_those_computed_alone(lm, seed, kind):
 def test_another_past_is_another_entry(lm):
     read(lm)
     assert [c.loading_s is None for c in read(lm, last=9)[2]] == [True, True]
+
+
+def test_a_call_in_part_from_the_store_costs_what_it_costs_without(lm):
+    """One call of all rows, whatever the store has; only its clock and `computed` tell."""
+    read(lm)
+    rows = [*ROWS, Row([9] * 5, unit_steps(4, 5), (Span(0, 4),))]
+    found = read(lm, rows)[2]
+    lm.documents = None
+    plain = read(lm, rows)[2]
+    clocks = {"seconds": None, "loading_s": None, "computed": ()}
+    assert [replace(c, **clocks) for c in found] == [replace(c, **clocks) for c in plain]
+    assert (found[1].computed, found[1].computed_tokens) == ((0, 0, 5), 5)
+    assert Call.from_json(found[1].to_json()) == found[1]
+    assert (plain[1].computed, plain[1].computed_tokens) == ((), 10)
 
 
 def test_another_decoder_and_other_threads_are_other_entries(tmp_path):

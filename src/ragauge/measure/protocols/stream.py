@@ -267,8 +267,7 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
         return None
     if not in_tree:  # documents of a tree that are found have no call
         tokens = min(tokens, sum(sum(call.lengths) for call in calls))
-    anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
-    return max(0.0, 1 - anew / tokens)
+    return max(0.0, 1 - sum(call.computed_tokens for call in calls) / tokens)
 
 
 def shares_by_part(rows: Sequence[RequestTimes]) -> list[float | None]:

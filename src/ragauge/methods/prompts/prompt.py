@@ -4,7 +4,6 @@ documents in it.
 
 import hashlib
 import json
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -191,8 +190,8 @@ def corpus_spacing(prompts: Iterable[Prompt]) -> float:
     """Return S of equilibrium positions over a corpus: the harmonic mean of the lengths, in tokens,
     of all documents of its prompts, each counted once.
     """
-    documents = {array("I", ids).tobytes(): len(ids) for p in prompts for ids in p.documents}
-    return harmonic_mean(documents.values())
+    documents = {tuple(ids) for prompt in prompts for ids in prompt.documents}
+    return harmonic_mean([len(ids) for ids in documents])
 
 
 def build_prompt(

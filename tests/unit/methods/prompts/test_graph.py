@@ -92,6 +92,7 @@ def test_the_spacing_of_a_corpus_counts_each_document_once(seed):
     mean = float(Fraction(len(lengths)) / sum(Fraction(1, n) for n in lengths))
     assert corpus_spacing(prompts) == pytest.approx(mean, rel=1e-12)
     assert corpus_spacing([*prompts, *prompts[:2]]) == corpus_spacing(reversed(prompts))
+    assert corpus_spacing([tiny_prompt([7])]) == 7
 
 
 def test_positions_of_a_given_spacing_do_not_depend_on_the_other_paths():
