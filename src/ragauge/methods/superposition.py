@@ -46,10 +46,11 @@ class Superposition(Method):
     Equilibrium positions (section 3.2.2, equation 1 and Algorithm 1) put token j of document d_i at
     |p| + j S / |d_i| and every query at |p| + S, where S = n / sum(1 / |d_i|) is the harmonic mean
     of the lengths of the documents. With `spacing` = set it is over the n documents of the question,
-    as in the paper, so that a path cached for one set (section 3.3.1) fits no other; with corpus
-    it is over all documents of the data set, each once, so that paths are cached before anything
-    is retrieved. In either a document of more than S tokens is squeezed to steps below 1, not cut.
-    Left-aligned paths do not depend on the set, only where their queries start does.
+    as in the paper, so that a path cached for one set (section 3.3.1) serves only sets of the same
+    S; with corpus it is over all documents of the data set, each once, so that paths are cached
+    before anything is retrieved. In either a document of more than S tokens is squeezed to steps
+    below 1, not cut. Left-aligned paths do not depend on the set, only where their queries start
+    does.
     """
 
     requires = FULL_ATTENTION

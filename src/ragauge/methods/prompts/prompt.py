@@ -190,8 +190,9 @@ def corpus_spacing(prompts: Iterable[Prompt]) -> float:
     """Return S of equilibrium positions over a corpus: the harmonic mean of the lengths, in tokens,
     of all documents of its prompts, each counted once.
     """
-    documents = {tuple(ids) for prompt in prompts for ids in prompt.documents}
-    return harmonic_mean([len(ids) for ids in documents])
+    # by hash: the tokens of a corpus need not fit in memory twice
+    lengths = {hash(tuple(ids)): len(ids) for prompt in prompts for ids in prompt.documents}
+    return harmonic_mean(list(lengths.values()))
 
 
 def build_prompt(
