@@ -128,6 +128,7 @@ class DocumentStore:
                 tensors["logp"] = scores.contiguous()
             self._put(key, Entry(tensors, a_token * len(span)))
             cache.name_span(span, key)
+        self._shrink()
 
     def _get(self, key: str) -> Entry | None:
         path = self.folder / f"{key}.kv"
@@ -156,14 +157,17 @@ class DocumentStore:
                 file.write(content)
             self._room -= len(content)
             draft.replace(path)
-            if self._room < 0:
-                self._evict()
         except OSError as error:
             draft.unlink(missing_ok=True)
             # the error itself would hold the cache
             log.warning("%s: not stored (%s)", path, str(error))
 
-    def _evict(self) -> None:
+    def _shrink(self) -> None:
+        """Evict what is beyond the store's size, once a call: measuring a full folder takes as long
+        as loading an entry.
+        """
+        if self._room >= 0:
+            return
         entries = []
         for path in files_of(self.folder):
             with suppress(FileNotFoundError):  # another process was faster
@@ -174,8 +178,9 @@ class DocumentStore:
         for _, size, path in sorted(entries):
             if excess <= 0:
                 return
-            path.unlink(missing_ok=True)
-            excess -= size
+            with suppress(OSError):  # of another user, say
+                path.unlink(missing_ok=True)
+                excess -= size
 
 
 class MemoryStore(DocumentStore):
@@ -199,6 +204,8 @@ class MemoryStore(DocumentStore):
     def _put(self, key: str, entry: Entry) -> None:
         copies = {name: tensor.clone() for name, tensor in entry.tensors.items()}
         self._entries[key] = replace(entry, tensors=copies)
+
+    def _shrink(self) -> None:
         while self.bytes > self.max_bytes:
             self._entries.popitem(last=False)
 

@@ -302,6 +302,17 @@ def test_the_least_recently_used_go_first(tmp_path):
     assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
 
 
+def test_a_full_folder_is_measured_once_a_call(tmp_path, monkeypatch):
+    measured = []
+    files_of = store.files_of
+    monkeypatch.setattr(store, "files_of", lambda folder: measured.append(1) or files_of(folder))
+    lm = random_lm(SHAPES["llama"], threads=1)
+    lm.documents = DocumentStore(tmp_path, "d", 1)
+    rows = [Row([token] * 8, unit_steps(0, 8)) for token in range(6)]
+    lm.extend(lm.new_cache(48), rows, stage="documents", offline=True)
+    assert (len(measured), entries(lm)) == (1, [])
+
+
 def test_a_disk_that_is_full_costs_the_entry_not_the_answer(lm, monkeypatch, caplog):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
