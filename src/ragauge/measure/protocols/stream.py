@@ -264,7 +264,7 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> dict[str, Any]:
         return {"found": None}
     if not in_tree:  # documents of a tree that are found have no call
         tokens = min(tokens, sum(sum(call.lengths) for call in calls))
-    anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
+    anew = sum(call.computed_tokens for call in calls)
     return {"found": max(0.0, 1 - anew / tokens), "found_of": tokens}
 
 

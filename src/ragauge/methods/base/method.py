@@ -156,6 +156,12 @@ class Method(ABC):
         """
         return self
 
+    def reads_corpus(self) -> bool:
+        """Return whether answers depend on `Prompt.corpus_spacing`, so on documents of other
+        questions.
+        """
+        return False
+
     def storable(self) -> bool:
         """Return whether prepared documents serve any question about them, as from a document
         store.
