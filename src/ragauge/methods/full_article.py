@@ -7,6 +7,7 @@ from typing import Any
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
 from ragauge.methods.base.method import Answer, Evidence, Method, read_plain
+from ragauge.methods.base.states import PrefixCached
 from ragauge.methods.prompts import Prompt, cut_middle
 from ragauge.methods.prompts.templates import token_ids
 
@@ -18,6 +19,11 @@ class FullArticle(Method):
     """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of
     it is evidence.
     """
+
+    state = "set"
+
+    def read_before(self) -> Method:
+        return PrefixCached(self)
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         documents: Sequence[list[int] | str] = prompt.documents

@@ -12,7 +12,7 @@ import numpy as np
 
 from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
-from ragauge.methods.base.method import SPANS, Answer, Method, read_plain, traced
+from ragauge.methods.base.method import SPANS, Answer, Method, State, read_plain, traced
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.prompts import PREAMBLE, Prompt, unit_segment
 from ragauge.methods.prompts.templates import query_text
@@ -38,11 +38,15 @@ class Ranked(Method):
     path_caching: bool = True
     # what is ranked by; prompt: "Question: ...", as released
     query: Literal["question", "prompt"] = "question"
+    state: ClassVar[State] = "documents"
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
     def adapted_to(self, capabilities: Capabilities) -> Self:
         """Return a copy without path caching for an engine that cannot cache."""
         return self if Capability.SPANS in capabilities else replace(self, path_caching=False)
+
+    def usable_state(self) -> State:
+        return self.state if self.path_caching else "nothing"
 
     def required(self) -> Capabilities:
         return SPANS if self.path_caching else frozenset()
