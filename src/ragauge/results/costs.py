@@ -41,11 +41,11 @@ def critical_path_cycles(
     )
 
 
-def online_cycles(variant: Variant, key: str) -> float:
-    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN
-    without a shape.
+def online_cycles(variant: Variant, key: str, trace: Trace | None = None) -> float:
+    """MACs of one question that its user waited for as it ran here, or by another trace, generated
+    tokens included. NaN without a shape.
     """
-    return _cycles(variant, variant.traces[key])
+    return _cycles(variant, variant.traces[key] if trace is None else trace)
 
 
 def offline_cycles(variant: Variant, key: str) -> float:

@@ -89,6 +89,7 @@ class Method(ABC):
     # the least that must have been read before the question for the method to gain from it; "nothing":
     # it never gains
     state: ClassVar[State] = "nothing"
+    prepares: ClassVar[bool] = True  # whether its own `prepare` reads what it can use in that state
     finds: ClassVar[bool] = False  # takes the engine's `finder`, for evidence or to choose tokens
     # of the engine, whatever the options are; empty: the text level
     requires: ClassVar[Capabilities] = frozenset()

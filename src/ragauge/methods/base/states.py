@@ -35,6 +35,13 @@ def effective_state(usable: State, state: State, one_document: bool = False) -> 
     return usable if STATES.index(read) >= STATES.index(usable) else "nothing"
 
 
+def recorded_state(method: Method) -> State:
+    """Return the state in which a run of answers has a method: its times leave out what its own
+    `prepare` reads.
+    """
+    return method.usable_state() if method.prepares else "nothing"
+
+
 def in_state(method: Method, state: State) -> Method:
     """Return the method in a state of `effective_state`."""
     usable = method.usable_state()
@@ -56,6 +63,16 @@ class Unprepared(Method):
         for call in trace:
             engine.note(replace(call, offline=False))
         return answer
+
+
+class PlainPrompt(Method):
+    """A method whose prompt is all documents in their order, which a prefix cache may have."""
+
+    state = "set"
+    prepares = False
+
+    def read_before(self) -> Method:
+        return PrefixCached(self)
 
 
 @dataclass(frozen=True)

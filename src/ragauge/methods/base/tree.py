@@ -39,6 +39,7 @@ class TreeMethod(Method):
     """
 
     state = "set"
+    prepares = False
 
     policy: Policy = "pgdsf"
     store_gb: PositiveFloat = 1.0  # keys and values of all nodes

@@ -44,7 +44,7 @@ class Wrapper(Method):
         return self.requires | self.wrapped.required()
 
     def usable_state(self) -> State:
-        reads = self.storable() and self.wrapped.read_before() is self.wrapped
+        reads = self.storable() and self.wrapped.prepares
         return self.wrapped.usable_state() if reads else "nothing"
 
     def assets(self) -> tuple[str, ...]:
