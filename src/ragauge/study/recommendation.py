@@ -20,8 +20,8 @@ def warning(count: int) -> str:
     """Say what a recommendation by so few questions cannot tell; empty if they are enough."""
     if count < numbers.MIN_QUESTIONS:
         return f"{count} questions: the report recommends nothing below {numbers.MIN_QUESTIONS}"
-    provisional = numbers.provisional(count)
-    return f"the recommendation will be provisional: {provisional}" if provisional else ""
+    few = numbers.few(count)
+    return f"the recommendation will be PROVISIONAL: {few}" if few else ""
 
 
 def print_recommended(out: Path, name: str) -> None:
@@ -32,14 +32,17 @@ def print_recommended(out: Path, name: str) -> None:
         name: of its run.
     """
     for group in numbers.groups(_runs(out, name)):
-        row = numbers.recommended(group)
-        if row is None:
+        provisional = f"PROVISIONAL, {group['provisional']}" if group["provisional"] else ""
+        found = numbers.recommendation(group)
+        if found is None:
             reason = group["withheld"] or "no variant is within the target"
-            print(f"nothing is recommended: {reason}")
+            print("; ".join(filter(None, [f"nothing is recommended: {reason}", provisional])))
             continue
-        text = f"{row['name']}: {_reason(row, group)}"
-        write_file(out / RECOMMENDED, _configuration(out, row["name"], text).encode())
-        print(f"recommended: {text}\nits configuration: {out / RECOMMENDED}")
+        text = f"{found.row['name']}: {_reason(found, group)}"
+        text = "; ".join(filter(None, [text, provisional]))
+        write_file(out / RECOMMENDED, _configuration(out, found.row["name"], text).encode())
+        word = "recommended (PROVISIONAL)" if provisional else "recommended"
+        print(f"{word}: {text}\nits configuration: {out / RECOMMENDED}")
 
 
 def render_finished(out: Path, name: str) -> None:
@@ -68,13 +71,29 @@ def _configuration(out: Path, variant: str, text: str) -> str:
     return comments + yaml.safe_dump(settings, sort_keys=False)
 
 
-def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
-    quality = row["quality"]
+def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
+    """Quality, wait and the rule that chose the variant, in words."""
+    row = found.row
     kind = group["cost"]
-    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
-    words = [f"{group['metric']} {quality['mean']:.3f} {interval}"]
+    words = [_quality(row, group)]
     if kind:
         name, unit = numbers.COSTS[kind]
         words.append(f"{name}: {numbers.wait(row, kind, group['reused_by']):.3g} {unit}")
+    if kind in group["targets"]:
         words.append(f"at most {group['targets'][kind]:.3g} {unit}")
-    return "; ".join([*words, *filter(None, [group["provisional"]])])
+    tied = ", ".join(other["name"] for other in found.tied)
+    if row is not found.best:
+        best = f"{found.best['name']} ({_quality(found.best, group)})"
+        also = f", as are {tied}" if tied else ""
+        words.append(f"the fastest of those statistically tied with the best, {best}{also}")
+    elif tied:
+        words.append(f"the best quality, and the fastest of those statistically tied: {tied}")
+    else:
+        words.append("the best quality, with which no other is statistically tied")
+    return "; ".join(words)
+
+
+def _quality(row: dict[str, Any], group: dict[str, Any]) -> str:
+    quality = row["quality"]
+    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
+    return f"{group['metric']} {quality['mean']:.3f} {interval}"

@@ -6,12 +6,24 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ragauge.report.figures.style import method_style
+import numpy as np
+
+from ragauge.cost.trace import seconds
+from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import timing
 from ragauge.results.cells import Measure
-from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
+from ragauge.results.costs import (
+    cost,
+    costs,
+    offline_cycles,
+    online_cycles,
+    prepared,
+    weight_bytes,
+)
 from ragauge.results.measures import (
     FLOOR,
     REFERENCES,
@@ -29,15 +41,17 @@ from ragauge.results.times import LatencyTimes
 # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 RESAMPLES = 1000
 MIN_QUESTIONS = 4  # below which nothing is recommended
-ENOUGH_QUESTIONS = 10  # below which a recommendation is provisional
+ENOUGH_QUESTIONS = 50  # below which, of a reference too, a recommendation is provisional
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
+FULL_PROMPT = "naive"
+FIRST_PASSAGE = ("top", 1)  # method and top_k of the retriever's first passage
 # what is waited for -> (name, unit); in the order of preference
 COSTS = {
     "total_s": ("whole answer, latency protocol", "s"),
     "first_token_s": ("first token, latency protocol", "s"),
-    "compute_cycles": ("compute cycles, online MACs", "MAC"),
     "answering_total_s": ("whole answer, answering run", "s"),
     "answering_first_token_s": ("first token, answering run", "s"),
+    "compute_cycles": ("compute cycles, online MACs", "MAC"),
 }
 PROTOCOL = ("total_s", "first_token_s")
 ANSWERING = "answering_"
@@ -55,30 +69,26 @@ def groups(runs: Runs) -> list[Numbers]:
 def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     variants = runs.of(dataset, model)
     timed, untimed = _timed(runs, dataset, model)
-    rows = [_variant(runs, variant, timed) for variant in variants]
+    # a study's documents come from a corpus: none was read for the question that chooses it
+    reused_by = 1 if runs.registered(dataset) == "study" else None
+    rows = [_variant(runs, variant, timed, indexed=bool(reused_by)) for variant in variants]
     shared = _pair(runs, variants, rows)
     kinds = [kind for kind in COSTS if any(row["costs"].get(kind) for row in rows)]
     limit = runs.config.target_first_token_s
-    first_token = (
-        next((kind for kind in kinds if kind.endswith("first_token_s")), None) if limit else None
-    )
-    # a study's documents come from a corpus: none was read for the question that chooses it
-    reused_by = (
-        1 if any(v.specification and v.specification.dataset == "study" for v in variants) else None
-    )
+    kind = _clock(kinds, rows, reused_by, "first_token_s" if limit else "")
     return {
         "dataset": dataset,
         "model": model,
         "metric": metric_name(runs, dataset),
         "costs": kinds,
-        "cost": first_token or next(iter(kinds), None),
-        "targets": {kind: _middle(rows, kind, reused_by) for kind in kinds}
-        | ({first_token: limit} if limit else {}),
+        "cost": kind,
+        "targets": {kind: limit} if limit else {},
         "untimed": untimed,
         "protocol": timing.described(timed) if timed else None,
         "paired": shared,
-        "withheld": _withheld(runs, variants, model, shared),
-        "provisional": provisional(shared),
+        "withheld": _withheld(runs, variants, model, shared)
+        or ("no first token was timed, which has a limit" if limit and not kind else None),
+        "provisional": _provisional(rows, shared, reused_by),
         "reused_by": reused_by,
         "stack": next((v.stack for v in variants if v.stack), None),
         "cached": _cached(variants),
@@ -98,27 +108,61 @@ def _cached(variants: Sequence[Variant]) -> str | None:
     return " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares)))
 
 
-def recommended(group: Numbers) -> Numbers | None:
-    """The variant that the first screen of a page recommends before its reader sets anything; None:
-    none. The best on the questions that all share of those within the target; of equals the
-    cheapest.
+@dataclass(frozen=True)
+class Recommendation:
+    """The recommended variant, the best by quality, and the variants tied with that one."""
+
+    row: Numbers
+    best: Numbers
+    tied: list[Numbers]  # neither of the two
+
+
+def recommendation(group: Numbers) -> Recommendation | None:
+    """What the first screen of a page recommends before its reader sets anything; None: nothing.
+
+    Of the variants within the limit, if one is given, the best by the mean over the questions that
+    all share, and those tied with it (`lead` includes zero); of these the fastest.
     """
     kind = group["cost"]
     target = group["targets"].get(kind)
     waits = {
-        row["name"]: wait(row, kind, group["reused_by"]) if kind else None
+        row["name"]: _or_inf(wait(row, kind, group["reused_by"]) if kind else None)
         for row in group["variants"]
     }
-
-    def qualifies(row: Numbers) -> bool:
-        taken = waits[row["name"]]
-        in_time = target is None or (taken is not None and taken <= target)
-        return not row["reference"] and row["shared_mean"] is not None and in_time
-
-    able = [row for row in group["variants"] if qualifies(row)] if not group["withheld"] else []
-    return min(
-        able, key=lambda row: (-row["shared_mean"], _or_inf(waits[row["name"]])), default=None
+    able = [
+        row
+        for row in group["variants"]
+        if is_candidate(row) and (target is None or waits[row["name"]] <= target)
+    ]
+    if group["withheld"] or not able:
+        return None
+    able.sort(key=lambda row: (-row["shared_mean"], waits[row["name"]]))
+    equals = [row for row in able if row is able[0] or lead(able[0], row, group["paired"])[0] <= 0]
+    chosen = min(equals, key=lambda row: waits[row["name"]])
+    return Recommendation(
+        chosen, able[0], [row for row in equals if row is not chosen and row is not able[0]]
     )
+
+
+def is_candidate(row: Numbers) -> bool:
+    """Whether a variant can be recommended: it reads documents that a retriever can find, and
+    answered the questions of the others.
+    """
+    is_compared = row["shared_mean"] is not None
+    return is_compared and not row["reference"] and row["method"] != WITHOUT_DOCUMENTS
+
+
+def lead(a: Numbers, b: Numbers, n: int) -> tuple[float, float]:
+    """The 95% interval of the difference of two variants on the same n questions, as the page has
+    it (`difference` of frontier.js).
+    """
+    draws = np.subtract(a["resampled"], b["resampled"])
+    low, high = map(float, np.quantile(draws, [0.025, 0.975]))
+    if high - low > 3e-5:  # means are rounded to 5 digits
+        return low, high
+    mean = a["shared_mean"] - b["shared_mean"]
+    part = 0.025 ** (1 / n)
+    return part * mean - (1 - part), part * mean + (1 - part)
 
 
 def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
@@ -131,19 +175,26 @@ def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
     if not entry:
         return None
     part = 1 / reused_by if reused_by else 0.0
-    if not row["stored"] and entry["offline"]:
+    if not row["stored"] and entry["offline"] != 0:
         part = 1.0
     if part and entry["offline"] is None:
         return None
     return float(entry["online"] + part * (entry["offline"] or 0.0))
 
 
-def _middle(rows: Sequence[Numbers], kind: str, reused_by: int | None) -> float | None:
-    """The median wait of the variants, to two digits: the target that the page starts with if none
-    is configured.
+def _clock(
+    kinds: Sequence[str], rows: Sequence[Numbers], reused_by: int | None, ending: str
+) -> str | None:
+    """The cost that a page starts with: of those that end so the first, for a study the first that
+    is known of every candidate.
     """
-    waits = [taken for row in rows if (taken := wait(row, kind, reused_by)) is not None]
-    return float(f"{statistics.median(waits):.2g}") if waits else None
+    fitting = [kind for kind in kinds if kind.endswith(ending)]
+    complete = [
+        kind
+        for kind in fitting
+        if not any(is_candidate(row) and wait(row, kind, reused_by) is None for row in rows)
+    ]
+    return next(iter([*(complete if reused_by else ()), *fitting]), None)
 
 
 def _or_inf(value: float | None) -> float:
@@ -170,14 +221,32 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
     return _too_few(runs, variants)
 
 
-def provisional(shared: int) -> str | None:
+def few(shared: int) -> str | None:
     """Say which differences so few questions cannot show; None if they are enough."""
     if shared >= ENOUGH_QUESTIONS:
         return None
-    more = ", ".join(
-        f"{n} would show {detectable_difference(n):.2f}" for n in (ENOUGH_QUESTIONS, 50, 200)
-    )
-    return f"{shared} questions show differences of about {detectable_difference(shared):.2f} or more; {more}"
+    more = ", ".join(f"{n} would show {detectable_difference(n):.2f}" for n in (50, 200))
+    shown = f"{shared} questions show differences of about {detectable_difference(shared):.2f}"
+    return f"{shown} or more; {more}"
+
+
+def _provisional(rows: Sequence[Numbers], shared: int, reused_by: int | None) -> str | None:
+    """Why a recommendation is provisional: a reference is missing, or the questions are few; None
+    if it is not.
+    """
+    wanted: dict[str, tuple[str, int | None]]
+    wanted = {method: (method, None) for method in (WITHOUT_DOCUMENTS, FULL_PROMPT)}
+    if reused_by:
+        wanted["the retriever's first passage"] = FIRST_PASSAGE
+    compared = {
+        (row["method"], top_k)
+        for row in rows
+        for top_k in (None, row["params"].get("top_k"))
+        if row["shared_mean"] is not None
+    }
+    missing = [name for name, reference in wanted.items() if reference not in compared]
+    without = f"without the answers of {' and '.join(missing)} to compare with" if missing else None
+    return "; ".join(filter(None, [without, few(shared)])) or None
 
 
 def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
@@ -215,7 +284,7 @@ def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, s
     return None, f"there is no latency file of {model}"
 
 
-def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Numbers:
+def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None, indexed: bool) -> Numbers:
     measured = quality(runs, variant)
     cached = [record.cache_bytes for record in variant.answered.values() if record.cache_bytes]
     return {
@@ -225,6 +294,7 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
         **dict(zip(("label", "colour", "marker"), method_style(variant.row), strict=True)),
         "params": {key: value for key, value in variant.options.items() if value is not None},
         "reference": variant.method in REFERENCES,
+        "about": ABOUT.get(variant.method),
         "stored": servable(variant),
         "questions": len(variant.records),
         "failed": len(variant.failed),
@@ -234,20 +304,28 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
             "high": measured.high,
             "n": measured.n,
         },
-        "costs": _costs(runs, variant, timed),
+        "costs": _costs(runs, variant, timed, indexed),
         "kv_bytes": max(cached, default=None),
         "weight_bytes": weight_bytes(variant),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
     }
 
 
-def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str, Numbers | None]:
+def _costs(
+    runs: Runs, variant: Variant, timed: LatencyTimes | None, indexed: bool
+) -> dict[str, Numbers | None]:
     """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and
-    offline.
+    offline by the same clock: None where that did not time it. `indexed`: the documents come from a
+    fixed corpus, whose embeddings are the index's.
     """
+    calls = [prepared(trace, indexed) for trace in variant.traces.values()]
     prepared_s = variant.values("offline_s")
+    if indexed and calls:
+        prepared_s = list(map(seconds, calls))
     offline_s = statistics.median(prepared_s) if prepared_s else None
-    offline = list(costs(variant, offline_cycles).values())
+    if not any(calls) and not offline_s:
+        offline_s = 0.0
+    offline = list(costs(variant, partial(offline_cycles, indexed=indexed)).values())
     numbers = {
         "compute_cycles": _cost(
             cost(runs, variant, online_cycles), sum(offline) / max(1, len(offline))
@@ -256,7 +334,7 @@ def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str
     for kind in PROTOCOL:
         clocked = timed.seconds(variant.name, kind) if timed else []
         answering = variant.values("online_s" if kind == "total_s" else kind)
-        numbers[kind] = _cost(timing.quartiles(clocked), offline_s)
+        numbers[kind] = _cost(timing.quartiles(clocked), None if offline_s != 0 else 0.0)
         numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
     return numbers
 

@@ -202,14 +202,24 @@ def test_latency_of_the_protocol_comes_first(small, tmp_path):
     assert [f["family"] for f in group["families"]["total_s"]] == ["superposition", "naive"]
 
 
-def test_without_latency_the_frontier_is_over_cycles(small, tmp_path):
+def test_without_latency_the_seconds_of_the_answers_stand_in(small, tmp_path):
     group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
-    assert group["cost"] == "compute_cycles"
+    assert group["cost"] == "answering_total_s"
+    assert group["costs"][-1] == "compute_cycles"
     assert group["untimed"] == f"there is no latency file of {MODEL}"
     write_latency(small, {"naive": [1.0]}, refused="other processes")
     group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
-    assert group["cost"] == "compute_cycles"
+    assert group["cost"] == "answering_total_s"
     assert "was refused: other processes" in group["untimed"]
+
+
+def test_only_a_given_limit_is_one(small, tmp_path):
+    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    assert group["targets"] == {}
+    write_latency(small, {"naive": [1.0]})
+    limited = made(small, tmp_path / "out", target_first_token_s=0.25)
+    group = Elements(limited).payload["groups"][0]
+    assert (group["cost"], group["targets"]) == ("first_token_s", {"first_token_s": 0.25})
 
 
 def test_a_variant_of_few_questions_is_not_paired(small, tmp_path):
@@ -388,4 +398,4 @@ def test_a_recommendation_is_withheld_where_numbers_tell_nothing(
         page.page(Runs(tmp_path, settings(methods=methods)), tmp_path / "out")
     ).payload["groups"]
     assert group["withheld"] is None if reason is None else group["withheld"].startswith(reason)
-    assert bool(group["provisional"]) == (questions < 10)
+    assert group["provisional"].startswith(f"{questions} questions")
