@@ -9,8 +9,11 @@ import math
 from ragauge.cost import cycles
 from ragauge.methods.base.method import State
 from ragauge.methods.base.states import effective_state, recorded_state
+from ragauge.results import timing
+from ragauge.results.cells import CellSource, Measures
 from ragauge.results.costs import CyclesFold, online_cycles
 from ragauge.results.runs import Variant, method_of
+from ragauge.results.times import LatencyTimes
 
 
 def waits_for_documents(variant: Variant, state: State) -> bool | None:
@@ -51,7 +54,22 @@ def cycles_in(state: State) -> CyclesFold:
     return fold
 
 
-def preparation_s(variant: Variant) -> list[float]:
+def preparation(variant: Variant, timed: LatencyTimes | None, state: State) -> Measures:
+    """Seconds of what a variant has read before the question in a state, and bytes of the keys and
+    values that stay: the latency protocol's or, in seconds, the run's; nothing where it has read
+    nothing.
+    """
+    measures = timing.preparation(timed, variant.name, state) if timed else {}
+    if measures or waits_for_documents(variant, state) is not False:
+        return measures
+    values = _preparation_s(variant)
+    note = "of the answering run"
+    return (
+        {"preparation_s": timing.quartiles(values, note, CellSource.RECORDS)} if any(values) else {}
+    )
+
+
+def _preparation_s(variant: Variant) -> list[float]:
     """Seconds of what was prepared for each question, those that its calls took where several
     questions were answered side by side.
     """

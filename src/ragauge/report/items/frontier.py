@@ -39,7 +39,7 @@ from ragauge.results.cells import Cell, CellSource, Table, frame, noted, row_cel
 from ragauge.results.costs import cost
 from ragauge.results.measures import metric_name, quality
 from ragauge.results.runs import ELSEWHERE, Runs
-from ragauge.results.states import cycles_in
+from ragauge.results.states import cycles_in, preparation
 from ragauge.results.times import STATE_WORDS, State
 
 KEYS = ("model", "dataset", "state", "method", "variant", "top_k", "metric")
@@ -93,8 +93,7 @@ def _in_state(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
         for quantity, price in prices.items():
             chance = chances[quantity].get(variant.name)
             measures |= {quantity: price[index]} | ({_chance(quantity): chance} if chance else {})
-        if timed:
-            measures |= timing.preparation(timed, variant.name, state)
+        measures |= preparation(variant, timed, state)
         cells += row_cells(variant.keys | {"state": state, "metric": metric}, measures)
     return cells
 

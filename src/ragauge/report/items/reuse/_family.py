@@ -12,12 +12,11 @@ from typing import Any
 from ragauge.config.reads import ANY, AnswersRead, defaults, every
 from ragauge.cost.trace import Trace, seconds
 from ragauge.results import timing
-from ragauge.results.cells import CellSource, Measure, Measures, join
+from ragauge.results.cells import CellSource, Measure, join
 from ragauge.results.measures import FLOOR, scored
 from ragauge.results.provenance import machine, provenance_of
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.runs import defaults as default_options
-from ragauge.results.states import preparation_s, waits_for_documents
 from ragauge.results.states import seconds as seconds_in
 from ragauge.results.times import STATE_WORDS, LatencyTimes, State
 
@@ -108,15 +107,6 @@ class VariantSeconds:
             return self.timed.seconds(variant.name, "per_token_s", state)
         waits = map(_decode_s, variant.traces.values())
         return [wait for wait in waits if wait is not None and math.isfinite(wait)]
-
-    def preparation(self, variant: Variant, state: State) -> Measures:
-        """Seconds and bytes of what was read before the question; nothing where nothing was."""
-        if self.timed and (measures := timing.preparation(self.timed, variant.name, state)):
-            return measures
-        prepared = preparation_s(variant)
-        if waits_for_documents(variant, state) is not False or not any(prepared):
-            return {}
-        return {"preparation_s": timing.quartiles(prepared, OWN, CellSource.RECORDS)}
 
     def sooner(self, runs: Runs, base: Variant, variant: Variant, state: State) -> Measure:
         """How many times sooner than the plain prompt's the first token is known, both in a state:

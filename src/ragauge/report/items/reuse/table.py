@@ -38,6 +38,7 @@ from ragauge.results.measures import difference, naive, quality
 from ragauge.results.publications import published
 from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.states import preparation
 from ragauge.results.times import State
 
 KEYS = ("model", "dataset", "state", "method", "variant", "stored")
@@ -85,7 +86,7 @@ def _measures(
         "token_s": timing.quartiles(
             clock.tokens(variant, state), clock.note(state), clock.source, nothing=nothing
         ),
-        **clock.preparation(variant, state),
+        **preparation(variant, clock.timed, state),
         "cache_bytes": timing.quartiles(
             variant.values("cache_bytes"), OWN, CellSource.RECORDS, nothing=UNRECORDED
         ),
