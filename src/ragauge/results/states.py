@@ -60,7 +60,10 @@ def preparation(variant: Variant, timed: LatencyTimes | None, state: State) -> M
     nothing.
     """
     measures = timing.preparation(timed, variant.name, state) if timed else {}
-    if measures or waits_for_documents(variant, state) is not False:
+    method = method_of(variant)
+    # of a ranker the run has read the best document alone
+    has_read_all = method is not None and method.read_before() is method
+    if measures or not has_read_all or waits_for_documents(variant, state) is not False:
         return measures
     values = _preparation_s(variant)
     note = "of the answering run"

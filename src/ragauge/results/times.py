@@ -360,9 +360,11 @@ class LatencyTimes(TimesFile, Watched):
         return self._measured(state or self.default_state).get(name)
 
     def best_state(self, name: str) -> State:
-        """Return the state in which a variant gains the most of those in which it was timed."""
-        there = [state for state in STATES if name in self._measured(state)]
-        return there[-1] if there else self.default_state
+        """Return the first state in which a variant gains as much as in any that was timed."""
+        by_state = {state: self._measured(state).get(name, UNKNOWN) for state in STATES}
+        there = {state: measured for state, measured in by_state.items() if measured != UNKNOWN}
+        best = list(there.values())[-1:]
+        return next((s for s, measured in there.items() if [measured] == best), self.default_state)
 
     @property
     def at_answer_length(self) -> "LatencyTimes":

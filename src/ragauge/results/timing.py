@@ -73,12 +73,10 @@ def speedup(runs: Runs, latency: LatencyTimes, name: str, state: State | None = 
     if not slow or not fast:
         missing = next(n for n, values in ((base, slow), (name, fast)) if not values)
         return Measure(reason=f"{missing or 'naive'} was not timed in this state")
-    note = described(latency, state=state)
-    if state is None:
-        read = f"{name}: {STATE_WORDS[latency.measured_state(name, best) or 'nothing']}"
-        is_apart = latency.measured_state(name, best) not in ("nothing", None)
-        apart = f"{LIKE_PAPERS}: {read}, {base}: {STATE_WORDS['nothing']}"
-        note = join(described(latency, state=best), apart if is_apart else "")
+    note = described(latency, state=best)
+    if state is None and latency.measured_state(base, best) != "nothing":
+        read = f"{name}: {STATE_WORDS[best]}, {base}: {STATE_WORDS['nothing']}"
+        note = join(described(latency, state=best), f"{LIKE_PAPERS}: {read}")
     return ratio(slow, fast, runs.seed, n=len(fast), note=note)
 
 

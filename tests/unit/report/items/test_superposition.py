@@ -303,7 +303,7 @@ def test_speedups_are_of_one_state_or_say_of_which_two(small):
         table("superposition_table_7", small)
     )
     labels = " ".join(ax.get_xlabel() for ax in figure.axes)
-    assert all(words in labels for words in ("each document read", "of two states"))
+    assert all(words in labels for words in ("each document read", "as in the paper"))
 
 
 def test_speedups_of_two_machines_have_no_ratio(tmp_path):
