@@ -29,7 +29,6 @@ from ragauge.io import progress, records
 from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods.base.states import recorded_state
 from ragauge.results.cells import Cell
 from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
@@ -326,12 +325,7 @@ class Runs:
         if times.states or times.protocol.is_served:
             return times
         methods = {name: method_of(self.named(times.model, name)) for name in times.variants}
-        known = {name: method for name, method in methods.items() if method}
-        times = times.model_copy(update={"rows": [r for r in times.rows if r.variant in known]})
-        recorded = {name: recorded_state(method) for name, method in known.items()}
-        return times.with_states(
-            recorded, {name: method.usable_state() for name, method in known.items()}
-        )
+        return times.with_states({name: method for name, method in methods.items() if method})
 
     def _times(self, folder: str, kind: type[Times]) -> tuple[Times, ...]:
         return tuple(map(kind.read, sorted((self.folder / folder).glob("*/*.json"))))

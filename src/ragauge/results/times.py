@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragauge.errors import UserError, first_problem
 from ragauge.io.jsonl import read_object
-from ragauge.methods.base.method import STATES, State
-from ragauge.methods.base.states import effective_state
+from ragauge.methods.base.method import Method, State
+from ragauge.methods.base.states import effective_state, usable_state
 
 SERVER = "server"  # the device of times of a served model
-UNKNOWN = "?"
+UNKNOWN: Literal["?"] = "?"
 STATE_WORDS: dict[str, str] = {
     "nothing": "nothing read",
     "documents": "each document read",
@@ -269,14 +269,11 @@ class StateTimes(TimesModel):
     """The variants in one state of what was read before the question.
 
     Attributes:
-        measured: the state of each variant's trials: this one, or below it one from which it gains
-            as much.
         stages: of each variant, the calls of its first prompt by stage.
         gap: why each variant's measured speedup is not the theoretical one.
         summary: the spread of each variant's times.
     """
 
-    measured: dict[str, State | None]
     stages: dict[str, dict[str, dict[str, float]]] = {}
     gap: dict[str, SpeedupGap] = {}
     summary: dict[str, dict[str, Spread]] = {}
@@ -313,40 +310,35 @@ class LatencyTimes(TimesFile, Watched):
 
     machine: dict[str, Any] = {}
     load: TrialLoad = TrialLoad()
+    # the state from which each variant gains; of a server whose cache is as it was found: none
+    usable: dict[str, State] = {}
     states: dict[State, StateTimes] = {}  # the default of tables first
     rows: list[Trial] = []
+    # summaries of an older file, which had no states; nothing reads them
+    stages: Any = None
+    gap: Any = None
+    summary: Any = None
     documents: DocumentTrials | None = None
     evidence_batches: EvidenceTrials | None = None
     other_lengths: list["LatencyTimes"] = []
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_summary(cls, content: Any) -> Any:
-        """Leave out the summary of an older file, which had no states."""
-        is_older = isinstance(content, dict) and "states" not in content
-        unused = ("stages", "gap", "summary") if is_older else ()
-        return {key: value for key, value in content.items() if key not in unused}
-
-    def with_states(self, recorded: Mapping[str, State], usable: Mapping[str, State]) -> Self:
-        """Return an older file's times with the states in which they were taken.
-
-        Args:
-            recorded: the state of each variant, which had ready what its method prepares.
-            usable: the state from which each gains.
+    def with_states(self, methods: Mapping[str, Method]) -> Self:
+        """Return an older file's times, for which each method had ready what it prepares itself,
+        with the states of that.
         """
         one_document = len((self.protocol.tokens or {}).get("documents", ())) == 1
-
-        def is_measured(name: str, state: State) -> bool:
-            return effective_state(usable[name], state, one_document) == recorded[name]
-
-        states: dict[State, StateTimes] = {}
-        for state in ("documents", "set", "nothing"):
-            names = [name for name in self.variants if is_measured(name, state)]
-            if names:
-                states[state] = StateTimes(measured={name: recorded[name] for name in names})
-        rows = [row.model_copy(update={"state": recorded[row.variant]}) for row in self.rows]
-        others = [other.with_states(recorded, usable) for other in self.other_lengths]
-        return self.model_copy(update={"states": states, "rows": rows, "other_lengths": others})
+        usable = {name: usable_state(method, one_document) for name, method in methods.items()}
+        read = {name: usable[name] if methods[name].prepares else "nothing" for name in usable}
+        rows = [row.model_copy(update={"state": read.get(row.variant)}) for row in self.rows]
+        order: tuple[State, ...] = ("documents", "set", "nothing")
+        states = {
+            state: StateTimes()
+            for state in order
+            if any(effective_state(usable[name], state) == read[name] for name in usable)
+        }
+        others = [other.with_states(methods) for other in self.other_lengths]
+        update = {"usable": usable, "states": states, "rows": rows, "other_lengths": others}
+        return self.model_copy(update=update)
 
     @property
     def default_state(self) -> State:
@@ -354,17 +346,11 @@ class LatencyTimes(TimesFile, Watched):
         return next(iter(self.states), "documents")
 
     def measured_state(self, name: str, state: State | None = None) -> State | None:
-        """Return the state of a variant's trials in a state, by default the first; None: none there,
-        or not known.
+        """Return the state of a variant's trials in a state, by default the first: the one from
+        which it gains, or `nothing` below it; None: not known.
         """
-        return self._measured(state or self.default_state).get(name)
-
-    def best_state(self, name: str) -> State:
-        """Return the first state in which a variant gains as much as in any that was timed."""
-        by_state = {state: self._measured(state).get(name, UNKNOWN) for state in STATES}
-        there = {state: measured for state, measured in by_state.items() if measured != UNKNOWN}
-        best = list(there.values())[-1:]
-        return next((s for s, measured in there.items() if [measured] == best), self.default_state)
+        usable = self.usable.get(name)
+        return usable and effective_state(usable, state or self.default_state)
 
     @property
     def at_answer_length(self) -> "LatencyTimes":
@@ -385,9 +371,8 @@ class LatencyTimes(TimesFile, Watched):
         """Return a variant's trials in a state, by default the first: undisturbed ones, or all where
         the machine was always busy.
         """
-        measured = self._measured(state or self.default_state)
-        rows = [row for row in self.rows if row.state == measured.get(row.variant, UNKNOWN)]
-        return self._counted(rows, name)
+        measured = self.measured_state(name, state)
+        return self._counted([row for row in self.rows if row.state == measured], name)
 
     def document_trials(self, name: str) -> list[DocumentTrial]:
         return self._counted(self.documents.rows if self.documents else (), name)
@@ -399,9 +384,6 @@ class LatencyTimes(TimesFile, Watched):
         """Return the times of the trials of a variant that count, in a state."""
         values = (getattr(trial, key) for trial in self.trials(name, state))
         return [seconds for seconds in values if seconds is not None]
-
-    def _measured(self, state: State) -> Mapping[str, State | None]:
-        return self.states[state].measured if state in self.states else {}
 
     def _counted(self, rows: Sequence[AnyTrial], name: str) -> list[AnyTrial]:
         counts_all = bool(self.load.busy)

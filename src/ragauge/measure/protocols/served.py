@@ -76,11 +76,6 @@ CACHE_STATES = {
 }
 # of trials, by the server's cache: what it has of a prompt is the beginning, in one order
 CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
-SERVED_STATES: dict[str, tuple[State, ...]] = {
-    "cold": ("documents", "nothing"),
-    "warm": ("set",),
-    "found": ("documents", "set", "nothing"),
-}
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
@@ -376,15 +371,13 @@ def _time(
         trials, seen = bench.watched(settings, settings.server_cache, send_all)
     answered = [trial for trial in trials if not trial.failure]
     state = CACHED_STATES[settings.server_cache]
-    there = StateTimes(
-        measured=dict.fromkeys(able, state),
-        summary={} if seen.refused else latency.summarise(answered),
-    )
+    there = StateTimes(summary={} if seen.refused else latency.summarise(answered))
     return LatencyTimes(
         **bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup),
         **seen.to_json(),
         load=TrialLoad(share=seen.load_share),
-        states=dict.fromkeys(SERVED_STATES[settings.server_cache], there),
+        usable=dict.fromkeys(able, "set") if state else {},
+        states={"set" if state == "set" else "documents": there},
         rows=[trial.model_copy(update={"state": state}) for trial in trials],
     )
 

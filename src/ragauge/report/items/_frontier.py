@@ -3,14 +3,15 @@ times and prices.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from ragauge.report.figures import Point, lines
-from ragauge.results import states, timing
-from ragauge.results.cells import CellSource, Measure, Measures, join, mean
+from ragauge.results import timing
+from ragauge.results.cells import Cell, CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.states import seconds as seconds_in
 from ragauge.results.stats import SHARE, frontier_probability
 from ragauge.results.times import STATE_WORDS, State
 
@@ -21,12 +22,17 @@ QUESTIONS = 1000
 UNSTATED = "the server does not count tokens"
 
 
-def states_of(runs: Runs, dataset: str, model: str) -> list[State]:
-    """The states in which a model was timed on prompts of a data set; of the answering run the
-    default alone.
+def by_state(
+    runs: Runs, cells: Callable[[Runs, str, str, State], Iterable[Cell]]
+) -> Iterator[Cell]:
+    """Collect the cells of each (data set, model) pair in each state in which it was timed; of the
+    answering run in the default alone.
     """
-    timed = timing.find(runs, dataset, model)
-    return list(timed.states) if timed and not timed.refused else ["documents"]
+    for pair in runs.groups():
+        timed = timing.find(runs, *pair)
+        states: Iterable[State] = timed.states if timed and not timed.refused else ("documents",)
+        for state in states:
+            yield from cells(runs, *pair, state)
 
 
 def latencies(
@@ -57,7 +63,7 @@ def latencies(
 
 def answering_latency(variant: Variant, field: str, state: State) -> Measure:
     """The median of a field of seconds in a state, of the questions that did not fail."""
-    seconds = states.seconds(variant, field, state)
+    seconds = seconds_in(variant, field, state)
     note = join(
         "latency of the answering run, not of the latency protocol",
         f"before the question: {STATE_WORDS[state]}",

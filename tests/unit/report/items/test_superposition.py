@@ -19,7 +19,7 @@ from ragauge.results import timing
 from ragauge.results.cells import NO_SPREAD
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
-from ragauge.results.times import LatencyTimes, StateTimes, Trial, TrialLoad
+from ragauge.results.times import LatencyTimes, Trial, TrialLoad
 from synthetic_run import (
     DOCUMENT,
     MODEL,
@@ -329,9 +329,8 @@ def test_a_refused_timing_gives_its_reason(small):
 def test_disturbed_and_unclocked_trials_do_not_count():
     rows = [Trial(variant="plain", total_s=seconds) for seconds in (4.0, None)]
     rows.append(Trial(variant="plain", total_s=99.0, disturbed=True))
-    states = {"documents": StateTimes(measured={"plain": None})}
-    assert LatencyTimes(rows=rows, states=states).seconds("plain") == [4.0]
-    busy = LatencyTimes(rows=rows, states=states, load=TrialLoad(busy="other processes took 30%"))
+    assert LatencyTimes(rows=rows).seconds("plain") == [4.0]
+    busy = LatencyTimes(rows=rows, load=TrialLoad(busy="other processes took 30%"))
     assert busy.seconds("plain") == [4.0, 99.0]
     assert timing.described(busy).endswith(
         "; other processes took 30%; before the question: each document read"
