@@ -7,11 +7,12 @@ from typing import Any
 import yaml
 
 from ragauge.config import loading
+from ragauge.config.plan.part import RunPaths
 from ragauge.io.files import write_file
-from ragauge.report.figures.writing import render, write_provenance
+from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers, page
 from ragauge.results.runs import Runs
-from ragauge.study.writing import CONFIG, RETRIEVAL
+from ragauge.study.writing import CONFIG, REFERENCES, RETRIEVAL
 
 RECOMMENDED = "recommended.yaml"  # the configuration of what the page recommends
 
@@ -45,13 +46,24 @@ def print_recommended(out: Path, name: str) -> None:
         print(f"{word}: {text}\nits configuration: {out / RECOMMENDED}")
 
 
+def references(out: Path, name: str) -> list[str]:
+    """The records that answer first, below the study's folder: what others are compared with."""
+    records = f"{RunPaths(name).answers}.jsonl"
+    jobs = loading.load(out / CONFIG).answers()
+    return [records.format(**job._asdict()) for job in jobs if job.variant in REFERENCES]
+
+
 def render_finished(out: Path, name: str) -> None:
-    """Render the items and the page of a run that was ended; the page names what is missing."""
+    """Render the items and the page of a run that was ended; the page names what is missing.
+
+    The provenance, which a finished run has, is removed: it makes the next run of the workflow go
+    on, and render all of this again.
+    """
     runs = _runs(out, name)
     reports = out / "reports" / name
     for item in runs.config.item_names():
         render(item, runs, reports)
-    write_provenance(runs, reports)
+    (out / RunPaths(name).provenance).unlink(missing_ok=True)
     page.write(runs, reports)
 
 
