@@ -84,7 +84,7 @@ def finish(folder, printed):
     assert f"finish it with: {again}" in printed.err
     elsewhere(again)
     assert answers(folder) == set(METHODS)
-    found, page = group(folder)
+    found, _ = group(folder)
     assert {row["name"] for row in found["variants"]} == set(METHODS)
     assert (folder / "reports" / "s" / "provenance.json").is_file()
 

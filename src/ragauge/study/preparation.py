@@ -41,7 +41,7 @@ from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
 
 GENERATED = "generated.jsonl"
 REPLIES = "replies.jsonl"  # of models while questions are generated
-FILES = (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED)
+FILES = (writing.CONFIG, writing.DATA, writing.PASSAGES, writing.RETRIEVAL, GENERATED)
 # of a budget, after which no batch of questions begins; while there are too few
 WRITING_SHARE = 0.35
 WRITING_AT_LAST = 0.5
@@ -105,12 +105,15 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
     if not questions:
         questions, files, account["generation"] = _generated(study, corpus, deadline)
     gold = list(retrieval.gold_passages(questions, corpus.passages, corpus.originals))
-    folder_of_vectors = study.out / "embeddings"
-    rankings = retrieval.rankings(how, questions, corpus.passages, study.top, folder_of_vectors)
+    searcher = retrieval.Searcher(how, corpus.passages, study.out / writing.EMBEDDINGS)
+    rankings = searcher.rankings([question.question for question in questions], study.top)
     nearest = [ranking[: study.top] for ranking in rankings[how.chosen]]
     account |= retrieval.report(how, rankings, questions, gold, study.top)
     lines = writing.records(questions, corpus.passages, nearest, gold)
     files[writing.DATA] = writing.json_lines(lines)
+    files[writing.PASSAGES] = writing.json_lines(
+        {"title": passage.document, "text": passage.text} for passage in corpus.passages
+    )
     _print_questions(questions, min(study.top, len(corpus.passages)), how.chosen)
     return Draft(_settings(study, name, any(gold)), len(questions), files, account)
 

@@ -41,7 +41,7 @@ def print_recommended(out: Path, name: str) -> None:
             continue
         text = f"{found.row['name']}: {_reason(found, group)}"
         text = "; ".join(filter(None, [text, provisional]))
-        write_file(out / RECOMMENDED, _configuration(out, found.row["name"], text).encode())
+        write_file(out / RECOMMENDED, _configuration(out, name, found.row["name"], text).encode())
         word = "recommended (PROVISIONAL)" if provisional else "recommended"
         print(f"{word}: {text}\nits configuration: {out / RECOMMENDED}")
 
@@ -71,12 +71,14 @@ def _runs(out: Path, name: str) -> Runs:
     return Runs(out / "results" / name, loading.load(out / CONFIG))
 
 
-def _configuration(out: Path, variant: str, text: str) -> str:
-    """The study's configuration with one of its variants, as text."""
+def _configuration(out: Path, name: str, variant: str, text: str) -> str:
+    """The study's configuration with one of its variants and the data type that answered."""
     settings = yaml.safe_load((out / CONFIG).read_bytes())
     settings["methods"] = {variant: settings["methods"][variant]}
     for section in {"latency", "judge"} & settings.keys():
         settings[section]["methods"] = [variant]
+    for label, model in loading.load(out / RunPaths(name).settings).models.items():
+        settings["models"][label] |= {} if model.served else {"dtype": model.dtype}
     how = json.loads((out / RETRIEVAL).read_bytes())["retrieval"]
     by = f"{how['chosen']}, dense retrieval by {how['encoder']}"
     comments = f"# {text}\n# passages: the first {how['top']} by {by}\n"

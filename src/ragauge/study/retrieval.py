@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -50,52 +51,59 @@ class Retrieval:
         return "reranked" if self.reranker else self.kind
 
 
-def rankings(
-    retrieval: Retrieval,
-    questions: Sequence[StudyQuestion],
-    passages: Sequence[Passage],
-    count: int,
-    folder: Path,
-) -> dict[str, Ranking]:
-    """Compute every ranking on the way to the chosen one, which is the last. Each question needs
-    `count` passages. Embeddings are written to `folder`, where another study of the same passages
-    uses them again. Raises UserError: the encoder or the cross-encoder cannot be had.
-    """
-    depth = min(max(count, DEPTH), len(passages))
-    queries = [question.question for question in questions]
-    texts = [f"{passage.document} {passage.text}" for passage in passages]
-    found: dict[str, Ranking] = {}
-    matched: Ranking = []
-    if retrieval.kind != "dense":
-        found["bm25"], matched = _lexical(queries, texts, depth)
-    if retrieval.kind != "bm25":
-        found["dense"] = dense(queries, texts, depth, retrieval.encoder, folder)
-    if retrieval.kind == "fused":
-        found["fused"] = fused([matched, found["dense"]], depth)
-    if retrieval.reranker:
-        first = found[retrieval.kind]
-        found["reranked"] = reranked(
-            queries, texts, first, max(count, RERANKED), retrieval.reranker
-        )
-    return found
+class Searcher:
+    """A retrieval over the passages of one corpus, whose index is made once."""
 
+    def __init__(self, retrieval: Retrieval, passages: Sequence[Passage], folder: Path) -> None:
+        """Embeddings are written to `folder`, where another study of the same passages uses them
+        again.
+        """
+        self.retrieval = retrieval
+        self.folder = folder
+        self.texts = [f"{passage.document} {passage.text}" for passage in passages]
 
-def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
-    """Rank all passages by BM25; return the ranking, and its part that has a word of the question.
-    Passages without one stay in the order of the corpus, which says nothing: it is not fused, and a
-    question that has no others is named.
-    """
-    ranking = Ranking()
-    matched = Ranking()
-    for scores in CorpusBM25(texts).scores(queries):
-        ranking.append(_best(scores, depth))
-        matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
-    unmatched = [query for query, order in zip(queries, matched, strict=True) if not order]
-    if unmatched:
-        counts = f"{len(unmatched)} of {len(queries)} questions share no word with any passage"
-        names = "; ".join(f"{query:.80}" for query in unmatched[:MAX_NAMED])
-        logger.warning("BM25: %s, so passages stay in their order: %s", counts, names)
-    return ranking, matched
+    @cached_property
+    def _bm25(self) -> CorpusBM25:
+        return CorpusBM25(self.texts)
+
+    def rankings(self, queries: Sequence[str], count: int) -> dict[str, Ranking]:
+        """Compute every ranking on the way to the chosen one, which is the last. Each question
+        needs `count` passages. Raises UserError: the encoder or the cross-encoder cannot be had.
+        """
+        retrieval = self.retrieval
+        texts = self.texts
+        depth = min(max(count, DEPTH), len(texts))
+        found: dict[str, Ranking] = {}
+        matched: Ranking = []
+        if retrieval.kind != "dense":
+            found["bm25"], matched = self._lexical(queries, depth)
+        if retrieval.kind != "bm25":
+            found["dense"] = dense(queries, texts, depth, retrieval.encoder, self.folder)
+        if retrieval.kind == "fused":
+            found["fused"] = fused([matched, found["dense"]], depth)
+        if retrieval.reranker:
+            first = found[retrieval.kind]
+            found["reranked"] = reranked(
+                queries, texts, first, max(count, RERANKED), retrieval.reranker
+            )
+        return found
+
+    def _lexical(self, queries: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
+        """Rank all passages by BM25; return the ranking, and its part that has a word of the
+        question. Passages without one stay in the order of the corpus, which says nothing: it is
+        not fused, and a question that has no others is named.
+        """
+        ranking = Ranking()
+        matched = Ranking()
+        for scores in self._bm25.scores(queries):
+            ranking.append(_best(scores, depth))
+            matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
+        unmatched = [query for query, order in zip(queries, matched, strict=True) if not order]
+        if unmatched:
+            counts = f"{len(unmatched)} of {len(queries)} questions share no word with any passage"
+            names = "; ".join(f"{query:.80}" for query in unmatched[:MAX_NAMED])
+            logger.warning("BM25: %s, so passages stay in their order: %s", counts, names)
+        return ranking, matched
 
 
 def dense(
@@ -248,6 +256,7 @@ def report(
         row["known_by"] = "answer" if question.gold is None else "document"
         rows.append({**row, "gold": len(answering), "ranks": ranks})
     how = {
+        "kind": retrieval.kind,
         "chosen": retrieval.chosen,
         "encoder": retrieval.encoder,
         "reranker": retrieval.reranker,

@@ -38,7 +38,9 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path):
     ]
     asked = [StudyQuestion("Where is tea grown?", ("Assam",), "a")]
     gold = list(gold_passages(asked, corpus, {title: title for title in "abc"}))
-    found = retrieval.rankings(Retrieval(), asked, corpus, 3, tmp_path)["bm25"]
+    found = retrieval.Searcher(Retrieval(), corpus, tmp_path).rankings(["Where is tea grown?"], 3)[
+        "bm25"
+    ]
     (tmp_path / "q.jsonl").write_bytes(
         writing.json_lines(writing.records(asked, corpus, found, gold))
     )

@@ -37,6 +37,11 @@ ASKED = [
 ]
 
 
+def rankings(how, asked, passages, count, folder):
+    queries = [question.question for question in asked]
+    return retrieval.Searcher(how, passages, folder).rankings(queries, count)
+
+
 def test_the_sum_of_reciprocal_ranks_fuses_rankings():
     [made] = retrieval.fused([[[0, 1, 2]], [[2, 3, 0]]], depth=3)
     scores = {0: 1 / 61 + 1 / 63, 1: 1 / 62, 2: 1 / 63 + 1 / 61, 3: 1 / 62}
@@ -50,7 +55,7 @@ def test_a_cross_encoder_orders_the_first_passages_again(tmp_path):
     alone = [float(model.scores("Where is tea?", [text])[0]) for text in TEXTS]  # without padding
     assert order == [*sorted([3, 2, 1], key=lambda i: -alone[i]), 0]
     np.testing.assert_allclose(model.scores("Where is tea?", TEXTS), alone, rtol=1e-5)
-    made = retrieval.rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2, tmp_path)
+    made = rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2, tmp_path)
     assert list(made) == ["bm25", "reranked"]
     assert model.scores("?", ["long " * 100]).shape == (1,)  # cut
 
@@ -92,7 +97,7 @@ def test_embeddings_are_made_once_a_shard(tmp_path, monkeypatch):
 )
 def test_every_ranking_on_the_way_is_kept(tmp_path, kind, expected):
     how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
-    made = retrieval.rankings(how, ASKED, PASSAGES, 2, tmp_path)
+    made = rankings(how, ASKED, PASSAGES, 2, tmp_path)
     assert list(made) == expected
     assert how.chosen == expected[-1]
     assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)
@@ -102,7 +107,7 @@ def test_a_question_that_shares_no_word_with_any_passage_is_named(tmp_path, capl
     """Its passages stay in the order of the corpus, which fusion leaves out."""
     asked = [StudyQuestion("Wohin?", ()), *ASKED]
     how = Retrieval("fused", str(encoder(tmp_path / "encoder")))
-    made = retrieval.rankings(how, asked, PASSAGES, 2, tmp_path)
+    made = rankings(how, asked, PASSAGES, 2, tmp_path)
     text = "BM25: 1 of 3 questions share no word with any passage, so passages stay in their order: Wohin?"
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         text
