@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
@@ -186,30 +186,42 @@ def _best(scores: np.ndarray, depth: int) -> list[int]:
     return list(np.argsort(-scores, kind="stable")[:depth].tolist())
 
 
+def check_gold(golds: Iterable[str], names: Collection[str]) -> None:
+    """Raise UserError if gold documents are not among the names of documents: all of them."""
+    unknown = list[str]()
+    for gold in dict.fromkeys(golds):
+        if len(_named(gold, names)) != 1:
+            near = _nearest(gold, list(names))
+            unknown.append(f"{gold!r}{f', did you mean {near!r}?' if near else ''}")
+    if unknown:
+        raise UserError(f"--questions: gold is not a document of the corpus: {'; '.join(unknown)}")
+
+
+def _named(gold: str, names: Collection[str]) -> list[str]:
+    """The names that a gold document's may mean: this one, else those of files in any folder."""
+    is_known = gold in names
+    return [gold] if is_known else [name for name in names if PureWindowsPath(name).name == gold]
+
+
 def gold_passages(
-    questions: Iterable[StudyQuestion], passages: Sequence[Passage], originals: Mapping[str, str]
+    questions: Sequence[StudyQuestion], passages: Sequence[Passage], originals: Mapping[str, str]
 ) -> Iterator[list[int]]:
     """Find the passages that hold an answer of each question, in its gold document where that is
     known.
 
     Where the gold document holds no answer word for word, all of its passages are gold. `originals`
     has the title of every document -> of the one that it nearly repeats, or its own: if one is
-    gold, all are.
-
-    Raises UserError: a gold document is not in the corpus.
+    gold, all are. Raises UserError: as `check_gold`.
     """
+    check_gold((question.gold for question in questions if question.gold), originals)
     texts = [comparable(passage.text) for passage in passages]
     by_document = defaultdict[str, list[int]](list)
     for number, passage in enumerate(passages):
         for title in {originals[document] for document in (passage.document, *passage.stands_for)}:
             by_document[title].append(number)
     for question in questions:
-        if question.gold is not None and question.gold not in originals:
-            near = _nearest(question.gold, list(originals))
-            problem = f"gold {question.gold!r} is not a document of the corpus"
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise UserError(f"question {question.question!r}: {problem}{hint}")
-        within = by_document[originals[question.gold]] if question.gold is not None else []
+        names = _named(question.gold, originals) if question.gold else []
+        within = [number for name in names for number in by_document[originals[name]]]
         answers = [whole_words(answer) for answer in map(comparable, question.answers) if answer]
         # all, too, where every passage of the gold document was dropped
         searched = within or range(len(texts))

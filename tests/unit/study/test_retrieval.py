@@ -146,14 +146,28 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document():
     ) == [1]
     # no blanks between words
     assert gold_of(StudyQuestion("?", ("京都",)), [Passage("a", "私は京都に住む。")]) == [0]
-    with pytest.raises(UserError, match="gold 'z' is not a document of the corpus"):
-        gold_of(StudyQuestion("?", ("Assam",), "z"))
+
+
+def test_all_gold_documents_that_are_none_are_named_at_once():
+    asked = [StudyQuestion("?", (), gold) for gold in ("z", "a", None, "yy", "z")]
+    with pytest.raises(UserError, match=r"not a document of the corpus: 'z'; 'yy'$"):
+        list(gold_passages(asked, PASSAGES, SAME))
+
+
+def test_a_file_name_that_only_one_document_has_names_it():
+    passages = [Passage("Tea", "Assam."), Passage("Coffee", "Assam."), Passage("x/b", "Assam.")]
+    names = {"Tea": "Tea", "x/tea.md": "Tea", "x/tea": "Tea", "y/b.md": "Coffee", "x/b": "x/b"}
+    for gold, expected in (("tea.md", 0), ("tea", 0), ("b.md", 1), ("x/b", 2)):
+        asked = [StudyQuestion("?", ("Assam",), gold)]
+        assert list(gold_passages(asked, passages, {**names, "Coffee": "Coffee"})) == [[expected]]
+    twice = {**names, "Coffee": "Coffee", "y/b": "Coffee"}
+    with pytest.raises(UserError, match="'b', did you mean"):
+        list(gold_passages([StudyQuestion("?", (), "b")], passages, twice))
 
 
 @pytest.mark.parametrize(
     ("gold", "meant"),
     [
-        ("getting-started", "guides/getting-started"),
         ("Getting-Started.md", "guides/getting-started"),
         ("docs\\api\\start", "api/start"),
         ("guides/start", "guides/start.md"),
@@ -164,7 +178,7 @@ def test_a_gold_document_that_is_none_may_mean_another(gold, meant):
     titles = ["intro", "api/start", "guides/start.md", "guides/getting-started"]
     with pytest.raises(
         UserError,
-        match=rf"gold {gold!r} .*of the corpus; did you mean {meant!r}\?".replace("\\", "."),
+        match=rf"of the corpus: {gold!r}, did you mean {meant!r}\?".replace("\\", "."),
     ):
         list(gold_passages([StudyQuestion("?", (), gold)], [], {title: title for title in titles}))
 

@@ -144,7 +144,8 @@ def _summary(runs: Runs) -> dict[str, Any]:
 def _machine(variant: Variant) -> str:
     facts = provenance.provenance_of(variant)
     memory = facts.get("memory_bytes")
-    description = machine(facts, variant.device)
+    # threads are those of a clock: the answers', the protocol's
+    description = machine(facts | {"threads": None}, variant.device)
     return (
         f"{description}, {memory / 1e9:.0f} GB memory"
         if description and memory and not variant.stack
