@@ -29,6 +29,7 @@ METHODS = (  # the first goes first
     "prompt_cache",
     "top_k5",
     "sentence_pruning",
+    "superposition_k1",
 )
 WITHOUT_TIMES = "the latency protocol: waits are seconds of the answering run"
 MEASURING_SHARE = 0.25  # of the seconds that are left, after which no further variant is timed

@@ -167,3 +167,8 @@ def test_embeddings_are_no_index_where_documents_come_with_the_question(tmp_path
     write(tmp_path, {"naive": (1.0, 0.8)}, dataset="nq_open", offline_s=3.0, trace=trace)
     [row] = group_of(tmp_path)["variants"]
     assert row["costs"]["answering_total_s"]["offline"] == 3.0
+
+
+def test_a_model_is_not_judged_by_its_answers_without_documents(tmp_path):
+    write(tmp_path, {"closed_book": (0.3, 0.0)})
+    assert "no variant that reads documents" in group_of(tmp_path)["withheld"]
