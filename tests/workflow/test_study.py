@@ -82,8 +82,9 @@ def finish(folder, printed):
     assert "PROVISIONAL" in printed.out
     [again] = re.findall(r"run it again with: (.*)", printed.out)
     assert f"finish it with: {again}" in printed.err
-    elsewhere(again)
+    said = elsewhere(again)
     assert answers(folder) == set(METHODS)
+    assert re.findall(r"^(nothing is recommended|recommended)", said, re.MULTILINE)
     found, _ = group(folder)
     assert {row["name"] for row in found["variants"]} == set(METHODS)
     assert (folder / "reports" / "s" / "provenance.json").is_file()

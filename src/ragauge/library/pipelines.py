@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragauge.config.experiment import AnswerJob, Config
+from ragauge.config.experiment import Config
 from ragauge.config.reading import checked, read
 from ragauge.datasets.base.dataset import Document
 from ragauge.datasets.study import StudyQuestions
@@ -20,11 +20,11 @@ from ragauge.study.writing import EMBEDDINGS, PASSAGES, RETRIEVAL
 from ragauge.text import clean
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pipeline:
     """What a study recommends: passages, their retrieval, a method and a model."""
 
-    passages: tuple[Document, ...]
+    passages: tuple[Passage, ...]
     searcher: Searcher
     top: int  # passages that a question gets
     method: Method
@@ -46,40 +46,32 @@ class Pipeline:
         """
         path = Path(path)
         config = checked(Config, read(path), str(path))
-        if len(config.methods) != 1 or len(config.models) != 1 or len(config.datasets) != 1:
-            count = f"{len(config.methods)} methods"
-            raise UserError(f"{path}: has {count}; a pipeline has one, as recommended.yaml does")
+        jobs = list(config.answers())
+        if len(jobs) != 1:
+            raise UserError(f"{path}: has {len(jobs)} variants; a pipeline is of one")
+        [(dataset, model, _)] = jobs
+        lines = read_jsonl(path.with_name(PASSAGES))
+        passages = tuple(Passage(line["title"], line["text"]) for _, line in lines)
         facts = read_object(path.with_name(RETRIEVAL))["retrieval"]
-        if "kind" not in facts:
-            raise UserError(f"{path.with_name(RETRIEVAL)}: of an older study; run it again")
-        lines = [record for _, record in read_jsonl(path.with_name(PASSAGES))]
-        [(label, entry)] = config.models.items()
-        [dataset] = config.datasets
-        job = AnswerJob(dataset, label, *config.methods)
         how = Retrieval(facts["kind"], facts["encoder"], facts["reranker"])
-        passages = [Passage(line["title"], line["text"]) for line in lines]
         return cls(
-            tuple(Document(passage.document, passage.text) for passage in passages),
+            passages,
             Searcher(how, passages, path.with_name(EMBEDDINGS)),
             facts["top"],
-            Method(config.method(job)),
-            loaded(label, entry, threads),
+            Method(config.method(jobs[0])),
+            loaded(model, config.models[model], threads),
             config.max_new_tokens(dataset),
         )
 
     def retrieve(self, question: str) -> tuple[Document, ...]:
         """Find the passages for a question, the best first."""
-        rankings = self.searcher.rankings([question], self.top)
-        [best] = rankings[self.searcher.retrieval.chosen]
-        return tuple(self.passages[number] for number in best[: self.top])
+        found = self.searcher.rankings([question], self.top)
+        [order] = found[self.searcher.retrieval.chosen]
+        best = (self.passages[number] for number in order[: self.top])
+        return tuple(Document(passage.document, passage.text) for passage in best)
 
     def answer(self, question: str) -> Answer:
         """Answer a question as the study did. Raises UserError: it cannot be answered."""
-        asked = Question(
-            "", clean(question), self.retrieve(question), ("unknown",), (), dataset=StudyQuestions()
-        )
+        passages = self.retrieve(question)
+        asked = Question("", clean(question), passages, ("?",), (), dataset=StudyQuestions())
         return self.method.answer(self.model, asked, max_new_tokens=self.max_new_tokens)
-
-    def __repr__(self) -> str:
-        found = f"{self.top} of {len(self.passages)} passages by {self.searcher.retrieval.chosen}"
-        return f"<Pipeline: {found}, {self.method!r}, {self.model!r}>"

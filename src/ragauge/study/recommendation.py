@@ -78,7 +78,9 @@ def _configuration(out: Path, name: str, variant: str, text: str) -> str:
     for section in {"latency", "judge"} & settings.keys():
         settings[section]["methods"] = [variant]
     for label, model in loading.load(out / RunPaths(name).settings).models.items():
-        settings["models"][label] |= {} if model.served else {"dtype": model.dtype}
+        entry = settings["models"][label]
+        entry.pop("served", None)  # whose line in front of prompts keeps variants apart
+        entry |= {} if model.served else {"dtype": model.dtype}
     how = json.loads((out / RETRIEVAL).read_bytes())["retrieval"]
     by = f"{how['chosen']}, dense retrieval by {how['encoder']}"
     comments = f"# {text}\n# passages: the first {how['top']} by {by}\n"
