@@ -111,6 +111,44 @@ def write_latency(
     write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 
+def write_states(folder, totals, prepared=None, model=MODEL, **more):
+    """Write a latency file of variants in states: by variant and state the total seconds of its
+    trials, and what it read before the question in seconds.
+    """
+    rows = [
+        {
+            "variant": variant,
+            "state": state,
+            "trial": i,
+            "first_token_s": s / 2,
+            "per_token_s": s / 8,
+            "total_s": s,
+            "preparation_s": (prepared or {}).get(variant, 0.0) if state != "nothing" else 0.0,
+            "preparation_bytes": 2000000 if state != "nothing" else 0,
+        }
+        for variant, by_state in totals.items()
+        for state, seconds in by_state.items()
+        for i, s in enumerate(seconds)
+    ]
+    below = {
+        "documents": ("documents", "nothing"),
+        "set": ("set", "documents", "nothing"),
+        "nothing": ("nothing",),
+    }
+    states = {
+        state: {
+            "measured": {
+                variant: next(level for level in levels if level in by_state)
+                for variant, by_state in totals.items()
+            }
+        }
+        for state, levels in below.items()
+        if all({*levels} & {*by_state} for by_state in totals.values())
+    }
+    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3, "dtype": "bfloat16"}
+    write_protocol(folder / "latency", protocol, model, rows=rows, states=states, **more)
+
+
 def write_protocol(folder, protocol, model=MODEL, **measured):
     """Write a file of a protocol's measurements."""
     content = {"provenance": PROVENANCE, "protocol": protocol, **measured}

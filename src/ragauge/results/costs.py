@@ -12,8 +12,6 @@ from ragauge.results.cells import Measure, mean, with_interval_note
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import mean_ratio_interval
 
-EMBEDDINGS = "rank"  # the stage of an encoder's calls
-
 CyclesFold = Callable[[Variant, str], float]  # compute cycles of one question
 
 
@@ -43,25 +41,11 @@ def critical_path_cycles(
     )
 
 
-def online_cycles(variant: Variant, key: str) -> float:
-    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN
-    without a shape.
+def online_cycles(variant: Variant, key: str, trace: Trace | None = None) -> float:
+    """MACs of one question that its user waited for as it ran here, or by another trace, generated
+    tokens included. NaN without a shape.
     """
-    return _cycles(variant, variant.traces[key])
-
-
-def offline_cycles(variant: Variant, key: str, indexed: bool = False) -> float:
-    """MACs of what could be prepared before one question was known, as `prepared` has it. NaN
-    without a shape.
-    """
-    return _cycles(variant, cycles.uncached(prepared(variant.traces[key], indexed)))
-
-
-def prepared(trace: Trace, indexed: bool = False) -> Trace:
-    """The calls that could be made before one question was known. `indexed`: of a fixed corpus,
-    without its embeddings, which its index holds.
-    """
-    return [call for call in trace if call.offline and not (indexed and call.stage == EMBEDDINGS)]
+    return _cycles(variant, variant.traces[key] if trace is None else trace)
 
 
 def weight_bytes(variant: Variant) -> int | None:

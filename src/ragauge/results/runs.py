@@ -29,11 +29,13 @@ from ragauge.io import progress, records
 from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
+from ragauge.methods.base.states import recorded_state
 from ragauge.results.cells import Cell
 from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
     from ragauge.config.experiment import AnswerJob, Config
+    from ragauge.methods.base.method import Method
 
 Times = TypeVar("Times", bound=TimesFile)
 
@@ -307,7 +309,7 @@ class Runs:
     @cached_property
     def latencies(self) -> tuple[LatencyTimes, ...]:
         """The files that `ragauge time` wrote."""
-        return self._times("latency", LatencyTimes)
+        return tuple(map(self._in_states, self._times("latency", LatencyTimes)))
 
     @cached_property
     def loads(self) -> tuple[LoadTimes, ...]:
@@ -318,6 +320,18 @@ class Runs:
     def streams(self) -> tuple[StreamTimes, ...]:
         """The files that `ragauge stream` wrote."""
         return self._times("stream", StreamTimes)
+
+    def _in_states(self, times: LatencyTimes) -> LatencyTimes:
+        """The times with their states, which older files do not name."""
+        if times.states or times.protocol.is_served:
+            return times
+        methods = {name: method_of(self.named(times.model, name)) for name in times.variants}
+        known = {name: method for name, method in methods.items() if method}
+        times = times.model_copy(update={"rows": [r for r in times.rows if r.variant in known]})
+        recorded = {name: recorded_state(method) for name, method in known.items()}
+        return times.with_states(
+            recorded, {name: method.usable_state() for name, method in known.items()}
+        )
 
     def _times(self, folder: str, kind: type[Times]) -> tuple[Times, ...]:
         return tuple(map(kind.read, sorted((self.folder / folder).glob("*/*.json"))))
@@ -474,6 +488,16 @@ def known_names(source: str) -> list[str]:
     named = pins.split_pin(source)[0]
     alike = {n: e.source.rpartition("/")[2] for n, e in entries().items() if named in (n, e.source)}
     return list(dict.fromkeys(name.lower() for pair in alike.items() for name in pair))
+
+
+def method_of(variant: Variant) -> Method | None:
+    """The method of a variant; None for records of a method, or of options, that there are no more."""
+    from ragauge.methods.base import making
+
+    try:
+        return making.make(variant.method, **variant.options)
+    except UserError:
+        return None
 
 
 @cache

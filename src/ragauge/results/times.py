@@ -3,17 +3,24 @@
 A key that does not apply to a measurement is not set, and is left out of the file (`to_json`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ragauge.errors import UserError, first_problem
 from ragauge.io.jsonl import read_object
+from ragauge.methods.base.method import STATES, State
+from ragauge.methods.base.states import effective_state
 
 SERVER = "server"  # the device of times of a served model
 UNKNOWN = "?"
+STATE_WORDS: dict[str, str] = {
+    "nothing": "nothing read",
+    "documents": "each document read",
+    "set": "exactly this list read",
+}
 
 
 class TimesModel(BaseModel):
@@ -49,7 +56,9 @@ class ProtocolFacts(TimesModel, extra="allow"):
     kv: str = "full"
     trials: int | str = UNKNOWN
     new_tokens: int | str = UNKNOWN
-    documents: int | str = UNKNOWN  # of a stream: how many a request has; else their state
+    answer_tokens: int | str | None = None  # the response length that stands next to quality
+    tokens: dict[str, Any] | None = None  # of the first prompt's segments
+    documents: int | str = UNKNOWN  # of a stream: how many a request has; of load: their state
     corpus_documents: int | str = UNKNOWN
     growth: float = 0.0  # documents that enter the corpus with a request
     store: str = ""
@@ -100,6 +109,11 @@ class TrialFacts(TimesModel):
 class Trial(TrialFacts, RequestTimes):
     """A timed answer of the latency protocol."""
 
+    state: State | None = (
+        None  # what was read before the question; None: a server's cache, as found
+    )
+    preparation_s: float | None = None  # of reading it, and the bytes of keys and values that stay
+    preparation_bytes: int | None = None
     stages: dict[str, float] = {}  # seconds by stage that a user waits for
     flop: float | None = None
     compute_cycles: float | None = None
@@ -251,6 +265,23 @@ class SpeedupGap(TimesModel):
     between_calls_s: float
 
 
+class StateTimes(TimesModel):
+    """The variants in one state of what was read before the question.
+
+    Attributes:
+        measured: the state of each variant's trials: this one, or below it one from which it gains
+            as much.
+        stages: of each variant, the calls of its first prompt by stage.
+        gap: why each variant's measured speedup is not the theoretical one.
+        summary: the spread of each variant's times.
+    """
+
+    measured: dict[str, State | None]
+    stages: dict[str, dict[str, dict[str, float]]] = {}
+    gap: dict[str, SpeedupGap] = {}
+    summary: dict[str, dict[str, Spread]] = {}
+
+
 # --- files ---
 
 
@@ -282,13 +313,64 @@ class LatencyTimes(TimesFile, Watched):
 
     machine: dict[str, Any] = {}
     load: TrialLoad = TrialLoad()
-    stages: dict[str, dict[str, dict[str, float]]] = {}
-    gap: dict[str, SpeedupGap] = {}
-    summary: dict[str, dict[str, Spread]] = {}  # variant -> times -> spread
+    states: dict[State, StateTimes] = {}  # the default of tables first
     rows: list[Trial] = []
     documents: DocumentTrials | None = None
     evidence_batches: EvidenceTrials | None = None
     other_lengths: list["LatencyTimes"] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_summary(cls, content: Any) -> Any:
+        """Leave out the summary of an older file, which had no states."""
+        is_older = isinstance(content, dict) and "states" not in content
+        unused = ("stages", "gap", "summary") if is_older else ()
+        return {key: value for key, value in content.items() if key not in unused}
+
+    def with_states(self, recorded: Mapping[str, State], usable: Mapping[str, State]) -> Self:
+        """Return an older file's times with the states in which they were taken.
+
+        Args:
+            recorded: the state of each variant, which had ready what its method prepares.
+            usable: the state from which each gains.
+        """
+        one_document = len((self.protocol.tokens or {}).get("documents", ())) == 1
+
+        def is_measured(name: str, state: State) -> bool:
+            return effective_state(usable[name], state, one_document) == recorded[name]
+
+        states: dict[State, StateTimes] = {}
+        for state in ("documents", "set", "nothing"):
+            names = [name for name in self.variants if is_measured(name, state)]
+            if names:
+                states[state] = StateTimes(measured={name: recorded[name] for name in names})
+        rows = [row.model_copy(update={"state": recorded[row.variant]}) for row in self.rows]
+        others = [other.with_states(recorded, usable) for other in self.other_lengths]
+        return self.model_copy(update={"states": states, "rows": rows, "other_lengths": others})
+
+    @property
+    def default_state(self) -> State:
+        """The state that tables show first."""
+        return next(iter(self.states), "documents")
+
+    def measured_state(self, name: str, state: State | None = None) -> State | None:
+        """Return the state of a variant's trials in a state, by default the first; None: none there,
+        or not known.
+        """
+        return self._measured(state or self.default_state).get(name)
+
+    def best_state(self, name: str) -> State:
+        """Return the first state in which a variant gains as much as in any that was timed."""
+        by_state = {state: self._measured(state).get(name, UNKNOWN) for state in STATES}
+        there = {state: measured for state, measured in by_state.items() if measured != UNKNOWN}
+        best = list(there.values())[-1:]
+        return next((s for s, measured in there.items() if [measured] == best), self.default_state)
+
+    @property
+    def at_answer_length(self) -> "LatencyTimes":
+        """The times of the response length that stands next to the answers' quality."""
+        lengths = {times.protocol.new_tokens: times for times in self.other_lengths}
+        return lengths.get(self.protocol.answer_tokens or UNKNOWN, self)
 
     @property
     def device(self) -> str:
@@ -299,9 +381,13 @@ class LatencyTimes(TimesFile, Watched):
     def variants(self) -> list[str]:
         return list(dict.fromkeys(row.variant for row in self.rows))
 
-    def trials(self, name: str) -> list[Trial]:
-        """Return a variant's trials: undisturbed ones, or all where the machine was always busy."""
-        return self._counted(self.rows, name)
+    def trials(self, name: str, state: State | None = None) -> list[Trial]:
+        """Return a variant's trials in a state, by default the first: undisturbed ones, or all where
+        the machine was always busy.
+        """
+        measured = self._measured(state or self.default_state)
+        rows = [row for row in self.rows if row.state == measured.get(row.variant, UNKNOWN)]
+        return self._counted(rows, name)
 
     def document_trials(self, name: str) -> list[DocumentTrial]:
         return self._counted(self.documents.rows if self.documents else (), name)
@@ -309,10 +395,13 @@ class LatencyTimes(TimesFile, Watched):
     def evidence_trials(self, name: str) -> list[EvidenceTrial]:
         return self._counted(self.evidence_batches.rows if self.evidence_batches else (), name)
 
-    def seconds(self, name: str, key: str = "total_s") -> list[float]:
-        """Return the times of the trials of a variant that count."""
-        values = (getattr(trial, key) for trial in self.trials(name))
+    def seconds(self, name: str, key: str = "total_s", state: State | None = None) -> list[float]:
+        """Return the times of the trials of a variant that count, in a state."""
+        values = (getattr(trial, key) for trial in self.trials(name, state))
         return [seconds for seconds in values if seconds is not None]
+
+    def _measured(self, state: State) -> Mapping[str, State | None]:
+        return self.states[state].measured if state in self.states else {}
 
     def _counted(self, rows: Sequence[AnyTrial], name: str) -> list[AnyTrial]:
         counts_all = bool(self.load.busy)

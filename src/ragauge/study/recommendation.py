@@ -12,6 +12,7 @@ from ragauge.io.files import write_file
 from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers, page
 from ragauge.results.runs import Runs
+from ragauge.results.times import STATE_WORDS
 from ragauge.study.writing import CONFIG, REFERENCES, RETRIEVAL
 
 RECOMMENDED = "recommended.yaml"  # the configuration of what the page recommends
@@ -94,7 +95,8 @@ def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
     words = [_quality(row, group)]
     if kind:
         name, unit = numbers.COSTS[kind]
-        words.append(f"{name}: {numbers.wait(row, kind, group['reused_by']):.3g} {unit}")
+        words.append(f"{name}: {numbers.wait(row, kind, group['state']):.3g} {unit}")
+        words.append(f"before the question: {STATE_WORDS[group['state']]}")
     if kind in group["targets"]:
         words.append(f"at most {group['targets'][kind]:.3g} {unit}")
     tied = ", ".join(other["name"] for other in found.tied)

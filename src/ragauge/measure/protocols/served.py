@@ -38,7 +38,7 @@ from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
 from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
-from ragauge.methods.base.method import Method
+from ragauge.methods.base.method import Method, State
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
     SERVER,
@@ -48,6 +48,7 @@ from ragauge.results.times import (
     ProtocolFacts,
     RequestTimes,
     ServerView,
+    StateTimes,
     Stream,
     StreamTimes,
     Trial,
@@ -71,6 +72,13 @@ CACHE_STATES = {
     "cold": "a random word in front of each prompt, so that the server's cache has nothing of it",
     "warm": "the server has answered the same prompt before",
     "found": "as the server's cache was found",
+}
+# of trials, by the server's cache: what it has of a prompt is the beginning, in one order
+CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
+SERVED_STATES: dict[str, tuple[State, ...]] = {
+    "cold": ("documents", "nothing"),
+    "warm": ("set",),
+    "found": ("documents", "set", "nothing"),
 }
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
@@ -366,12 +374,17 @@ def _time(
     with bar(f"timing on {bench.dataset}", "trial", count) as progress:
         trials, seen = bench.watched(settings, settings.server_cache, send_all)
     answered = [trial for trial in trials if not trial.failure]
+    state = CACHED_STATES[settings.server_cache]
+    there = StateTimes(
+        measured=dict.fromkeys(able, state),
+        summary={} if seen.refused else latency.summarise(answered),
+    )
     return LatencyTimes(
         **bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup),
         **seen.to_json(),
         load=TrialLoad(share=seen.load_share),
-        summary={} if seen.refused else latency.summarise(answered),
-        rows=trials,
+        states=dict.fromkeys(SERVED_STATES[settings.server_cache], there),
+        rows=[trial.model_copy(update={"state": state}) for trial in trials],
     )
 
 
@@ -401,7 +414,8 @@ def latency_table(times: LatencyTimes) -> str:
         "cached",
     )
     lines: list[Sequence[str]] = [heads]
-    for name, summary in times.summary.items():
+    there = times.states[times.default_state]
+    for name, summary in there.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
         clocks = [row.server or {} for row in rows]
         share = cached_share(rows)

@@ -15,6 +15,7 @@ from ragauge.methods.base.method import (
     SPANS,
     Answer,
     Method,
+    State,
     plain_row,
     read_and_generate,
     read_plain,
@@ -37,6 +38,9 @@ class TreeMethod(Method):
     empty one.
     """
 
+    state = "set"
+    prepares = False
+
     policy: Policy = "pgdsf"
     store_gb: PositiveFloat = 1.0  # keys and values of all nodes
     stored: bool = True  # false: a plain prompt, for engines with a prefix cache of their own
@@ -52,6 +56,12 @@ class TreeMethod(Method):
 
     def for_run(self) -> TreeRun:
         return TreeRun(self, self.new_tree())
+
+    def usable_state(self) -> State:
+        return self.state if self.stored else "nothing"
+
+    def read_before(self) -> Method:
+        return _ReadTree(self, self.new_tree())
 
     def new_tree(self) -> DocumentTree:
         """Make an empty tree."""
@@ -120,6 +130,16 @@ class TreeRun(Method):
 
     def answer(self, engine: SpanEngine, state: None, prompt: Prompt, limits: Limits) -> Answer:
         return self.method.answer_and_store(engine, self.tree, prompt, limits)
+
+
+class _ReadTree(TreeRun):
+    """A tree that has read the question's documents in their order."""
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> None:
+        super().prepare(engine, prompt)
+        order, prompt = self.method.arranged(engine, self.tree, prompt)
+        root = self.tree.roots[tuple(prompt.preamble)]
+        self.tree.read(engine, root, [prompt.documents[i] for i in order], 0)
 
 
 @dataclass(eq=False)

@@ -7,38 +7,60 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ragauge.report.figures import Point, lines
-from ragauge.results import timing
+from ragauge.results import states, timing
 from ragauge.results.cells import CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import SHARE, frontier_probability
+from ragauge.results.times import STATE_WORDS, State
 
+NOT_TIMED = "not timed in this state"
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
 MILLION = 1e6
 QUESTIONS = 1000
 UNSTATED = "the server does not count tokens"
 
 
+def states_of(runs: Runs, dataset: str, model: str) -> list[State]:
+    """The states in which a model was timed on prompts of a data set; of the answering run the
+    default alone.
+    """
+    timed = timing.find(runs, dataset, model)
+    return list(timed.states) if timed and not timed.refused else ["documents"]
+
+
 def latencies(
-    runs: Runs, dataset: str, model: str, variants: Sequence[Variant], key: str
+    runs: Runs,
+    dataset: str,
+    model: str,
+    variants: Sequence[Variant],
+    key: str,
+    state: State,
 ) -> list[Measure]:
-    """Seconds (`total_s` or `first_token_s`) of the protocol for all variants, or of the answering
-    run for all.
+    """Seconds in a state (`total_s`, of responses as long as the answers, or `first_token_s`) of
+    the protocol for all variants, or of the answering run for all.
     """
     timed = timing.find(runs, dataset, model)
     if timed is None or timed.refused:
-        return [answering_latency(v, {"total_s": "online_s"}.get(key, key)) for v in variants]
-    note = join(f"latency protocol on prompts of {timed.dataset}", timing.described(timed))
+        return [
+            answering_latency(v, {"total_s": "online_s"}.get(key, key), state) for v in variants
+        ]
+    timed = timed.at_answer_length
+    note = join(
+        f"latency protocol on prompts of {timed.dataset}", timing.described(timed, state=state)
+    )
     return [
-        timing.quartiles(timed.seconds(v.name, key), note, nothing="not timed") for v in variants
+        timing.quartiles(timed.seconds(v.name, key, state), note, nothing=NOT_TIMED)
+        for v in variants
     ]
 
 
-def answering_latency(variant: Variant, field: str) -> Measure:
-    """The median of a field of seconds, of the questions that did not fail."""
-    seconds = variant.values(field)
+def answering_latency(variant: Variant, field: str, state: State) -> Measure:
+    """The median of a field of seconds in a state, of the questions that did not fail."""
+    seconds = states.seconds(variant, field, state)
     note = join(
         "latency of the answering run, not of the latency protocol",
+        f"before the question: {STATE_WORDS[state]}",
         (variant.stack and variant.engine) or "",
     )
     if not seconds and any(record.batch > 1 for record in variant.records.values()):

@@ -1,6 +1,6 @@
-// An engineer's question: which variants keep a latency target, a memory limit and a reuse of documents, at what price?
+// An engineer's question: which variants keep a latency target, a memory limit, at what price, given what was read before the question?
 
-const setting = { group: 0, kind: null, target: null, memory: null, questions: null };
+const setting = { group: 0, kind: null, target: null, memory: null, state: null };
 
 function start() {
   buildChooser(document.getElementById("chooser"));
@@ -27,7 +27,7 @@ function buildChooser(place) {
 
 function chooseGroup(index) {
   setting.group = index;
-  setting.questions = group().reused_by;
+  setting.state = group().state;
   chooseKind(group().cost);
 }
 
@@ -49,8 +49,16 @@ function buildControls() {
     picker("kind", "Cost to limit", kinds, setting.kind, chooseKind),
     number("target", `At most (${unit})`, setting.target, (value) => (setting.target = value)),
     number("memory", "Memory at most (GB)", setting.memory, (value) => (setting.memory = value)),
-    number("reuse", "Questions on the same documents", setting.questions, (value) => (setting.questions = value), "all were read before"),
+    picker("state", "Before the question, the service has read", Object.entries(READ), setting.state, chooseState),
   );
+}
+
+/** What the service can have read, in words. */
+const READ = { nothing: "nothing", documents: "each document", set: "exactly this list" };
+
+function chooseState(state) {
+  setting.state = state;
+  update();
 }
 
 function picker(id, label, options, chosen, change) {
@@ -58,32 +66,21 @@ function picker(id, label, options, chosen, change) {
   return el("label", { for: id }, label, el("select", { id, onchange: (event) => change(event.target.value) }, made));
 }
 
-function number(id, label, value, change, placeholder = "no limit") {
+function number(id, label, value, change) {
   const changed = (event) => {
     change(event.target.value === "" ? null : Number(event.target.value));
     update();
   };
-  return el("label", { for: id }, label, el("input", { id, type: "number", min: 0, step: "any", value, placeholder, oninput: changed }));
+  return el("label", { for: id }, label, el("input", { id, type: "number", min: 0, step: "any", value, placeholder: "no limit", oninput: changed }));
 }
 
-const percent = (part) => `${Math.round(part * 100)}%`;
-
-/**
- * The part of a question's documents that others have paid for. Of `questions` questions on the same documents one prepares
- * them; what depends on the question is prepared for each.
- */
-function reuse(variant) {
-  if (!variant.stored && variant.costs[setting.kind]?.offline !== 0) return 0;
-  return setting.questions ? 1 - 1 / Math.max(1, setting.questions) : 1;
-}
+/** A variant's cost in the chosen state; undefined where it was not measured. */
+const priced = (variant) => variant.costs[setting.kind]?.[setting.state];
 
 /** Every variant of the group with what the settings make of it. */
 function candidates() {
-  const { kind } = setting;
   return group().variants.map((variant) => {
-    const part = reuse(variant);
-    const cost = kind ? expected(variant, kind, part) : null;
-    const [low, high] = cost === null ? [null, null] : spread(variant, kind, part);
+    const { online: cost = null, low = null, high = null } = priced(variant) || {};
     const memory = known(variant.kv_bytes) ? variant.kv_bytes + (variant.weight_bytes || 0) : null;
     return { variant, cost, low, high, memory, quality: variant.quality.mean, bottom: variant.quality.low, top: variant.quality.high };
   });
@@ -110,7 +107,7 @@ function objections(p) {
     p.variant.reference && "reference: no server knows the gold documents",
     p.variant.method === "closed_book" && "reference: answers without documents",
     !known(p.quality) && "no quality",
-    p.cost === null && limit < Infinity && "this cost was not measured",
+    p.cost === null && limit < Infinity && "this cost was not measured in this state",
     p.cost > limit && `${price(p.cost, kind)} is over the target`,
     known(memory) && p.memory === null && "memory was not measured",
     known(memory) && p.memory > memory * 1e9 && `${bytes(p.memory)} is over the limit`,
@@ -193,7 +190,8 @@ function costNote() {
   if (chosen.untimed && !chosen.stack) note.push(el("strong", {}, "No times of the latency protocol: "), `${chosen.untimed}. `);
   if (kind.startsWith("answering")) note.push("Seconds of the run that answered, medians over the questions; other work on the machine may have disturbed them. ");
   else if (kind === "compute_cycles") note.push("Multiply-accumulates on the critical path, generated tokens included, counted from the traces. ");
-  else note.push(`${chosen.protocol}. `);
+  else note.push(`${chosen.protocol.replace(/; before the question: .*/, "")}. `);
+  note.push(`Before the question the service has read ${READ[setting.state]}. `);
   note.push(kind === "compute_cycles" ? "Bars: 95% intervals." : "Bars: 95% interval of quality, quartiles of time.");
   return note;
 }
@@ -221,31 +219,33 @@ const line = (term, ...content) => [el("dt", {}, term), el("dd", {}, ...content)
 
 /** The limits, for those who read the page on paper. */
 function limitLines() {
-  const { kind, target, memory, questions } = setting;
+  const { kind, target, memory } = setting;
   const limits = [kind && known(target) && `at most ${digits(target)} ${unitOf(kind).name}`, known(memory) && `at most ${digits(memory)} GB`].filter(Boolean);
-  return line("limits", [...(limits.length ? limits : ["none"]), readBy(questions)].join(", "));
+  return line("limits", [...(limits.length ? limits : ["none"]), readBefore()].join(", "));
 }
 
-function readBy(questions) {
-  if (!questions) return "documents read before the question";
-  return questions === 1 ? "documents read for each question" : `documents read once for ${digits(questions)} questions`;
-}
+const readBefore = () => `${READ[setting.state]} read before the question`;
 
 function qualityLines({ variant }) {
   const { mean, low, high, n } = variant.quality;
   return line(group().metric, el("b", {}, share(mean)), known(low) ? ` [${share(low)}, ${share(high)}] on ${n} questions` : "");
 }
 
-/** online + (1 − reuse) × offline, in numbers. */
-function costLines({ variant, cost }) {
+/** The wait, and what it took to be able to answer so. */
+function costLines({ variant, cost, high }) {
   const { kind, target } = setting;
-  const part = reuse(variant);
-  const entry = variant.costs[kind];
-  const sum = entry && `${price(entry.online, kind)} online + ${percent(1 - part)} × ${price(entry.offline, kind)} offline`;
-  const late = entry && known(target) && spread(variant, kind, part)[1] > target * unitOf(kind).size;
+  const late = known(target) && high > target * unitOf(kind).size;
   const quarter = late && kind !== "compute_cycles" ? "; a quarter of the answers took longer than the target" : "";
   const clock = kind ? ` (${payload.kinds[kind].name})` : "";
-  return line(waitName(), el("b", {}, price(cost, kind)), sum ? ` = ${sum}${quarter}${clock}` : "");
+  const waits = line(waitName(), el("b", {}, price(cost, kind)), `${clock}${quarter}`);
+  return [...waits, ...line("before the question", readWords(variant))];
+}
+
+/** Seconds and bytes of what a variant has read in the chosen state. */
+function readWords(variant) {
+  const { preparation_s: s, preparation_bytes: size } = variant.preparation[setting.state] || {};
+  if (!known(s)) return "nothing is read: it gains nothing from it";
+  return `${digits(s)} s${known(size) ? ` and ${bytes(size)} of keys and values` : ""} for a question's documents`;
 }
 
 /** A user waits for seconds; operations are no wait. */
@@ -284,12 +284,12 @@ function nearest(points) {
 // --- the tables ---
 
 function ranking(points, first, best) {
-  const names = ["Variant", group().metric, waitName() === "wait" ? "Wait" : "Operations", "Memory", "On the frontier", best ? `Below ${best.variant.name}` : "Below the best", "Verdict"];
+  const names = ["Variant", group().metric, waitName() === "wait" ? "Wait" : "Operations", "Read before", "Memory", "On the frontier", best ? `Below ${best.variant.name}` : "Below the best", "Verdict"];
   const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
   const rows = points.map((p) => rankingRow(p, first, best));
-  const caption = el("caption", { class: "unseen" }, "Every variant: quality, cost, memory, probability of being on the frontier, verdict");
+  const caption = el("caption", { class: "unseen" }, "Every variant: quality, cost, what it has read before the question, memory, probability of being on the frontier, verdict");
   const table = el("table", { id: "variants" }, caption, el("thead", {}, head), el("tbody", {}, rows));
-  const about = `Probability of being on the frontier and differences: over ${payload.resamples} paired resamples of the ${group().paired} questions that the variants share, costs held at their measured values: of the ${waitName()} above (${readBy(setting.questions)}).`;
+  const about = `Probability of being on the frontier and differences: over ${payload.resamples} paired resamples of the ${group().paired} questions that the variants share, costs held at their measured values: of the ${waitName()} above (${readBefore()}).`;
   return el("div", {}, el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "All variants" }, table), el("p", { class: "small" }, about), ...words(points));
 }
 
@@ -310,11 +310,17 @@ function rankingRow(p, first, best) {
     el("th", { scope: "row" }, el("a", { href: address(variant) }, variant.name)),
     el("td", { class: "n", "data-value": mean }, share(mean), known(low) ? el("small", {}, ` [${share(low)}, ${share(high)}]`) : ""),
     el("td", { class: "n", "data-value": p.cost }, price(p.cost, setting.kind)),
+    el("td", { class: "n", "data-value": p.variant.preparation[setting.state]?.preparation_s }, readShort(p.variant)),
     el("td", { class: "n", "data-value": p.memory }, bytes(p.memory)),
     el("td", { class: "n" }, standingText(p)),
     el("td", { class: "n" }, gapText(best, p)),
     el("td", {}, verdict),
   );
+}
+
+function readShort(variant) {
+  const { preparation_s: s, preparation_bytes: size } = variant.preparation[setting.state] || {};
+  return known(s) ? [`${digits(s)} s`, known(size) ? el("small", {}, ` ${bytes(size)}`) : ""] : "–";
 }
 
 function standingText(p) {
@@ -330,7 +336,7 @@ function gapText(best, p) {
 }
 
 function families() {
-  const found = group().families[setting.kind] || [];
+  const found = group().families[setting.kind]?.[setting.state] || [];
   if (!found.length) return [];
   const row = (f) =>
     el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, known(f.low) ? ` [${share(f.low)}, ${share(f.high)}]` : "")), el("td", {}, f.variants.join(", ")));

@@ -7,23 +7,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ragauge.cost.trace import seconds
 from ragauge.report.figures.style import ABOUT, method_style
-from ragauge.results import timing
-from ragauge.results.cells import Measure
-from ragauge.results.costs import (
-    cost,
-    costs,
-    offline_cycles,
-    online_cycles,
-    prepared,
-    weight_bytes,
-)
+from ragauge.results import states, timing
+from ragauge.results.costs import cost, weight_bytes
 from ragauge.results.measures import (
     FLOOR,
     REFERENCES,
@@ -33,12 +23,11 @@ from ragauge.results.measures import (
     quality,
     scored,
 )
-from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import detectable_difference, hypervolume, resampled_means
-from ragauge.results.times import LatencyTimes
+from ragauge.results.times import LatencyTimes, State
 
-# of the questions, embedded in the page: it recomputes standings for any reuse of documents
+# of the questions, embedded in the page: it recomputes standings in any state
 RESAMPLES = 1000
 MIN_QUESTIONS = 4  # below which nothing is recommended
 ENOUGH_QUESTIONS = 50  # below which, of a reference too, a recommendation is provisional
@@ -57,6 +46,8 @@ PROTOCOL = ("total_s", "first_token_s")
 ANSWERING = "answering_"
 
 Numbers = dict[str, Any]
+# in the page's order
+READ: tuple[State, ...] = ("nothing", "documents", "set")
 
 
 def groups(runs: Runs) -> list[Numbers]:
@@ -69,13 +60,13 @@ def groups(runs: Runs) -> list[Numbers]:
 def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     variants = runs.of(dataset, model)
     timed, untimed = _timed(runs, dataset, model)
-    # a study's documents come from a corpus: none was read for the question that chooses it
-    reused_by = 1 if runs.registered(dataset) == "study" else None
-    rows = [_variant(runs, variant, timed, indexed=bool(reused_by)) for variant in variants]
+    is_study = runs.registered(dataset) == "study"
+    rows = [_variant(runs, variant, timed) for variant in variants]
     shared = _pair(runs, variants, rows)
-    kinds = [kind for kind in COSTS if any(row["costs"].get(kind) for row in rows)]
+    kinds = [kind for kind in COSTS if any(row["costs"][kind] for row in rows)]
+    state = timed.default_state if timed else "documents"
     limit = runs.config.target_first_token_s
-    kind = _clock(kinds, rows, reused_by, "first_token_s" if limit else "")
+    kind = _clock(kinds, rows, is_study, state, "first_token_s" if limit else "")
     return {
         "dataset": dataset,
         "model": model,
@@ -84,15 +75,18 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "cost": kind,
         "targets": {kind: limit} if limit else {},
         "untimed": untimed,
-        "protocol": timing.described(timed) if timed else None,
+        "protocol": timing.described(timed.at_answer_length) if timed else None,
         "paired": shared,
         "withheld": _withheld(runs, variants, model, shared)
         or ("no first token was timed, which has a limit" if limit and not kind else None),
-        "provisional": _provisional(rows, shared, reused_by),
-        "reused_by": reused_by,
+        "provisional": _provisional(rows, shared, is_study),
+        "state": state,
         "stack": next((v.stack for v in variants if v.stack), None),
         "cached": _cached(variants),
-        "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
+        "families": {
+            kind: {read: _families(runs, variants, rows, kind, read) for read in READ}
+            for kind in kinds
+        },
         "variants": rows,
     }
 
@@ -126,7 +120,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     kind = group["cost"]
     target = group["targets"].get(kind)
     waits = {
-        row["name"]: _or_inf(wait(row, kind, group["reused_by"]) if kind else None)
+        row["name"]: _or_inf(wait(row, kind, group["state"]) if kind else None)
         for row in group["variants"]
     }
     able = [
@@ -165,25 +159,16 @@ def lead(a: Numbers, b: Numbers, n: int) -> tuple[float, float]:
     return part * mean - (1 - part), part * mean + (1 - part)
 
 
-def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
-    """Return a user's wait in the cost's unit; None where it was not measured.
-
-    Of the `reused_by` questions that come on the same documents one waits until they are read;
-    None: they were read before. Preparation that depends on the question is repeated for each.
+def wait(row: Numbers, kind: str, state: State) -> float | None:
+    """Return a user's wait in the cost's unit, in a state of what was read before the question; None
+    where it was not measured.
     """
-    entry = row["costs"].get(kind)
-    if not entry:
-        return None
-    part = 1 / reused_by if reused_by else 0.0
-    if not row["stored"] and entry["offline"] != 0:
-        part = 1.0
-    if part and entry["offline"] is None:
-        return None
-    return float(entry["online"] + part * (entry["offline"] or 0.0))
+    entry = row["costs"][kind].get(state)
+    return entry and float(entry["online"])
 
 
 def _clock(
-    kinds: Sequence[str], rows: Sequence[Numbers], reused_by: int | None, ending: str
+    kinds: Sequence[str], rows: Sequence[Numbers], is_study: bool, state: State, ending: str
 ) -> str | None:
     """The cost that a page starts with: of those that end so the first, for a study the first that
     is known of every candidate.
@@ -192,9 +177,9 @@ def _clock(
     complete = [
         kind
         for kind in fitting
-        if not any(is_candidate(row) and wait(row, kind, reused_by) is None for row in rows)
+        if not any(is_candidate(row) and wait(row, kind, state) is None for row in rows)
     ]
-    return next(iter([*(complete if reused_by else ()), *fitting]), None)
+    return next(iter([*(complete if is_study else ()), *fitting]), None)
 
 
 def _or_inf(value: float | None) -> float:
@@ -233,13 +218,13 @@ def few(shared: int) -> str | None:
     return f"{shown} or more; {more}"
 
 
-def _provisional(rows: Sequence[Numbers], shared: int, reused_by: int | None) -> str | None:
+def _provisional(rows: Sequence[Numbers], shared: int, is_study: bool) -> str | None:
     """Why a recommendation is provisional: a reference is missing, or the questions are few; None
     if it is not.
     """
     wanted: dict[str, tuple[str, int | None]]
     wanted = {method: (method, None) for method in (WITHOUT_DOCUMENTS, FULL_PROMPT)}
-    if reused_by:
+    if is_study:
         wanted["the retriever's first passage"] = FIRST_PASSAGE
     compared = {
         (row["method"], top_k)
@@ -287,7 +272,7 @@ def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, s
     return None, f"there is no latency file of {model}"
 
 
-def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None, indexed: bool) -> Numbers:
+def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Numbers:
     measured = quality(runs, variant)
     cached = [record.cache_bytes for record in variant.answered.values() if record.cache_bytes]
     return {
@@ -298,7 +283,6 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None, indexed: 
         "params": {key: value for key, value in variant.options.items() if value is not None},
         "reference": variant.method in REFERENCES,
         "about": ABOUT.get(variant.method),
-        "stored": servable(variant),
         "questions": len(variant.records),
         "failed": len(variant.failed),
         "quality": {
@@ -307,7 +291,12 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None, indexed: 
             "high": measured.high,
             "n": measured.n,
         },
-        "costs": _costs(runs, variant, timed, indexed),
+        "costs": _costs(runs, variant, timed),
+        "preparation": {
+            state: {q: measure.value for q, measure in measures.items()}
+            for state in READ
+            if (measures := states.preparation(variant, timed, state))
+        },
         "kv_bytes": max(cached, default=None),
         "weight_bytes": weight_bytes(variant),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
@@ -315,43 +304,25 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None, indexed: 
 
 
 def _costs(
-    runs: Runs, variant: Variant, timed: LatencyTimes | None, indexed: bool
-) -> dict[str, Numbers | None]:
-    """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and
-    offline by the same clock: None where that did not time it. `indexed`: the documents come from a
-    fixed corpus, whose embeddings are the index's.
+    runs: Runs, variant: Variant, timed: LatencyTimes | None
+) -> dict[str, dict[State, Numbers]]:
+    """Each cost that was measured, seconds or operations, in each state: `online`, which a user
+    waits for, with its spread. `measured`: the state of the trials that the seconds are from.
     """
-    calls = [prepared(trace, indexed) for trace in variant.traces.values()]
-    prepared_s = variant.values("offline_s")
-    if indexed and calls:
-        prepared_s = list(map(seconds, calls))
-    offline_s = statistics.median(prepared_s) if prepared_s else None
-    if not any(calls) and not offline_s:
-        offline_s = 0.0
-    offline = list(costs(variant, partial(offline_cycles, indexed=indexed)).values())
-    numbers = {
-        "compute_cycles": _cost(
-            cost(runs, variant, online_cycles), sum(offline) / max(1, len(offline))
-        )
-    }
-    for kind in PROTOCOL:
-        clocked = timed.seconds(variant.name, kind) if timed else []
-        answering = variant.values("online_s" if kind == "total_s" else kind)
-        numbers[kind] = _cost(timing.quartiles(clocked), None if offline_s != 0 else 0.0)
-        numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
+    numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
+    for state in READ:
+        measures = {"compute_cycles": cost(runs, variant, states.cycles_in(state))}
+        for kind, field in (("total_s", "online_s"), ("first_token_s", "first_token_s")):
+            answering = states.seconds(variant, field, state)
+            measures[ANSWERING + kind] = timing.quartiles(answering)
+            clock = timed.at_answer_length if timed else LatencyTimes()
+            measures[kind] = timing.quartiles(clock.seconds(variant.name, kind, state))
+        measured = timed and timed.measured_state(variant.name, state)
+        for kind, measure in measures.items():
+            if measure.value is not None:
+                spread = {"low": measure.low, "high": measure.high, "n": measure.n}
+                numbers[kind][state] = {"online": measure.value, "measured": measured, **spread}
     return numbers
-
-
-def _cost(online: Measure, offline: float | None) -> Numbers | None:
-    if online.value is None:
-        return None
-    return {
-        "online": online.value,
-        "low": online.low,
-        "high": online.high,
-        "n": online.n,
-        "offline": offline,
-    }
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
@@ -369,13 +340,15 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
 
 
 def _families(
-    runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str
+    runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str, state: State
 ) -> list[Numbers]:
-    """The hypervolume of each method's variants between the least and the greatest online cost of
-    all, best first.
+    """The hypervolume of each method's variants between the least and the greatest cost of all in a
+    state, best first.
     """
     prices = {
-        row["name"]: _price(row, kind) for row in rows if row["resampled"] and not row["reference"]
+        row["name"]: wait(row, kind, state) or 0.0
+        for row in rows
+        if row["resampled"] and not row["reference"]
     }
     prices = {name: price for name, price in prices.items() if price}
     if len(set(prices.values())) < 2:
@@ -395,9 +368,3 @@ def _families(
             {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
         )
     return sorted(families, key=lambda entry: -entry["volume"])
-
-
-def _price(row: Numbers, kind: str) -> float:
-    """The online cost of a variant; 0 if there is no positive one."""
-    entry = row["costs"].get(kind)
-    return float(entry["online"]) if entry and entry["online"] > 0 else 0.0

@@ -2,6 +2,7 @@
 missing.
 """
 
+import json
 import random
 
 import pytest
@@ -10,7 +11,7 @@ from ragauge.config import loading
 from ragauge.cost.trace import Call
 from ragauge.report.page import numbers
 from ragauge.results.runs import Runs
-from synthetic_run import MODEL, write_latency, write_variant
+from synthetic_run import MODEL, write_latency, write_states, write_variant
 
 METHODS = {
     "closed_book": {},
@@ -20,6 +21,7 @@ METHODS = {
     "top_k5": {"method": "top", "top_k": 5},
     "sentence_pruning": {},
     "prompt_cache": {},
+    "superposition": {},
 }
 # seconds of an answer on one thread, share of right answers
 MADE = {
@@ -140,33 +142,85 @@ def test_a_reference_of_few_questions_is_missing(tmp_path):
     assert "naive" in group_of(tmp_path)["provisional"]
 
 
-def test_a_sum_of_seconds_has_one_clock(tmp_path):
-    """The protocol times no preparation: with documents read for the question, nothing is known."""
-    write(tmp_path)
-    calls = [
-        Call("rank", (), (), offline=True, seconds=3.0),
-        Call("documents", (100,), (0,), offline=True, seconds=0.5),
-        Call("prompt", (50,), (100,), seconds=1.0),
-    ]
-    trace = [call.to_json() for call in calls]
-    write(tmp_path, {"prompt_cache": (1.0, 0.8)}, offline_s=3.5, trace=trace)
-    write_latency(tmp_path, {name: [0.2] for name in (*MADE, "prompt_cache")})
-    (tmp_path / "latency" / "nq_open").rename(tmp_path / "latency" / "study")
+CALLS = [
+    Call("documents", (100,), (0,), offline=True, seconds=0.5),
+    Call("prompt", (50,), (100,), seconds=1.0),
+]
+
+
+def rows_of(group):
+    return {row["name"]: row for row in group["variants"]}
+
+
+def test_a_wait_is_that_of_a_state(tmp_path):
+    """Of the seconds of answers, and of operations: superposition's positions depend on the list,
+    and the plain prompt had nothing cached.
+    """
+    trace = [call.to_json() for call in CALLS]
+    made = {"prompt_cache": (1.0, 0.8), "superposition": (1.0, 0.8), "naive": (4.0, 0.8)}
+    write(tmp_path, made, online_s=1.0, offline_s=0.5, trace=trace)
     group = group_of(tmp_path)
-    assert group["cost"] == "answering_total_s"
-    [row] = [row for row in group["variants"] if row["name"] == "prompt_cache"]
-    assert numbers.wait(row, "total_s", 1) is None
-    assert row["costs"]["total_s"]["offline"] is None
-    # the embeddings are the index's
-    assert row["costs"]["answering_total_s"]["offline"] == pytest.approx(0.5)
+    assert group["state"] == "documents"
+    waits = {
+        kind: {
+            name: [numbers.wait(row, kind, state) for state in ("nothing", "documents", "set")]
+            for name, row in rows_of(group).items()
+        }
+        for kind in ("answering_total_s", "compute_cycles")
+    }
+    assert waits["answering_total_s"] == {
+        "prompt_cache": [1.5, 1.0, 1.0],
+        "superposition": [1.5, 1.5, 1.0],
+        "naive": [1.0, 1.0, None],
+    }
+    cycles = waits["compute_cycles"]
+    assert cycles["prompt_cache"][0] > cycles["prompt_cache"][1] == cycles["prompt_cache"][2] > 0
+    assert cycles["superposition"][:2] == [cycles["prompt_cache"][0]] * 2
+    assert cycles["naive"][2] is None
+    read = {name: row["preparation"] for name, row in rows_of(group).items()}
+    assert read["prompt_cache"] == {state: {"preparation_s": 0.5} for state in ("documents", "set")}
+    assert read["superposition"] == {"set": {"preparation_s": 0.5}}
 
 
-def test_embeddings_are_no_index_where_documents_come_with_the_question(tmp_path):
-    calls = [Call("rank", (), (), offline=True, seconds=3.0), Call("prompt", (50,), (0,))]
-    trace = [call.to_json() for call in calls]
-    write(tmp_path, {"naive": (1.0, 0.8)}, dataset="nq_open", offline_s=3.0, trace=trace)
-    [row] = group_of(tmp_path)["variants"]
-    assert row["costs"]["answering_total_s"]["offline"] == 3.0
+def test_times_of_the_protocol_are_those_of_the_answers_length(tmp_path):
+    write(tmp_path, {"naive": (4.0, 0.8), "prompt_cache": (1.0, 0.8)})
+    totals = {
+        "naive": {"nothing": [8.0] * 2, "set": [2.0] * 2},
+        "prompt_cache": {"documents": [1.0] * 2},
+    }
+    write_states(tmp_path, totals, {"naive": 6.0, "prompt_cache": 5.0})
+    path = tmp_path / "latency" / "nq_open" / f"{MODEL}.json"
+    short = json.loads(path.read_text())
+    long = json.loads(path.read_text())
+    long["protocol"]["new_tokens"] = 25
+    for row in long["rows"]:
+        row["total_s"] += 3.0
+    short["protocol"]["answer_tokens"] = 25
+    path.write_text(json.dumps({**short, "other_lengths": [long]}))
+    path.parent.rename(tmp_path / "latency" / "study")
+    rows = rows_of(group_of(tmp_path))
+    assert numbers.wait(rows["naive"], "total_s", "documents") == 11.0
+    assert numbers.wait(rows["naive"], "total_s", "set") == 5.0
+    assert numbers.wait(rows["naive"], "first_token_s", "set") == 1.0
+    assert numbers.wait(rows["prompt_cache"], "total_s", "nothing") is None
+    assert rows["naive"]["costs"]["total_s"]["documents"]["measured"] == "nothing"
+    assert rows["naive"]["preparation"] == {"set": {"preparation_s": 6.0, "preparation_bytes": 2e6}}
+
+
+def test_an_older_file_has_the_state_in_which_each_method_was_timed(tmp_path):
+    """What a method prepares itself was ready, and nothing else."""
+    write(tmp_path, {"naive": (4.0, 0.8), "superposition": (1.0, 0.8), "top_k1": (1.0, 0.8)})
+    write_latency(tmp_path, {"naive": [8.0], "superposition": [1.0], "top_k1": [2.0]})
+    (tmp_path / "latency" / "nq_open").rename(tmp_path / "latency" / "study")
+    found = {
+        name: {state for state in numbers.READ if numbers.wait(row, "total_s", state)}
+        for name, row in rows_of(group_of(tmp_path)).items()
+    }
+    assert found == {
+        "naive": {"nothing", "documents"},
+        "superposition": {"set"},
+        "top_k1": {"nothing", "documents", "set"},
+    }
 
 
 def test_a_model_is_not_judged_by_its_answers_without_documents(tmp_path):

@@ -6,7 +6,8 @@ and the probability that no other variant is at least as good and as fast, over 
 of the shared questions. A curve connects variants that differ in the knob alone, labelled with its
 value. The dashed staircase is the frontier of the means; a filled point is on it with a probability
 of one half or more. The gold documents alone are a reference and excluded. `stored` says whether a
-store can serve what is prepared, which is not so where a compressor knows the question.
+store can serve what is prepared, which is not so where a compressor knows the question. `state` is
+what was read before the question (docs/protocols.md); a panel has one state alone.
 
 Limits: `reuse_table` has the work before the question. Where the plain prompt is hardly ever right,
 differences mean nothing, and note and panel say so. The best point on these questions looks better
@@ -14,11 +15,12 @@ than it is: choose the knob on other questions (docs/reuse.md).
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
-from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, staircase
+from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, staircase, states_of
 from ragauge.report.items.reuse._family import (
     AT_FLOOR,
     KNOBS,
@@ -32,9 +34,21 @@ from ragauge.report.items.reuse._family import (
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted
 from ragauge.results.measures import REFERENCES, metric_name, naive, quality
 from ragauge.results.reuse import servable
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Runs, Variant
+from ragauge.results.times import STATE_WORDS, State
 
-KEYS = ("model", "dataset", "method", "variant", "curve", "knob", "value", "stored", "metric")
+KEYS = (
+    "model",
+    "dataset",
+    "state",
+    "method",
+    "variant",
+    "curve",
+    "knob",
+    "value",
+    "stored",
+    "metric",
+)
 CHANCE = "frontier_probability"
 FIRST = "first_token_s"
 
@@ -47,8 +61,10 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     panels = [
-        _panel(" · ".join(map(str, key)), part)
-        for key, part in table.groupby(["model", "dataset"], sort=False)
+        _panel(f"{model} · {dataset}\nbefore the question: {STATE_WORDS[str(state)]}", part)
+        for (model, dataset, state), part in table.groupby(
+            ["model", "dataset", "state"], sort=False
+        )
     ]
     nothing = "Nothing to draw yet: no method was run at several values of its option."
     return lines.draw(panels, columns=2, height_in=2.9, nothing=nothing)
@@ -62,13 +78,24 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         values[curve(variant)].add(str(knob(variant)))
     if max(map(len, values.values()), default=0) < 2:
         return []
+    return [
+        cell
+        for state in states_of(runs, dataset, model)
+        for cell in _in_state(runs, dataset, model, variants, state)
+    ]
+
+
+def _in_state(
+    runs: Runs, dataset: str, model: str, variants: Sequence[Variant], state: State
+) -> list[Cell]:
     weak = floor(runs, naive(runs, dataset, model))
-    prices = latencies(runs, dataset, model, variants, FIRST)
+    prices = latencies(runs, dataset, model, variants, FIRST, state)
     chances = on_frontier(runs, variants, prices)
     cells = []
     for variant, price in zip(variants, prices, strict=True):
         value = knob(variant)
         keys = variant.keys | {
+            "state": state,
             "curve": curve(variant),
             "knob": KNOBS.get(variant.method, ""),
             "value": "" if value is None else value,
