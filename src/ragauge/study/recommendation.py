@@ -7,12 +7,13 @@ from typing import Any
 import yaml
 
 from ragauge.config import loading
+from ragauge.config.plan.part import RunPaths
 from ragauge.io.files import write_file
-from ragauge.report.figures.writing import render, write_provenance
+from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers, page
 from ragauge.results.runs import Runs
 from ragauge.results.times import STATE_WORDS
-from ragauge.study.writing import CONFIG, RETRIEVAL
+from ragauge.study.writing import CONFIG, REFERENCES, RETRIEVAL
 
 RECOMMENDED = "recommended.yaml"  # the configuration of what the page recommends
 
@@ -41,18 +42,29 @@ def print_recommended(out: Path, name: str) -> None:
             continue
         text = f"{found.row['name']}: {_reason(found, group)}"
         text = "; ".join(filter(None, [text, provisional]))
-        write_file(out / RECOMMENDED, _configuration(out, found.row["name"], text).encode())
+        write_file(out / RECOMMENDED, _configuration(out, name, found.row["name"], text).encode())
         word = "recommended (PROVISIONAL)" if provisional else "recommended"
         print(f"{word}: {text}\nits configuration: {out / RECOMMENDED}")
 
 
+def references(out: Path, name: str) -> list[str]:
+    """The records that answer first, below the study's folder: what others are compared with."""
+    records = f"{RunPaths(name).answers}.jsonl"
+    jobs = loading.load(out / CONFIG).answers()
+    return [records.format(**job._asdict()) for job in jobs if job.variant in REFERENCES]
+
+
 def render_finished(out: Path, name: str) -> None:
-    """Render the items and the page of a run that was ended; the page names what is missing."""
+    """Render the items and the page of a run that was ended; the page names what is missing.
+
+    The provenance, which a finished run has, is removed: it makes the next run of the workflow go
+    on, and render all of this again.
+    """
     runs = _runs(out, name)
     reports = out / "reports" / name
     for item in runs.config.item_names():
         render(item, runs, reports)
-    write_provenance(runs, reports)
+    (out / RunPaths(name).provenance).unlink(missing_ok=True)
     page.write(runs, reports)
 
 
@@ -60,12 +72,16 @@ def _runs(out: Path, name: str) -> Runs:
     return Runs(out / "results" / name, loading.load(out / CONFIG))
 
 
-def _configuration(out: Path, variant: str, text: str) -> str:
-    """The study's configuration with one of its variants, as text."""
+def _configuration(out: Path, name: str, variant: str, text: str) -> str:
+    """The study's configuration with one of its variants and the data type that answered."""
     settings = yaml.safe_load((out / CONFIG).read_bytes())
     settings["methods"] = {variant: settings["methods"][variant]}
     for section in {"latency", "judge"} & settings.keys():
         settings[section]["methods"] = [variant]
+    for label, model in loading.load(out / RunPaths(name).settings).models.items():
+        entry = settings["models"][label]
+        entry.pop("served", None)  # whose line in front of prompts keeps variants apart
+        entry |= {} if model.served else {"dtype": model.dtype}
     how = json.loads((out / RETRIEVAL).read_bytes())["retrieval"]
     by = f"{how['chosen']}, dense retrieval by {how['encoder']}"
     comments = f"# {text}\n# passages: the first {how['top']} by {by}\n"

@@ -29,6 +29,7 @@ from ragauge.measure.protocols.arrivals import (
     OneByOne,
     ScheduledRequest,
     TimedRequest,
+    losses,
 )
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
@@ -304,6 +305,7 @@ def table(times: LoadTimes) -> str:
             "failed",
         ]
     ]
+    lost = list[str]()
     for level in times.levels:
         summary = level.summary
         cells = ["nothing answered" if summary.requests else "refused", *[""] * 6]
@@ -316,6 +318,10 @@ def table(times: LoadTimes) -> str:
                 f"{summary.good_share:.0%}",
                 str(summary.failed),
             ]
-        lines.append([level.variant, Level(level.rate, level.clients, level.speed).name, *cells])
+        arriving = Level(level.rate, level.clients, level.speed).name
+        lines.append([level.variant, arriving, *cells])
+        counted = [row for row in level.requests if not row.warmup]
+        lost += [f"{level.variant}, {arriving}: {loss}" for loss in losses(counted)]
     trace = times.protocol.trace
-    return "\n".join([aligned(lines), *([f"text of the prompts: {trace.text}"] if trace else [])])
+    notes = [f"text of the prompts: {trace.text}"] if trace else []
+    return "\n".join([aligned(lines), *lost, *notes])

@@ -13,7 +13,6 @@ import secrets
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -422,13 +421,7 @@ def latency_table(times: LatencyTimes) -> str:
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
-    return "\n".join([aligned(lines), *losses(times.rows)])
-
-
-def losses(rows: Sequence[RequestTimes]) -> list[str]:
-    """A line for each reason why requests have no answer."""
-    reasons = Counter(row.failure for row in rows if row.failure)
-    return [f"{number} requests failed: {reason}" for reason, number in reasons.items()]
+    return "\n".join([aligned(lines), *arrivals.losses(times.rows)])
 
 
 def measure_load(

@@ -193,7 +193,10 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
     """
     if shared < MIN_QUESTIONS:
         return f"the variants share {shared} questions; at least {MIN_QUESTIONS} are needed"
-    known = [v for v in variants if v.method in REFERENCES] or list(variants)
+    reading = [v for v in variants if v.method != WITHOUT_DOCUMENTS]
+    known = [v for v in reading if v.method in REFERENCES] or reading
+    if not known:
+        return "no variant that reads documents has answered yet"
     best = max((m for v in known if (m := quality(runs, v).value) is not None), default=0.0)
     if best < FLOOR:
         how = (

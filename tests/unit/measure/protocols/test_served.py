@@ -313,7 +313,7 @@ def test_what_was_measured_stays_and_losses_are_counted(
     assert result["states"]["documents"]["summary"]["naive"]["total_s"]["n"] == 3
     assert all(reason in failure for failure in failures)
     assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
-    assert "2 requests failed: endpoint" in capsys.readouterr().out
+    assert "2 of 5 requests failed: endpoint" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("level", ["--rates=200", "--clients=2"])

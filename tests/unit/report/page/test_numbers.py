@@ -221,3 +221,8 @@ def test_an_older_file_has_the_state_in_which_each_method_was_timed(tmp_path):
         "superposition": {"set"},
         "top_k1": {"nothing", "documents", "set"},
     }
+
+
+def test_a_model_is_not_judged_by_its_answers_without_documents(tmp_path):
+    write(tmp_path, {"closed_book": (0.3, 0.0)})
+    assert "no variant that reads documents" in group_of(tmp_path)["withheld"]
