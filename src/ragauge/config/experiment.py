@@ -257,7 +257,7 @@ class Config(Sections):
             ),
             ("methods", self.methods, f"{len(self.methods)} variants: {', '.join(self.methods)}"),
             ("answers", jobs, f"{len(jobs)} jobs, {' and '.join(counts)}"),
-            ("latency", requests["latency"], f"{requests['latency']} timed trials"),
+            ("latency", requests["latency"], f"{requests['latency']} timed trials in a state"),
             ("load", requests["load"], f"{requests['load']} requests"),
             ("stream", requests["stream"], f"{requests['stream']} requests"),
             ("pipelines", self.pipelines, f"{len(self.pipelines)}: {', '.join(self.pipelines)}"),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -32,6 +33,13 @@ def lock_folder(path: Path = LOCK) -> FileLock:
             "another run of this workflow is active in this folder; wait for it or stop it"
         ) from None
     return lock
+
+
+def use_own_commands() -> None:
+    """Have jobs find the commands of this environment, which need not be the active one."""
+    own = sysconfig.get_path("scripts")
+    if own not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 def start_fork_server(folder: Path = FORKS) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from ragauge.engines.protocol import Capabilities, Limits, Response, SpanEngine, read_and_generate
 from ragauge.errors import UserError
-from ragauge.methods.base.method import Answer, Method
+from ragauge.methods.base.method import Answer, Method, State
 from ragauge.methods.evidence.account import Asked
 from ragauge.methods.prompts import Prompt
 
@@ -47,6 +47,10 @@ class Wrapper(Method):
 
     def required(self) -> Capabilities:
         return self.requires | self.wrapped.required()
+
+    def usable_state(self) -> State:
+        reads = self.storable() and self.wrapped.prepares
+        return self.wrapped.usable_state() if reads else "nothing"
 
     def assets(self) -> tuple[str, ...]:
         return self.wrapped.assets()
