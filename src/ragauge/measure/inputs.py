@@ -115,7 +115,7 @@ def facts(model: ModelEntry) -> dict[str, Any]:
 
 
 def _template(model: ModelEntry) -> str:
-    asked_by_account(model.source).check(model.wrapping, model.source)
+    asked_by_account(model.source).check(vars(model), model.source)
     return model.template or ("chat" if model.served else template_of(model.source))
 
 

@@ -60,9 +60,9 @@ class Variant:
     specification: AnswerSpecification | None
     meta: Mapping[str, Any]
     path: Path  # of the records
-    missing: str | None = None  # why there are none
     # options whose defaults a training decides, of the model that finds evidence
-    asked: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, Any]
+    missing: str | None = None  # why there are none
 
     @cached_property
     def records(self) -> dict[str, Record]:
@@ -441,7 +441,7 @@ class Runs:
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
         asked = self.config.asked(model).options if model in self.config.models else {}
-        return Variant(name, dataset, model, method, options, None, {}, path, missing, asked)
+        return Variant(name, dataset, model, method, options, None, {}, path, asked, missing)
 
 
 def _agree(recorded: Any, configured: Any) -> bool:
