@@ -29,6 +29,7 @@ from synthetic_run import (
     specification,
     write_latency,
     write_meta,
+    write_questions,
     write_variant,
 )
 
@@ -375,6 +376,7 @@ def whole(tmp_path_factory):
         for place, (name, (method, options)) in enumerate(variants.items()):
             scores = [None if i == 5 else i > place % 4 for i in range(6)]
             write_variant(folder, name, method, scores, params=options, dataset=dataset)
+        write_questions(folder, dataset, [[100 - i] * 20 for i in range(6)])
     seconds = {name: [1.0 + place, 1.1 + place] for place, name in enumerate(variants)}
     rows = [
         {"variant": "sp", "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "disturbed": False}

@@ -22,6 +22,7 @@ from ragauge.results.cells import (
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import Runs, Variant, defaults
+from ragauge.results.shortcuts import split
 
 # columns of a published table that have another name here
 NAMES = {"cuda_speedup": "measured_speedup_cuda"}
@@ -169,6 +170,7 @@ class Ablation:
             yield Cell(row, "accuracy", measure, paper_model=paper_name)
             if variant:
                 yield Cell(row, "gold_kept", quality(runs, variant, KEPT))
+                yield from row_cells(row, split(runs, variant))
         best = chosen[self.settings[-1]]
         for setting, variant in chosen.items():
             if best and variant and variant is not best:
