@@ -1,9 +1,11 @@
 """Report what this machine can run and how fast, and what to do about what is missing."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from ragauge.cli import _options as options
+from ragauge.errors import UserError
 
 STEPS = {
     "machine": "measure memory bandwidth and matrix rates, for `ragauge time`",
@@ -20,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="NAME", help="show what is read of a model, and what is refused and why"
     )
+    options.add_questions(parser, required=False)
+    options.add_set(parser, "an option of the data set, KEY=VALUE")
     (_, machine), (_, kernels) = options.add_steps(parser, STEPS, required=False)
     machine.set_defaults(verb=_measure_machine)
     options.add_threads(machine)
@@ -36,12 +40,34 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.measure.installation import HealthCheck, findings
     from ragauge.measure.model_findings import model_findings
 
-    if args.model:
+    if args.dataset is None and (args.config or args.data or args.set):
+        raise UserError("--config, --data, --set: only valid with --dataset")
+    if args.dataset:
+        shown = [HealthCheck(*facts) for facts in _dataset_findings(args)]
+    elif args.model:
         shown = [HealthCheck(*facts) for facts in model_findings(args.model, "--model")]
     else:
         shown = list(findings(args.measure))
-    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
+    width = max(12, *(len(one.topic) for one in shown))
+    lines = [
+        f"{one.topic:{width}} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown
+    ]
     options.print_result(args, "\n".join(lines), findings=[one._asdict() for one in shown])
+
+
+def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """Yield how often rules find the gold document without reading, and what questions share."""
+    from ragauge.results import shortcuts
+
+    questions = options.questions(args, options.configuration(args), is_subject=True)
+    asked = questions.examples()
+    found = shortcuts.summary(shortcuts.features(asked, {}), questions.options["seed"])
+    above = shortcuts.above_chance(found)
+    yield "questions", f"{len(asked)} of {questions.name}; lengths in words", ""
+    for name, measure in found.items():
+        above_chance = "more often than at random" if name in above else ""
+        number = f"{shortcuts.shown(name, measure)} of {measure.n} questions"
+        yield name.replace("_", " "), number, above_chance
 
 
 def _measure_machine(args: argparse.Namespace) -> None:

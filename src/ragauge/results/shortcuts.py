@@ -93,16 +93,19 @@ def small_print(runs: Runs, table: Table) -> str:
     lines = []
     for dataset in dict.fromkeys(table[table["measured"].notna()].get("dataset", ())):
         _, found = of_run(runs, dataset)
-        rules = ", ".join(described(rule, found[rule]) for rule in above_chance(found))
+        rules = ", ".join(
+            f"{rule.replace('_', ' ')} {shown(rule, found[rule])}" for rule in above_chance(found)
+        )
         if rules:
             lines.append(f"Shortcuts of {dataset}: {rules}; at random {found[CHANCE].value:.0%}.")
     return " ".join(lines)
 
 
-def described(name: str, measure: Measure) -> str:
+def shown(name: str, measure: Measure) -> str:
+    """Write a measure with its interval, a share as per cent."""
     ends = (measure.value, measure.low, measure.high)
     value, low, high = (f"{end or 0:{'.1f' if 'length' in name else '.0%'}}" for end in ends)
-    return f"{name.replace('_', ' ')} {value} [{low}, {high}]"
+    return f"{value} [{low}, {high}]"
 
 
 def split(runs: Runs, variant: Variant) -> Measures:
