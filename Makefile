@@ -46,9 +46,7 @@ $(READY): pyproject.toml requirements.lock envs/requirements-torch.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "ragauge needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 2; }
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes --no-deps --requirement requirements.lock
-	$(PIP) --requirement envs/requirements-torch.txt
-	$(PIP) --no-deps --editable .
+	python envs/install.py
 	touch $@
 
 test: $(READY) ## make test: set everything up, run the tests (TESTS=tests/unit/engines: some of them)

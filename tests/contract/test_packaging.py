@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -301,3 +302,22 @@ def test_other_missing_packages_are_defects():
         explain_missing_extra(),
     ):
         raise ModuleNotFoundError("No module named 'onnxruntime.capi'", name="onnxruntime.capi")
+
+
+def test_uv_looks_for_packages_where_pip_is_told_to(root):
+    uv_settings = runpy.run_path(str(root / "envs/install.py"))["uv_settings"]
+    printed = "\n".join(
+        (
+            "global.extra-index-url='https://one.example/simple https://two.example/simple'",
+            "global.index-url='https://user.example/simple'",
+            "install.find-links='\\n/wheels\\n/more'",
+            "global.timeout='180'",
+            ":env:.index-url='https://mine.example/simple'",
+        )
+    )
+    assert uv_settings(printed) == {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_INDEX": "https://one.example/simple https://two.example/simple",
+        "UV_DEFAULT_INDEX": "https://mine.example/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+    }
