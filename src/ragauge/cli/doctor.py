@@ -59,15 +59,12 @@ def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]
     """Yield how often rules find the gold document without reading, and what questions share."""
     from ragauge.results import shortcuts
 
-    questions = options.questions(args, options.configuration(args), is_subject=True)
-    asked = questions.examples()
-    found = shortcuts.summary(shortcuts.features(asked, {}), questions.options["seed"])
+    asked = options.questions(args, options.configuration(args), is_subject=True).examples()
+    found = shortcuts.summary(shortcuts.features(asked), args.seed or 0)
     above = shortcuts.above_chance(found)
-    yield "questions", f"{len(asked)} of {questions.name}; lengths in words", ""
-    for name, measure in found.items():
-        above_chance = "more often than at random" if name in above else ""
-        number = f"{shortcuts.shown(name, measure)} of {measure.n} questions"
-        yield name.replace("_", " "), number, above_chance
+    for name, of in found.items():
+        ends = f"{of.value:.3g} [{of.low or 0:.3g}, {of.high or 0:.3g}], {of.n} questions"
+        yield name.replace("_", " "), ends, "more often than at random" * (name in above)
 
 
 def _measure_machine(args: argparse.Namespace) -> None:

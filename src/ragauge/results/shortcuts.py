@@ -3,109 +3,99 @@ gold document; and what the questions of a data set have in common.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
+from itertools import compress
 
 import numpy as np
 
-from ragauge.datasets.base.dataset import Document, Example
+from ragauge.datasets.base.dataset import Example
 from ragauge.metrics.base import normalise
-from ragauge.results.cells import Measure, Measures, Table, mean
+from ragauge.results.cells import Measures, Table, mean
 from ragauge.results.materials import examples
 from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import SHARE
 from ragauge.text import terms
 
-PARTS = 10  # of one long text, among which rules choose as among documents
 NEAR = 0.8  # Jaccard similarity of the words of two questions from which they are near-duplicates
 CHANCE = "gold_at_random"
-LENGTHS = ("gold_is_shortest", "gold_is_longest")
-BLIND = (*LENGTHS, "gold_is_first", "gold_is_last")  # rules that read nothing
+BLIND = ("gold_is_shortest", "gold_is_longest", "gold_is_first", "gold_is_last")  # read nothing
 RULES = (*BLIND, "gold_has_most_title_words", "gold_has_most_words")  # of the question's words
 Features = dict[str, float]  # of a question
 
 
-def features(asked: Sequence[Example], lengths: Mapping[str, Sequence[int]]) -> list[Features]:
+def features(asked: Sequence[Example]) -> list[Features]:
     """Return what is known of each question's gold documents.
 
     By rule the share of gold in its choice: 1, 0, or between them where it cannot tell documents
-    apart; absent where no document, or every one, is gold. `answer_elsewhere`: an answer stands in
-    another document, as whole words. `near_duplicate`: another question has about the same words.
-    `shared_gold`: another one has the same gold document.
-
-    Args:
-        lengths: of each document in tokens, by the question's key; others are counted in words,
-            titles included.
+    apart; absent where no document, or every one, is gold. Lengths are in words, titles included.
+    `answer_elsewhere`: an answer stands in another document, as whole words. `near_duplicate`:
+    another question has about the same words. `shared_gold`: another one has the same gold
+    document, or stretch of it where those are known. `gold_place`: of the middle of the stretches
+    in their document, from 0 at its beginning to 1.
     """
-    choices = [*map(_choices, asked)]
-    uses = Counter(documents[i].text for documents, gold in choices for i in gold)
-    words = [set(terms(example.question)) for example in asked]
+    golden = [_gold_texts(example) for example in asked]
+    uses = Counter(text for texts in golden for text in texts)
+    words = [{*terms(example.question)} for example in asked]
     known = []
-    for example, (documents, gold), own in zip(asked, choices, words, strict=True):
+    for example, texts, own in zip(asked, golden, words, strict=True):
+        documents = example.documents
         found: Features = {
             "near_duplicate": sum(len(own & w) >= NEAR * len(own | w) for w in words) > 1,
-            "shared_gold": any(uses[documents[i].text] > 1 for i in gold),
+            "shared_gold": any(uses[text] > 1 for text in texts),
         }
-        others = [i for i in range(len(documents)) if i not in gold]
-        if gold and others:
-            titles = [set(terms(document.title)) for document in documents]
-            texts = [terms(f"{document.title} {document.text}") for document in documents]
-            sizes = np.array(lengths.get(example.key) or [*map(len, texts)])
-            places = np.arange(len(documents))
-            scores = [0 * places, -sizes, sizes, -places, places]
-            scores += [np.array([len(own & {*w}) for w in some]) for some in (titles, texts)]
+        for s in example.gold_stretches:
+            found["gold_place"] = (s.start + s.stop) / 2 / len(documents[s.document].text)
+        place = np.arange(len(documents))
+        gold = np.isin(place, example.gold)
+        if gold.any() and not gold.all():
+            titles = [terms(document.title) for document in documents]
+            whole = [terms(f"{document.title} {document.text}") for document in documents]
+            shared = [np.array([len(own & {*w}) for w in some]) for some in (titles, whole)]
+            sizes = np.array([*map(len, whole)])
+            scores = (0 * place, -sizes, sizes, -place, place, *shared)
             for rule, score in zip((CHANCE, *RULES), scores, strict=True):
-                found[rule] = np.isin(np.flatnonzero(score == score.max()), gold).mean()
+                found[rule] = gold[score == score.max()].mean()
             found["length_of_gold"] = sizes[gold].mean()
-            found["length_difference"] = sizes[gold].mean() - sizes[others].mean()
-            text = " | ".join(normalise(documents[i].text) for i in others)
-            answers = map(normalise, example.answers)
-            found["answer_elsewhere"] = any(f" {answer} " in f" {text} " for answer in answers)
+            found["length_of_others"] = sizes[~gold].mean()
+            others = "".join(f" {normalise(d.text)} |" for d in compress(documents, ~gold))
+            found["answer_elsewhere"] = any(f" {normalise(a)} " in others for a in example.answers)
         known.append(found)
     return known
 
 
 def summary(known: Sequence[Features], seed: int) -> Measures:
     """Return the mean of each feature over the questions that have it."""
-    names = dict.fromkeys(name for found in known for name in found)
-    values = {name: [float(found[name]) for found in known if name in found] for name in names}
-    return {name: mean(of, seed, limits=SHARE) for name, of in values.items()}
+    import pandas as pd
+
+    columns = pd.DataFrame(known).items()
+    return {str(k): mean([*map(float, v.dropna())], seed, limits=SHARE) for k, v in columns}
 
 
 def above_chance(found: Measures) -> list[str]:
     """Return the rules whose interval is above the share of a random choice, the best first."""
-    chance = found.get(CHANCE, Measure()).value or 1
-    above = [rule for rule in RULES if rule in found and (found[rule].low or 0) > chance]
-    return sorted(above, key=lambda rule: -(found[rule].value or 0))
+    above = [r for r in RULES if r in found and (found[r].low or 0) > (found[CHANCE].value or 0)]
+    return sorted(above, key=lambda rule: found[rule].value or 0, reverse=True)
 
 
 @cache
 def of_run(runs: Runs, dataset: str) -> tuple[dict[str, Features], Measures]:
-    """Return the features of each question in words, and their means; none without their file."""
+    """Return the features of each question, and their means; none without the questions' file."""
     asked = examples(runs, dataset)
-    known = features(asked, {})
+    known = features(asked)
     return dict(zip([one.key for one in asked], known, strict=True)), summary(known, runs.seed)
 
 
 def small_print(runs: Runs, table: Table) -> str:
     """Name the shortcuts of the data sets that a table has measured numbers of."""
-    lines = []
+    text = ""
     for dataset in dict.fromkeys(table[table["measured"].notna()].get("dataset", ())):
         _, found = of_run(runs, dataset)
-        rules = ", ".join(
-            f"{rule.replace('_', ' ')} {shown(rule, found[rule])}" for rule in above_chance(found)
-        )
-        if rules:
-            lines.append(f"Shortcuts of {dataset}: {rules}; at random {found[CHANCE].value:.0%}.")
-    return " ".join(lines)
-
-
-def shown(name: str, measure: Measure) -> str:
-    """Write a measure with its interval, a share as per cent."""
-    ends = (measure.value, measure.low, measure.high)
-    value, low, high = (f"{end or 0:{'.1f' if 'length' in name else '.0%'}}" for end in ends)
-    return f"{value} [{low}, {high}]"
+        for rule in above_chance(found):
+            share = f"{found[rule].value:.0%}, at random {found[CHANCE].value:.0%}"
+            text += f" A shortcut of {dataset}: {rule.replace('_', ' ')} ({share})."
+    return text
 
 
 def split(runs: Runs, variant: Variant) -> Measures:
@@ -115,21 +105,17 @@ def split(runs: Runs, variant: Variant) -> Measures:
     known, found = of_run(runs, variant.dataset)
     measures = {}
     for rule in [rule for rule in above_chance(found) if rule in BLIND][:1]:
+        right = {key for key in known if known[key].get(rule)}
         for name, metric in (("accuracy", None), ("gold_kept", "kept_gold_recall")):
             scores = scored(runs, variant, metric).items()
-            for part, is_found in ((f"where_{rule}", True), ("elsewhere", False)):
-                keys = {key for key in known if (known[key].get(rule, 0) > 0) == is_found}
+            for part, keys in ((f"where_{rule}", right), ("elsewhere", known.keys() - right)):
                 values = [score for key, score in scores if key in keys]
                 measures[f"{name}_{part}"] = mean(values, runs.seed, limits=SHARE)
     return measures
 
 
-def _choices(example: Example) -> tuple[Sequence[Document], list[int]]:
-    """Return what rules choose among, and which are gold: documents, or parts of a single text."""
-    if len(example.documents) > 1:
-        return example.documents, list(example.gold)
-    text = example.documents[0].text
-    size = -(-len(text) // PARTS)
-    parts = [Document("", text[start : start + size]) for start in range(0, len(text), size)]
-    gold = {i for s in example.gold_stretches for i in range(s.start // size, -(-s.stop // size))}
-    return parts, sorted(gold)
+def _gold_texts(example: Example) -> set[str]:
+    stretches = {
+        example.documents[s.document].text[s.start : s.stop] for s in example.gold_stretches
+    }
+    return stretches or {example.documents[i].text for i in example.gold}

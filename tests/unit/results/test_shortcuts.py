@@ -6,12 +6,12 @@ from statistics import mean
 
 import pytest
 
-from item_tables import line, table
+from item_tables import line, shown, table
 from ragauge.datasets.base.dataset import Document, Example, Stretch
 from ragauge.report.figures import writing
 from ragauge.results import shortcuts
 from ragauge.results.runs import Runs
-from synthetic_run import MODEL, write_questions, write_variant
+from synthetic_run import write_questions, write_variant
 
 WORDS = ["red", "blue", "green", "black", "white", "stone", "river", "house", "tree", "road"]
 
@@ -58,26 +58,16 @@ def by_hand(one):
             if i not in one.gold
         ),
         "length_of_gold": mean(sizes[i] for i in one.gold),
-        "length_difference": mean(sizes[i] for i in one.gold)
-        - mean(n for i, n in enumerate(sizes) if i not in one.gold),
+        "length_of_others": mean(n for i, n in enumerate(sizes) if i not in one.gold),
     }
 
 
 def test_rules_find_what_a_plain_loop_finds():
     draw = random.Random(1)
     asked = [example(draw, number) for number in range(60)]
-    for one, found in zip(asked, shortcuts.features(asked, {}), strict=True):
+    for one, found in zip(asked, shortcuts.features(asked), strict=True):
         expected = by_hand(one)
         assert {name: found[name] for name in expected} == pytest.approx(expected), one
-
-
-def test_lengths_are_in_tokens_where_they_are_known():
-    draw = random.Random(2)
-    one = example(draw, 0, documents=3)
-    lengths = [9 + i if i in one.gold else 30 + i for i in range(len(one.documents))]
-    [found] = shortcuts.features([one], {"q0": lengths})
-    assert (found["gold_is_shortest"], found["gold_is_longest"]) == (1, 0)
-    assert found["length_of_gold"] == mean(lengths[i] for i in one.gold)
 
 
 def test_questions_with_the_same_words_or_gold_documents_are_counted():
@@ -93,24 +83,24 @@ def test_questions_with_the_same_words_or_gold_documents_are_counted():
         Example(str(i), question, (gold, others[3]), ("long",), (0,))
         for i, (question, gold) in enumerate(questions)
     ]
-    found = shortcuts.features(asked, {})
+    found = shortcuts.features(asked)
     assert [one["near_duplicate"] for one in found] == [True, True, False, False]
     assert [one["shared_gold"] for one in found] == [True, False, True, False]
 
 
-def test_rules_choose_among_ten_parts_of_one_long_text():
-    words = [f"w{number:03}" for number in range(200)]  # 20 words a part
-    text = " ".join(words) + " "
-    start = text.index("w030")
-    stretch = Stretch(0, start, start + 4)
-    asked = Example("q", "Is it w185?", (Document("T", text),), ("w150",), (0,), (stretch,))
-    [found] = shortcuts.features([asked], {})
-    assert (found["gold_is_first"], found["gold_at_random"]) == (0, 0.1)
-    assert found["gold_is_shortest"] == found["gold_is_longest"] == 0.1  # parts are alike
-    assert found["answer_elsewhere"]
-    whole = Stretch(0, 0, len(text))
-    [found] = shortcuts.features([Example("q", "?", asked.documents, ("a",), (0,), (whole,))], {})
-    assert "gold_at_random" not in found, "every part is gold"
+def test_one_long_text_has_a_place_of_gold_and_no_rules():
+    text = "a b c d " * 10  # 80 characters
+    stretches = [Stretch(0, start, start + 8) for start in (0, 36, 72, 36)]
+    asked = [
+        Example(str(i), f"{i}?", (Document("T", text + str(i)),), ("a",), (0,), (s,))
+        for i, s in enumerate(stretches)
+    ]
+    found = shortcuts.features(asked)
+    assert [one["gold_place"] for one in found] == pytest.approx(
+        [4 / 81, 40 / 81, 76 / 81, 40 / 81]
+    )
+    assert "gold_at_random" not in found[0]
+    assert all(one["shared_gold"] for one in found), "the same words in each stretch"
 
 
 @pytest.fixture
@@ -134,9 +124,10 @@ def test_a_rule_above_chance_is_named_below_every_table_of_the_data_set(run, ite
     write_questions(run, "musique", [[5] * 9] * 20)
     write_variant(run, "naive", "naive", [True] * 20, dataset="musique", documents=9)
     small = writing.small_print(item, Runs(run), table(item, run))
-    assert re.search(r"nq_open: gold is shortest 75% \[\d+%, \d+%\]; at random 11%", small)
+    assert "shortcut of nq_open: gold is shortest (75%, at random 11%)" in small
     if item != "superposition_table_1":  # which has no MuSiQue
-        assert re.search(r"musique: gold is first 100% \[\d+%, 100%\]; at random 11%", small)
+        assert "shortcut of musique: gold is first (100%, at random 11%)" in small
+    assert small.count("shortcut of nq_open") == 1
 
 
 def test_tables_of_rankers_split_questions_by_the_best_rule(run):
@@ -157,18 +148,16 @@ def test_no_rule_no_split(tmp_path):
     assert "Shortcuts" not in writing.small_print("superposition_table_1", Runs(tmp_path), rows)
 
 
-def test_the_item_shows_words_and_each_models_tokens(run):
+def test_the_item_has_each_data_sets_rules(run):
     rows = table("dataset_shortcuts", run)
-    by_words = line(rows, model="words", quantity="gold_is_shortest")
-    assert (by_words["measured"], by_words["n"]) == (0.75, 20)
-    assert 0.4 < by_words["low"] < 0.75 < by_words["high"] < 1
-    # the invented tokens: the last document is longer, but for that of the first question
-    of_last = sum(i % 9 == 8 for i in range(20))
-    by_tokens = line(rows, model=MODEL, quantity="gold_is_shortest")["measured"]
-    assert by_tokens == pytest.approx((1 / 9 + (19 - of_last) / 8) / 20)
+    shortest = line(rows, dataset="nq_open", quantity="gold_is_shortest")
+    assert (shortest["measured"], shortest["n"]) == (0.75, 20)
+    assert 0.4 < shortest["low"] < 0.75 < shortest["high"] < 1
+    assert line(rows, quantity="gold_at_random")["measured"] == pytest.approx(1 / 9)
+    assert "gold is shortest" in shown("dataset_shortcuts", rows)
 
 
 def test_a_run_without_its_questions_says_so(tmp_path):
     write_variant(tmp_path, "naive", "naive", [True])
-    row = line(table("dataset_shortcuts", tmp_path), model="words")
+    row = line(table("dataset_shortcuts", tmp_path), dataset="nq_open")
     assert "no nq_open.jsonl" in row["note"]

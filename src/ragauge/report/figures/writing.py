@@ -69,7 +69,7 @@ def small_print(item: str, runs: Runs, table: Table) -> str:
     shortcuts of the data sets in it.
     """
     own = getattr(registry.module("item", item), "footer", footer.footer)
-    return f"{own(runs, table)} {shortcuts.small_print(runs, table)}".rstrip()
+    return str(own(runs, table)) + shortcuts.small_print(runs, table)
 
 
 def write_provenance(runs: Runs, out_dir: Path) -> Path:

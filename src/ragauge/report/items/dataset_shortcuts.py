@@ -2,13 +2,12 @@
 
 What this shows: how often the gold document is the shortest, the longest, the first or the last, or
 has most words of the question in its title or in all of it, beside a random choice; where a rule
-cannot tell documents apart it counts as a random choice among them. Then the length of gold
-documents and its mean difference from that of the others, and the shares of questions with an
-answer in another document too, with a near-duplicate (80% of the words in common) and with a gold
-document that another question has. Lengths are in words and, for each model, in its tokens. Of one
-long text the rules choose among ten equal parts, and gold is where the gold stretch lies. A rule
-whose interval is above chance is named below every table of the data set, and tables of rankers
-split their questions by the best one that reads nothing.
+cannot tell documents apart it counts as a random choice among them. Then the lengths of gold and of
+other documents, and the shares of questions with an answer in another document too, with a
+near-duplicate (80% of the words in common) and with a gold document that another question has. Of
+one long text `gold_place` says where its gold stretch lies, from 0 to 1. A rule whose interval is
+above chance is named below every table of the data set, and tables of rankers split their questions
+by the best one that reads nothing.
 
 Limits: a rule of words is a weak ranker, not a fault of the data set. Other shortcuts, of style for
 example, are not looked for. A data set that names no gold document has no rows of rules.
@@ -16,44 +15,31 @@ example, are not looked for. A data set that names no gold document has no rows 
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
-from ragauge.results import shortcuts
 from ragauge.results.cells import Cell, Measure, Table, frame, row_cells
-from ragauge.results.materials import examples
 from ragauge.results.runs import Runs
+from ragauge.results.shortcuts import CHANCE, of_run
 
-KEYS = ("model", "dataset")
-WORDS = "words"  # in the place of the model whose tokens are counted
+KEYS = ("dataset",)
 
 READS = Reads(answers=(every(),))
 
 
 def table(runs: Runs) -> Table:
     datasets = dict.fromkeys(dataset for dataset, _ in runs.groups())
-    pairs = [*((dataset, WORDS) for dataset in datasets), *runs.groups()]
-    return frame(KEYS, (cell for pair in pairs for cell in _cells(runs, *pair)))
+    return frame(KEYS, (cell for dataset in datasets for cell in _cells(runs, dataset)))
 
 
 def draw(table: Table) -> Figure:
     dots = Dots({"": Axis("gold document found")}, look=lambda line: str(line["rule"]))
     rules = table[table["quantity"].str.startswith("gold_")]
-    return dots(rules.assign(rule=rules["quantity"], quantity=""))
+    return dots(rules.assign(rule=rules["quantity"], quantity="", model="rules"))
 
 
 def footer(runs: Runs, table: Table) -> str:
-    return "Intervals: bootstrap 95%."
+    return "Lengths are in words. Intervals: bootstrap 95%."
 
 
-def _cells(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    keys = {"model": model, "dataset": dataset}
-    asked = examples(runs, dataset)
-    lengths = {
-        key: record.tokens["documents"]
-        for variant in runs.of(dataset, model)
-        for key, record in variant.records.items()
-        if len(record.tokens.get("documents") or ()) > 1
-    }
-    if not asked and model == WORDS:
-        reason = f"no {dataset}.jsonl next to the records: their questions are missing"
-        return [Cell(keys, shortcuts.CHANCE, Measure(reason=reason))]
-    known = shortcuts.features(asked, lengths) if lengths or model == WORDS else []
-    return row_cells(keys, shortcuts.summary(known, runs.seed))
+def _cells(runs: Runs, dataset: str) -> list[Cell]:
+    _, found = of_run(runs, dataset)
+    missing = Measure(reason=f"no {dataset}.jsonl next to the records: its questions are missing")
+    return row_cells({"dataset": dataset}, found or {CHANCE: missing})

@@ -29,13 +29,13 @@ from synthetic_run import (
     specification,
     write_latency,
     write_meta,
-    write_questions,
     write_variant,
 )
 
 ITEMS = registry.names("item")
 # of methods on a model
-SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_", "study_"))]
+OTHERS = ("cfic_", "piperag_", "study_", "dataset_")
+SHORT = [item for item in ITEMS if not item.startswith(OTHERS)]
 VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note", "status", "source"]
 # Weights that SmolLM2-135M multiplies a token by: in each of 30 layers q and o of 576 x 576, k and
 # v of 576 x 192 and three matrices of the MLP of 576 x 1536, which is 3,538,944; then 49,152 x 576
@@ -395,7 +395,6 @@ def whole(tmp_path_factory):
         for place, (name, (method, options)) in enumerate(variants.items()):
             scores = [None if i == 5 else i > place % 4 for i in range(6)]
             write_variant(folder, name, method, scores, params=options, dataset=dataset)
-        write_questions(folder, dataset, [[100 - i] * 20 for i in range(6)])
     seconds = {name: [1.0 + place, 1.1 + place] for place, name in enumerate(variants)}
     rows = [
         {"variant": "sp", "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "disturbed": False}
