@@ -7,6 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ragauge.cost.machine import uncommitted
 from ragauge.errors import UserError
 
 LOCK = Path(".snakemake", "ragauge.lock")
@@ -32,6 +33,16 @@ def lock_folder(path: Path = LOCK) -> FileLock:
             "another run of this workflow is active in this folder; wait for it or stop it"
         ) from None
     return lock
+
+
+def check_committed(run: str, file: Path = Path(__file__)) -> None:
+    """Raise UserError if a reference run, which is published, is of code that no commit has."""
+    changed = uncommitted(file)
+    if run.startswith("reference") and changed:
+        raise UserError(
+            f"reports/{run}: {len(changed)} files have uncommitted changes, the first is {changed[0]};"
+            " commit them, or give the run a name that does not begin with 'reference'"
+        )
 
 
 def start_fork_server(folder: Path = FORKS) -> None:
