@@ -162,7 +162,8 @@ def provenance() -> JsonObject:
     import torch
 
     git_state = None  # where this package is not a checkout of its own
-    if (changes := uncommitted()) is not None:
+    changes = uncommitted()
+    if changes is not None:
         commit = command_output("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
         git_state = {"commit": commit, "dirty": bool(changes)}
     return {
