@@ -81,8 +81,11 @@ def above_chance(found: Measures) -> list[str]:
 
 @cache
 def of_run(runs: Runs, dataset: str) -> tuple[dict[str, Features], Measures]:
-    """Return the features of each question, and their means; none without the questions' file."""
-    asked = examples(runs, dataset)
+    """Return the features of each question that is asked, and their means; none without the
+    questions' file, which may hold more.
+    """
+    entry = runs.config.datasets.get(dataset)
+    asked = examples(runs, dataset)[: entry.limit if entry else None]
     known = features(asked)
     return dict(zip([one.key for one in asked], known, strict=True)), summary(known, runs.seed)
 
@@ -92,9 +95,11 @@ def small_print(runs: Runs, table: Table) -> str:
     text = ""
     for dataset in dict.fromkeys(table[table["measured"].notna()].get("dataset", ())):
         _, found = of_run(runs, dataset)
-        for rule in above_chance(found):
-            share = f"{found[rule].value:.0%}, at random {found[CHANCE].value:.0%}"
-            text += f" A shortcut of {dataset}: {rule.replace('_', ' ')} ({share})."
+        rules = [
+            f"{rule.replace('_', ' ')} {found[rule].value:.0%}" for rule in above_chance(found)
+        ]
+        if rules:
+            text += f" Shortcuts of {dataset}: {', '.join(rules)} (at random {found[CHANCE].value:.0%})."
     return text
 
 

@@ -11,7 +11,7 @@ from ragauge.datasets.base.dataset import Document, Example, Stretch
 from ragauge.report.figures import writing
 from ragauge.results import shortcuts
 from ragauge.results.runs import Runs
-from synthetic_run import write_questions, write_variant
+from synthetic_run import MODEL, write_questions, write_variant
 
 WORDS = ["red", "blue", "green", "black", "white", "stone", "river", "house", "tree", "road"]
 
@@ -124,10 +124,9 @@ def test_a_rule_above_chance_is_named_below_every_table_of_the_data_set(run, ite
     write_questions(run, "musique", [[5] * 9] * 20)
     write_variant(run, "naive", "naive", [True] * 20, dataset="musique", documents=9)
     small = writing.small_print(item, Runs(run), table(item, run))
-    assert "shortcut of nq_open: gold is shortest (75%, at random 11%)" in small
+    assert small.count("Shortcuts of nq_open: gold is shortest 75% (at random 11%).") == 1
     if item != "superposition_table_1":  # which has no MuSiQue
-        assert "shortcut of musique: gold is first (100%, at random 11%)" in small
-    assert small.count("shortcut of nq_open") == 1
+        assert "Shortcuts of musique: gold is first 100% (at random 11%)." in small
 
 
 def test_tables_of_rankers_split_questions_by_the_best_rule(run):
@@ -155,6 +154,13 @@ def test_the_item_has_each_data_sets_rules(run):
     assert 0.4 < shortest["low"] < 0.75 < shortest["high"] < 1
     assert line(rows, quantity="gold_at_random")["measured"] == pytest.approx(1 / 9)
     assert "gold is shortest" in shown("dataset_shortcuts", rows)
+
+
+def test_questions_beyond_the_limit_do_not_count(run):
+    config = {"run": "r", "models": {MODEL: {}}, "datasets": {"nq_open": {"limit": 15}}}
+    rows = table("dataset_shortcuts", run, config)
+    shortest = line(rows, dataset="nq_open", quantity="gold_is_shortest")
+    assert (shortest["measured"], shortest["n"]) == (1, 15)
 
 
 def test_a_run_without_its_questions_says_so(tmp_path):
