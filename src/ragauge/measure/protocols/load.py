@@ -40,6 +40,7 @@ from ragauge.results.times import (
     RequestTimes,
     TraceFacts,
     Watched,
+    remarks,
 )
 from ragauge.text import aligned
 
@@ -148,7 +149,7 @@ def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
     served, seen = timing.watched(server.lm, settings.allow_load, drive)
     rows = arrivals.rows(served, settings.warmup)
     if level.speed:
-        rows = [row.model_copy(update={"found": server.found[row.prompt]}) for row in rows]
+        rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
     return level_times(level, rows, seen, settings, seed, variant=server.name, batch=server.size)
 
 
@@ -170,7 +171,9 @@ def level_times(
         rate=level.rate,
         clients=level.clients,
         speed=level.speed,
-        summary=RequestSummary() if seen.refused else arrivals.summarise(rows, targets, seed),
+        summary=RequestSummary()
+        if seen.refused
+        else arrivals.summarise(rows, targets, seed, level.clients),
         requests=rows,
         **seen.to_json(),
     )
@@ -190,8 +193,8 @@ class _Server:
         self.size = size  # size: requests that are answered together
         self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
         self.limits = list(map(timing.fixed_length, lengths(settings, bench.trace)))
-        # of each prompt, the share of its documents' tokens that was stored
-        self.found: dict[int, float | None] = {}
+        # of each prompt, what was stored of its documents' tokens
+        self.found: dict[int, dict[str, Any]] = {}
         self.engine = _ThreadEngine(self.lm)
         # of each prompt, those that no request uses
         self.free_states: dict[int, list[Any]] = defaultdict(list)
@@ -300,22 +303,31 @@ def table(times: LoadTimes) -> str:
             "p99 s",
             "token p95 s",
             "questions/s",
+            "steady",
             "good",
             "failed",
         ]
     ]
     for level in times.levels:
         summary = level.summary
-        cells = ["nothing answered" if summary.requests else "refused", *[""] * 6]
+        cells = ["nothing answered" if summary.requests else "refused", *[""] * 7]
         if first := summary.first_token_s:
             token = summary.per_token_s
             cells = [
                 *(f"{percentile.value:.3g}" for _, percentile in first),
                 f"{token.p95.value:.3g}" if token else "",
                 f"{summary.questions_per_s:.3g}",
+                f"{summary.steady.questions_per_s:.3g}" if summary.steady else "",
                 f"{summary.good_share:.0%}",
                 str(summary.failed),
             ]
         lines.append([level.variant, Level(level.rate, level.clients, level.speed).name, *cells])
+    said = [
+        f"{level.variant}, {Level(level.rate, level.clients, level.speed).name}: {remark}"
+        for level in times.levels
+        for remark in remarks(level.requests)
+    ]
     trace = times.protocol.trace
-    return "\n".join([aligned(lines), *([f"text of the prompts: {trace.text}"] if trace else [])])
+    return "\n".join(
+        [aligned(lines), *said, *([f"text of the prompts: {trace.text}"] if trace else [])]
+    )

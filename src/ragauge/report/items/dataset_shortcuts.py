@@ -36,7 +36,7 @@ def draw(table: Table) -> Figure:
 
 
 def footer(runs: Runs, table: Table) -> str:
-    return "Lengths are in words. Intervals: bootstrap 95%."
+    return "Lengths are in words. Intervals: 95%."
 
 
 def _cells(runs: Runs, dataset: str) -> list[Cell]:

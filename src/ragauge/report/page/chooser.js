@@ -97,7 +97,7 @@ function judged() {
     p.qualifies = !p.against.length;
   }
   const able = points.filter((p) => !p.variant.reference && p.variant.resampled && known(p.cost));
-  const found = standings(able.map((p) => ({ cost: p.cost, means: p.variant.resampled })));
+  const found = standings(able);
   able.forEach((p, i) => (p.standing = found[i]));
   points.forEach((p) => (p.words = describe(p)));
   return points.sort((a, b) => b.qualifies - a.qualifies || b.quality - a.quality || a.cost - b.cost);

@@ -5,9 +5,11 @@ pair them.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
+from ragauge.metrics.base import limits as metric_limits
 from ragauge.report.figures.style import method_style
 from ragauge.results import timing
 from ragauge.results.cells import Measure
@@ -23,7 +25,13 @@ from ragauge.results.measures import (
 )
 from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
-from ragauge.results.stats import detectable_difference, hypervolume, resampled_means
+from ragauge.results.stats import (
+    detectable_difference,
+    doubts,
+    hypervolume,
+    paired_test,
+    resampled_means,
+)
 from ragauge.results.times import LatencyTimes
 
 # of the questions, embedded in the page: it recomputes standings for any reuse of documents
@@ -274,17 +282,37 @@ def _cost(online: Measure, offline: float | None) -> Numbers | None:
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
-    """Give each row its means over the same resampled questions; returns their number."""
+    """Give each row its means over the same resampled questions, and its paired differences from
+    the other rows; returns the number of questions.
+    """
     values = on_shared({variant.name: scored(runs, variant) for variant in variants})
     means = resampled_means([*values.values()], runs.seed, RESAMPLES) if values else ()
     resampled = dict(zip(values, means, strict=True))
+    pairs = _paired(runs, variants, values)
     for row in rows:
         own = values.get(row["name"])
         row["resampled"] = (
             [round(float(mean), 5) for mean in resampled[row["name"]]] if own else None
         )
         row["shared_mean"] = sum(own) / len(own) if own else None
+        row["pairs"] = pairs.get(row["name"])
     return len(next(iter(values.values()), ()))
+
+
+def _paired(
+    runs: Runs, variants: Sequence[Variant], values: Mapping[str, Sequence[float]]
+) -> dict[str, Numbers]:
+    """By name and other name the interval of a - b (`low`, `high`), and the `doubt` of `doubts`."""
+    pairs: dict[str, Numbers] = {name: {} for name in values}
+    limits = metric_limits(runs.metrics(variants[0].dataset)[0])
+    for a, b in combinations(values, 2):
+        test = paired_test(values[a], values[b], runs.seed, limits=limits)
+        ends = [test["low"], test["high"]]
+        doubt = float(doubts([values[a], values[b]])[0, 1])
+        pairs[a][b] = {"low": ends[0], "high": ends[1], "doubt": doubt}
+        ends = [end if end is None else -end for end in reversed(ends)]
+        pairs[b][a] = {"low": ends[0], "high": ends[1], "doubt": doubt}
+    return pairs
 
 
 def _families(
