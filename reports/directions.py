@@ -21,13 +21,15 @@ from pathlib import Path
 from statistics import NormalDist, mean
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from ragauge.config.reading import checked, read
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.io.sections import Section
 from ragauge.results.measures import FLOOR
-from ragauge.results.stats import SHARE, holm, paired_test
+from ragauge.results.stats import SHARE, paired_test
 
 NOT_ON_PAGE = ("about", "unmet", "table", "rows")
 SIGNIFICANT = 0.05
@@ -198,6 +200,18 @@ def apart(is_ratio: bool, better: Difference, worse: Difference) -> Difference:
     low = a - b - hypot(a - a_low, b_high - b)
     high = a - b + hypot(a_high - a, b - b_low)
     return Difference(back(a - b), back(low), back(high), None, better.n)
+
+
+def holm(p: ArrayLike) -> list[float]:
+    """Each p of a family of tests, such that below 0.05 any one is false with at most that
+    probability (Holm, 1979).
+    """
+    values = np.array(p, dtype=float)
+    order = np.argsort(values)
+    values[order] = np.minimum(
+        1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    )
+    return values.tolist()
 
 
 def questions_needed(effect: float, discordant: float, level: float) -> int:

@@ -42,16 +42,12 @@ def run(args: argparse.Namespace) -> None:
 
     if args.dataset is None and (args.config or args.data or args.set):
         raise UserError("--config, --data, --set: only valid with --dataset")
-    if args.dataset:
-        shown = [HealthCheck(*facts) for facts in _dataset_findings(args)]
-    elif args.model:
-        shown = [HealthCheck(*facts) for facts in model_findings(args.model, "--model")]
-    else:
-        shown = list(findings(args.measure))
-    width = max(12, *(len(one.topic) for one in shown))
-    lines = [
-        f"{one.topic:{width}} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown
+    facts = [
+        *(_dataset_findings(args) if args.dataset else ()),
+        *(model_findings(args.model, "--model") if args.model else ()),
     ]
+    shown = [HealthCheck(*fact) for fact in facts] or list(findings(args.measure))
+    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
     options.print_result(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 
 

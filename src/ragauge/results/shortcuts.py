@@ -35,7 +35,11 @@ def features(asked: Sequence[Example]) -> list[Features]:
     document, or stretch of it where those are known. `gold_place`: of the middle of the stretches
     in their document, from 0 at its beginning to 1.
     """
-    golden = [_gold_texts(example) for example in asked]
+    golden = [
+        {one.documents[s.document].text[s.start : s.stop] for s in one.gold_stretches}
+        or {one.documents[i].text for i in one.gold}
+        for one in asked
+    ]
     uses = Counter(text for texts in golden for text in texts)
     words = [{*terms(example.question)} for example in asked]
     known = []
@@ -117,10 +121,3 @@ def split(runs: Runs, variant: Variant) -> Measures:
                 values = [score for key, score in scores if key in keys]
                 measures[f"{name}_{part}"] = mean(values, runs.seed, limits=SHARE)
     return measures
-
-
-def _gold_texts(example: Example) -> set[str]:
-    stretches = {
-        example.documents[s.document].text[s.start : s.stop] for s in example.gold_stretches
-    }
-    return stretches or {example.documents[i].text for i in example.gold}

@@ -1,6 +1,7 @@
 """Verdicts on orderings, by the intervals of one row or of two."""
 
 import importlib
+import itertools
 import sys
 from pathlib import Path
 
@@ -271,3 +272,15 @@ def test_a_contrast_has_a_verdict_where_its_table_is(tmp_path):
     path.write_text(path.read_text().replace("discordant: 0.9", "discordant: 0.3"))
     with pytest.raises(UserError, match="must be at least the effect"):
         module.contrasts(path, tmp_path)
+
+
+def test_holms_p_are_those_of_closed_bonferroni_tests():
+    p = [0.01, 0.04, 0.03, 0.005, 0.9]
+    families = [
+        f for size in range(1, len(p) + 1) for f in itertools.combinations(range(len(p)), size)
+    ]
+    closed = [
+        max(min(1, len(f) * min(p[j] for j in f)) for f in families if i in f)
+        for i in range(len(p))
+    ]
+    assert module.holm(p) == pytest.approx(closed)
