@@ -55,7 +55,9 @@ def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]
     """Yield how often rules find the gold document without reading, and what questions share."""
     from ragauge.results import shortcuts
 
-    asked = options.questions(args, options.configuration(args), is_subject=True).examples()
+    config = options.configuration(args)
+    questions = options.questions(args, config, is_subject=True)
+    asked = questions.examples(config.datasets[args.dataset].limit if config else None)
     found = shortcuts.summary(shortcuts.features(asked), args.seed or 0)
     above = shortcuts.above_chance(found)
     for name, of in found.items():

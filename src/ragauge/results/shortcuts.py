@@ -99,11 +99,10 @@ def small_print(runs: Runs, table: Table) -> str:
     text = ""
     for dataset in dict.fromkeys(table[table["measured"].notna()].get("dataset", ())):
         _, found = of_run(runs, dataset)
-        rules = [
-            f"{rule.replace('_', ' ')} {found[rule].value:.0%}" for rule in above_chance(found)
-        ]
-        if rules:
-            text += f" Shortcuts of {dataset}: {', '.join(rules)} (at random {found[CHANCE].value:.0%})."
+        rules = [f"{r.replace('_', ' ')} {found[r].value:.0%}" for r in above_chance(found)]
+        if rules and runs.registered(dataset) != "study":  # whose order is that of retrieval
+            chance = f"at random {found[CHANCE].value:.0%}"
+            text += f" Shortcuts of {dataset}: {', '.join(rules)} ({chance})."
     return text
 
 

@@ -164,6 +164,13 @@ def test_what_finds_the_gold_documents_of_a_data_set(tmp_path, capsys):
     assert by_topic["length of gold"][0].startswith("3 [")
     assert _main.main(asked) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(findings)
+    config = tmp_path / "c.yaml"
+    config.write_text(f"""run: r
+models: {{smollm2-135m-instruct: {{}}}}
+datasets: {{few: {{dataset: wiki_single, data: {path}, limit: 5}}}}
+""")
+    assert _main.main(["doctor", "--dataset", "few", "--config", str(config)]) == 0
+    assert "5 questions" in capsys.readouterr().out
 
 
 def test_options_of_a_data_set_need_one(tmp_path, capsys):

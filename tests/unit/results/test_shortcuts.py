@@ -139,6 +139,14 @@ def test_tables_of_rankers_split_questions_by_the_best_rule(run):
         assert [one["n"] for one in lines] == [15, 5]
 
 
+def test_the_order_of_a_studys_retrieval_is_no_shortcut(tmp_path):
+    write_questions(tmp_path, "study", [[5] * 9] * 20)
+    write_variant(tmp_path, "naive", "naive", [True] * 20, dataset="study", documents=9)
+    small = writing.small_print("frontier", Runs(tmp_path), table("frontier", tmp_path))
+    assert "Measured" in small
+    assert "Shortcuts" not in small
+
+
 def test_no_rule_no_split(tmp_path):
     write_questions(tmp_path, "nq_open", [[5] * 4] * 8, [i % 4 for i in range(8)])
     write_variant(tmp_path, "naive", "naive", [True] * 8, documents=4)
