@@ -81,6 +81,24 @@ def specification(method, options, dataset, model):
     )
 
 
+def write_questions(folder, dataset, lengths, gold=None):
+    """Write the questions of records: for each a row of documents of these lengths in words, and
+    the index of the gold one, which is 0 by default.
+    """
+    lines = [
+        {
+            "key": f"q{i}",
+            "question": "Which?",
+            "documents": [{"title": "", "text": " ".join(["word"] * n)} for n in row],
+            "answers": ["Paris"],
+            "gold": [gold[i] if gold else 0],
+        }
+        for i, row in enumerate(lengths)
+    ]
+    path = folder / "data" / f"{dataset}.jsonl"
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
 def write_meta(path, made):
     """Write what stands beside a file of records."""
     meta = {"specification": made.model_dump(), "provenance": PROVENANCE}

@@ -14,6 +14,7 @@ from ragauge.config.launch.failed_jobs import failed_jobs
 from ragauge.config.launch.module_use import begin_with, check_module
 from ragauge.config.launch.processes import (
     FEW_JOBS,
+    check_committed,
     lock_folder,
     start_fork_server,
     use_own_commands,
@@ -77,6 +78,11 @@ def begin():
         if job.rule.module_globals["__name__"] == __name__
     ]
     use_own_commands()
+    try:
+        check_committed(PLAN.config.run)
+    except UserError as error:  # nothing is begun yet
+        print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
     try:
         FOLDER_LOCK = lock_folder()
         end_left_jobs()

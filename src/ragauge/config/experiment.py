@@ -292,7 +292,7 @@ def specify(
         options=asdict(method),
         dataset=dataset.name,
         dataset_options=asdict(dataset),
-        instruction=dataset.preamble,
+        instruction=dataset.instruction,
         max_new_tokens=max_new_tokens,
         model=model.source,
         template=model.template or "",

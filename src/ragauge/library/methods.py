@@ -99,7 +99,7 @@ class Method:
         adapted = self.on(model)
         dataset = example.dataset if isinstance(example, Question) else None
         if instruction is None:
-            instruction = dataset.preamble if dataset else SEARCH_RESULTS
+            instruction = dataset.instruction if dataset else SEARCH_RESULTS
         specification = model.specification.model_copy(
             update={
                 "method": self.name,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Times = TypeVar("Times", bound=TimesFile)
 
-RANKED = ("top", "bm25", "tfidf", "dense")
+RANKED = ("top", "bm25", "tfidf", "dense", "shortest")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
 # marks a served model's numbers in notes, as they are not of this package's decoder
 ELSEWHERE = "another stack"

@@ -123,18 +123,6 @@ def paired_test(
     }
 
 
-def holm(p: ArrayLike) -> list[float]:
-    """Each p of a family of tests, such that below 0.05 any one is false with at most that
-    probability (Holm, 1979).
-    """
-    values = np.array(p, dtype=float)
-    order = np.argsort(values)
-    values[order] = np.minimum(
-        1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    )
-    return values.tolist()
-
-
 def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Interval:
     """Interval of mean(a) / mean(b), of the same questions (question,), all b above 0: that of each
     question's ratio, pooled with b as its weight.
