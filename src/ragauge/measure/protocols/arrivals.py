@@ -12,7 +12,7 @@ import math
 import random
 import time
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -198,6 +198,14 @@ def _times(timed: TimedRequest, begin: float, warmup: int) -> RequestTimes:
         queued_s=timed.start_s - arrival,
         **{**answer_s, **failure, **timed.facts},
     )
+
+
+def losses(rows: Sequence[RequestTimes]) -> list[str]:
+    """A line for each reason why requests have no answer."""
+    reasons = Counter(row.failure for row in rows if row.failure)
+    return [
+        f"{number} of {len(rows)} requests failed: {reason}" for reason, number in reasons.items()
+    ]
 
 
 def summarise(

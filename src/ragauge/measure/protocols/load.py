@@ -29,6 +29,7 @@ from ragauge.measure.protocols.arrivals import (
     OneByOne,
     ScheduledRequest,
     TimedRequest,
+    losses,
 )
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
@@ -308,7 +309,7 @@ def table(times: LoadTimes) -> str:
             "failed",
         ]
     ]
-    said = []
+    said = list[str]()
     for level in times.levels:
         summary = level.summary
         name = Level(level.rate, level.clients, level.speed).name
@@ -325,7 +326,8 @@ def table(times: LoadTimes) -> str:
                 str(summary.failed),
             ]
         lines.append([level.variant, name, *cells])
+        counted = [row for row in level.requests if not row.warmup]
+        said += [f"{level.variant}, {name}: {loss}" for loss in losses(counted)]
     trace = times.protocol.trace
-    return "\n".join(
-        [aligned(lines), *said, *([f"text of the prompts: {trace.text}"] if trace else [])]
-    )
+    notes = [f"text of the prompts: {trace.text}"] if trace else []
+    return "\n".join([aligned(lines), *said, *notes])

@@ -264,7 +264,7 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> dict[str, Any]:
         return {"found": None}
     if not in_tree:  # documents of a tree that are found have no call
         tokens = min(tokens, sum(sum(call.lengths) for call in calls))
-    anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
+    anew = sum(call.computed_tokens for call in calls)
     return {"found": max(0.0, 1 - anew / tokens), "found_of": tokens}
 
 
@@ -280,18 +280,15 @@ def line(stream: Stream) -> str:
     """One line about a variant's stream."""
     share = stream.hit_rate
     first = stream.summary.first_token_s
+    losses = arrivals.losses(stream.requests)
     if first is None:
-        return f"{stream.variant}: refused"
+        return "; ".join([f"{stream.variant}: {stream.refused or 'nothing answered'}", *losses])
     parts = ", ".join(f"{part:.0%}" for part in stream.found_parts if part is not None)
     hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
-    return "; ".join(
-        [
-            f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s",
-            *remarks(stream.requests),
-        ]
-    )
+    said = [f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s"]
+    return "; ".join([*said, *remarks(stream.requests), *losses])
 
 
 def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:

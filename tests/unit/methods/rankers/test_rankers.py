@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tiny_models
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.methods.rankers import bm25, dense, tfidf
+from ragauge.methods.rankers import bm25, dense, shortest, tfidf
 from ragauge.pipelines.database.embed import OnnxEncoder
 from ragauge.text import terms
 
@@ -109,6 +109,15 @@ def test_chinese_questions_find_their_passages():
         *bm25.CorpusBM25(passages).scores([query]),
     ):
         assert scores[0] == 0 < scores[1]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "猫犬"]), max_size=6), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=50)
+def test_the_control_puts_the_fewest_words_first_whatever_is_asked(documents):
+    texts = [" ".join(words) for words in documents]
+    scores = shortest.rank("which?", texts)
+    assert list(scores) == [-len(words) for words in documents]
+    assert list(shortest.rank("another a b", texts)) == list(scores)
 
 
 @pytest.mark.parametrize(
