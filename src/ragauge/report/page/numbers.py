@@ -239,8 +239,8 @@ def _provisional(rows: Sequence[Numbers], shared: int, is_study: bool) -> str | 
 
 
 def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
-    """Why the questions are too few: the interval of every variant's lead over answers without
-    documents holds 0.
+    """Why no variant can be recommended, or the questions are too few for one: the interval of every
+    variant's lead over answers without documents holds 0.
     """
     without = next((v for v in variants if v.method == WITHOUT_DOCUMENTS), None)
     others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
@@ -253,8 +253,10 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     if without is None or not known or any((lead.low or 0.0) > 0 for lead in known.values()):
         return None
     name, lead = max(known.items(), key=lambda one: one[1].value or 0.0)
-    few = f"{lead.n} questions are too few: no variant differs from answers without documents ({without.name})"
-    return f"{few}. The best, {name}, is {lead.value:+.2f} from it, 95% interval [{lead.low:.2f}, {lead.high:.2f}]"
+    same = f"no variant is better than answers without documents ({without.name})"
+    few = f"{lead.n} questions are too few: " if lead.n < ENOUGH_QUESTIONS else ""
+    interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
+    return f"{few}{same}. The best, {name}, is {lead.value:+.2f} from it, {interval}"
 
 
 def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, str | None]:
