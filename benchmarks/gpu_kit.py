@@ -276,7 +276,7 @@ def _seconds(times: Mapping[str, Any], variant: str, kind: str) -> list[float]:
         return [row["total_s" if kind == "speedup" else "evidence_s"] for row in counted]
     if kind == "evidence":  # all before the answer's prompt is read
         return [row["first_token_s"] - row["stages"]["prompt"] for row in counted]
-    return [row["stages"][kind] for row in counted]
+    return [row["stages"].get(kind, 0.0) for row in counted]
 
 
 def main() -> None:
