@@ -200,16 +200,17 @@ def _left_out(step: Step, reason: str = "") -> dict[str, Any]:
 
 
 def over_roofline(path: Path) -> dict[str, dict[str, float]]:
-    """By variant and stage of a timed result: median seconds over the roofline's."""
-    result = json.loads(path.read_text(encoding="utf-8"))
+    """By variant and stage of a timed result: median seconds over the roofline's. The documents are
+    those that were read before the question, where the variant gains from it.
+    """
+    states = json.loads(path.read_text(encoding="utf-8"))["states"]
     return {
         variant: {
             stage: part["seconds"] / part["roofline_s"]
             for stage, part in parts.items()
             if part.get("roofline_s")
         }
-        for timed in result.get("states", {"": result}).values()  # the last one's count
-        for variant, parts in timed["stages"].items()
+        for variant, parts in states["set"]["stages"].items()
     }
 
 
