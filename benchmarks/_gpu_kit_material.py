@@ -66,15 +66,15 @@ def write(folder: Path, device: str, rehearse: bool) -> None:
         _article(draw, sizes["documents"]["size"]) for _ in range(sizes["documents"]["count"])
     ]
     _write(folder / "corpus.jsonl", *({"title": "", "text": text} for text in articles))
-    configuration = _configuration(kit, sizes, folder, device, rehearse)
-    _write(folder / "kit.json", configuration)
-    settings = DatabaseSettings.model_validate(configuration["databases"]["retro"])
+    experiment = configuration(kit, sizes, folder, device, rehearse)
+    _write(folder / "kit.json", experiment)
+    settings = DatabaseSettings.model_validate(experiment["databases"]["retro"])
     chunking.build_shard(folder / "database", settings, 0)
     chunking.mark(folder / "database", 1, 0)
     chunking.gather(folder / "database", 1)
 
 
-def _configuration(
+def configuration(
     kit: dict[str, Any], sizes: dict[str, Any], folder: Path, device: str, rehearse: bool
 ) -> dict[str, Any]:
     """The experiment whose labels the steps use."""

@@ -79,9 +79,8 @@ def main() -> None:
     seconds, load = interleaved(answered, args.trials)
     found = {name: times(of) for name, of in seconds.items()}
     stages = {name: _stages(lm, *of, rates) for name, of in work.items()}
-    print(
-        f"{args.model} {args.dtype} on {_device(args)}, {args.trials} interleaved trials; {load_line(load)}"
-    )
+    where = f"{args.model} {args.dtype} on {machine.processor(args.device)}"
+    print(f"{where}, {args.trials} interleaved trials; {load_line(load)}")
     result = {
         "times": found,
         "machine": rates,
@@ -162,17 +161,12 @@ def _report(
         "decode_over_roofline": token_s
         * args.new_tokens
         / stages["decode"]["decode"]["roofline_s"],
-        "prefill_s": prefill_s,
         "prefill_over_matmul_rate": stages["prefill"]["flop"]
         / prefill_s
         / matmul_rate(rates, lm.dtype),
         "side_by_side_tokens_per_s": written / found["side by side"]["least"],
     }
-    report |= {
-        f"{name} s": found[name]["least"]
-        for name in found
-        if name.startswith(("prefill,", CACHED, "side by side,"))
-    }
+    report |= {f"{name} s": found[name]["least"] for name in found}
     for name, value in report.items():
         print(f"  {name:32} {value:.4g}")
     return report
@@ -191,11 +185,6 @@ def _vllm(
     limits = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True, detokenize=False)
     asked = [{"prompt_token_ids": list(ids)} for ids in prompts]
     return lambda: llm.generate(asked, limits, use_tqdm=False)
-
-
-def _device(args: argparse.Namespace) -> str:
-    gpu = machine.gpu_state() if args.device == "cuda" else None
-    return str(gpu["name"]) if gpu else machine.cpu_model()
 
 
 if __name__ == "__main__":

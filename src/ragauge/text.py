@@ -31,51 +31,42 @@ UNSPACED = (
 MARKS = "".join(c for c in map(chr, range(0x300, 0x1B00)) if unicodedata.category(c)[0] == "M")
 _RUNS = UNSPACED + "\uac00-\ud7a3"  # Korean joins particles to words
 _WORD = re.compile(rf"([{_RUNS}]+)|[^\W{_RUNS}]+(?:[{MARKS}]+[^\W{_RUNS}]*)*")
-# Other forms of the marks that carry a value, and digits of other scripts
-_FORMS = dict(
-    zip(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\u2044\u2215"), "------//", strict=True)
+_RUN = re.compile(rf"[{_RUNS}]")
+# Other forms of marks that carry a value
+_FORMS = str.maketrans(
+    "\u2010\u2011\u2012\u2013\u2014\u2212\u2044\u2215\u00ba\u02da\u066a\u066b\u066c\u2018\u2019\u02bc",
+    "------//\u00b0\u00b0%.,'''",
 )
-_FORMS |= dict(
-    zip(
-        map(ord, "\u00ba\u02da\u066a\u066b\u066c\u2018\u2019\u02bc"),
-        "\u00b0\u00b0%.,'''",
-        strict=True,
-    )
+# What is written in place of what before words are found, in this order
+_REWRITTEN = (
+    (r"(?<=\d)[\u00a0\u2007\u2009\u202f](?=\d{3}(?!\d))", ""),  # thousands: 1 200
+    (r"(?<=\d)(?<![\u00b2\u00b3\u00b9])(?=[\u00b2\u00b3\u00b9\u2070-\u207b])", "^"),  # raised: 10^3
+    (r"(?<=\d)(?=[\u00bc-\u00be\u2150-\u215e])", " "),  # 1 1/2, not 11/2
+    (r"\b(?:(?:an?|An|AN)(?=\s+\w)|[Tt][Hh][Ee](?=[\s-]+\w))", " "),  # articles
+    # a capital A within a sentence is a name, as in vitamin A
+    (r"(?:^|[.!?:;\n\"(])\s{0,4}A(?=[ \t]+\w)", " "),
+    (r"(?<=\w)'[sS]\b", ""),
+    (r"(?<![^\W_])([^\W\d_])\.(?=[^\W\d_](?![^\W_]))", r"\1"),  # U.S.
+    (r"(?<![\w.])\.(?=\d)", "0."),
 )
-_FORMS |= {
-    code: str(unicodedata.decimal(chr(code)))
-    for code in range(0x660, 0x1E000)
-    if unicodedata.category(chr(code)) == "Nd"
-}
-_GROUP_BLANK = re.compile(r"(?<=\d)[\u00a0\u2007\u2009\u202f](?=\d{3}(?!\d))")  # 1 200
-_RAISED = re.compile(
-    r"(?<=\d)(?=[\u00b2\u00b3\u00b9\u2070-\u207b])(?<![\u00b2\u00b3\u00b9])"
-)  # 10^3
-_FRACTION = re.compile(r"(?<=\d)(?=[\u00bc-\u00be\u2150-\u215e])")  # 1 1/2, not 11/2
-# A capital A within a sentence is a name, as in vitamin A.
-_ARTICLE = re.compile(
-    r"\b(?:(?:an?|An|AN)(?=\s+\w)|[Tt][Hh][Ee](?=[\s-]+\w))|(?:^|[.!?:;\n\"(])\s{0,4}A(?=[ \t]+\w)"
-)
-_CLITIC = re.compile(r"(?<=\w)'s\b")
-_POINTS = re.compile(r"(?<![^\W_])([^\W\d_])\.(?=[^\W\d_](?![^\W_]))")  # U.S.
-_CJK_NUMBER = "\u3007\u96f6\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d"  # 0 to 9
-_CJK_NUMBER += (
-    "\u5341\u767e\u5343\u4e07\u842c\u4ebf\u5104\u5146\u4e24\u5169"  # tens to trillions, two
-)
-_LETTER = rf"[^\W\d_{_RUNS}]"
-_CHARACTER = rf"(?:[^\W_{_RUNS}]|(?<=\w)[{MARKS}]|(?<=[{MARKS}])[{MARKS}])"
+_MARKED = re.compile(r"(?<![\w.])\d+(?:[.,']\d+)+")  # numbers
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,200.5
 # 12,5 and 1.200,5, as in most of Europe; 1.200 stays a decimal number
 _COMMA = re.compile(r"\d+,\d+|[1-9]\d{0,2}(\.\d{3})+,\d+|[1-9]\d{0,2}(\.\d{3}){2,}")
+# of Chinese: 0 to 9, tens to trillions, two
+_NUMERALS = (
+    "\u3007\u96f6\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d"
+    "\u5341\u767e\u5343\u4e07\u842c\u4ebf\u5104\u5146\u4e24\u5169"
+)
+_LETTERS = rf"[^\W_{_RUNS}]+(?:[{MARKS}]+[^\W_{_RUNS}]*)*"
 _VALUE = re.compile(
-    rf"[{_CJK_NUMBER}]+(?:\u70b9[{_CJK_NUMBER}]+)*"  # Chinese numbers
-    rf"|[{_RUNS}]"
+    rf"[{_NUMERALS}]+(?:\u70b9[{_NUMERALS}]+)*|[{_RUNS}]"
     # numbers with a sign, decimals, parts (1/2, 10:30) and powers
-    r"|(?:(?<!\w)-(?=[.\d]))?(?:(?<![\w.])\.(?=\d))?\d+(?:[.,:/'](?=\d)\d+)*(?:[e^][-+]?\d+)?"
-    r"(?:\+(?!\w)|\+\+)?"
+    r"|(?:(?<!\w)-)?\d+(?:[.,:/]\d+)*(?:[e^][-+]?\d+)?(?:\+(?!\w)|\+\+)?"
     # words with digits, such as v2.4, units such as km/h, and C++ or C#
-    rf"|{_LETTER}{_CHARACTER}*(?:[.,](?<=\d.)(?=\d){_CHARACTER}+)*"
-    rf"(?:/(?:(?<=\b\w/)|(?<=\b\w\w/)|(?={_CHARACTER}{{1,2}}\b)){_CHARACTER}+)*(?:\+\+|#|\+(?!\w))*"
+    rf"|{_LETTERS}(?:[.,](?<=\d.)(?=\d){_LETTERS})*"
+    rf"(?:/(?:(?<=\b\w/)|(?<=\b\w\w/)|(?=\w\w?\b)){_LETTERS})*(?:\+\+|#|\+(?!\w))*"
+    # marks by themselves
     r"|(?:(?<!\w)-(?=[$\u20ac\u00a3\u00a5\u20b9]))?[%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9<>\u2264\u2265\u00b1]"
 )
 
@@ -114,42 +105,27 @@ def words(text: str) -> list[str]:
     number are one: "1,200" and "1200", "12,5" and "12.5", "\u22125" and "-5". English articles are
     left out. Scripts that have no blanks between words, and Korean, give single characters.
     """
-    if not text.isascii():
-        text = _FRACTION.sub(" ", _RAISED.sub("^", _GROUP_BLANK.sub("", text))).translate(_FORMS)
-    text = _ARTICLE.sub(" ", text)
-    text = fold(text) if text.isascii() else fold(text).translate(_FORMS)
-    text = _POINTS.sub(r"\1", _CLITIC.sub("", text))
-    return [_number(word) if word[-1] in "0123456789+" else word for word in _VALUE.findall(text)]
+    text = re.sub(r"[^\x00-\x7f\D]", lambda digit: str(int(digit[0])), text.translate(_FORMS))
+    for written, rewritten in _REWRITTEN:
+        text = re.sub(written, rewritten, text)
+    return _VALUE.findall(_MARKED.sub(_number, fold(text).translate(_FORMS)))
 
 
-def _number(word: str) -> str:
-    """Write a number without marks between thousands and with a decimal point; others as they are."""
-    word = word.replace("'", "")
-    digits = value = word.strip("-+")
-    if _THOUSANDS.fullmatch(digits):
-        value = digits.replace(",", "")
-    elif _COMMA.fullmatch(digits):
-        value = digits.replace(".", "").replace(",", ".")
-    elif digits.startswith("."):
-        value = f"0{digits}"
-    return word.replace(digits, value)
+def _number(written: re.Match[str]) -> str:
+    """Write a number without marks between thousands and with a decimal point, versions as they are."""
+    number = written[0].replace("'", "")
+    if _THOUSANDS.fullmatch(number):
+        return number.replace(",", "")
+    return number.replace(".", "").replace(",", ".") if _COMMA.fullmatch(number) else number
 
 
 def search_terms(text: str) -> list[str]:
     """Split a text into the words that a search matches: `words`, the parts of those with a slash,
-    and pairs of characters where no blanks part words.
+    and pairs of characters, as in `terms`, where no blanks part words.
     """
-    found = []
-    run = ""
-    for word in [*words(text), ""]:
-        if len(word) == 1 and word > "\u0e00":
-            run += word
-            continue
-        found += list(map("".join, pairwise(run))) if len(run) > 2 else [run] * bool(run)
-        run = ""
-        found += [word] if word else []
-        found += word.split("/") if "/" in word else []
-    return found
+    whole = [word for word in words(text) if not _RUN.match(word)]
+    parts = [part for word in whole if "/" in word for part in word.split("/")]
+    return whole + parts + list(filter(_RUN.match, terms(text)))
 
 
 def _terms_of(word: re.Match[str]) -> Iterator[str]:

@@ -145,7 +145,6 @@ def test_words_of_any_text_are_folded_and_whole(written):
 
 
 def test_a_search_matches_pairs_of_characters_and_parts_of_compounds():
-    assert text.search_terms("\u6cf5\u7684\u538b\u529b, vitamin C via TCP/IP") == [
-        *("\u6cf5\u7684", "\u7684\u538b", "\u538b\u529b"),
-        *("vitamin", "c", "via", "tcp/ip", "tcp", "ip"),
-    ]
+    found = text.search_terms("\u6cf5\u7684\u538b\u529b, vitamin C via TCP/IP")
+    pairs = ["\u6cf5\u7684", "\u7684\u538b", "\u538b\u529b"]
+    assert sorted(found) == sorted([*pairs, "vitamin", "c", "via", "tcp/ip", "tcp", "ip"])

@@ -140,8 +140,9 @@ def _job(
     finder = config.models.get(label) if label and config else None
     if args.finder and not finder:
         finder = ModelEntry(source=check_source(args.finder, "--finder"))
-    asked = asked_by_account((finder or model).source)
-    method = model.adapt(method, f"{args.method} on {args.model}", asked)
+    method = model.adapt(
+        method, f"{args.method} on {args.model}", asked_by_account((finder or model).source)
+    )
     tokens = options.first(new_tokens, configured, 100)
     specification = inputs.specification(method, questions, model, tokens, finder)
     return Job(specification, method, examples, args.method, args.out), model.served

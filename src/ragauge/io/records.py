@@ -84,16 +84,16 @@ class ServedResponse(BaseModel, extra="forbid"):
 
         The token that ends an answer has no text, and so no time.
         """
-        tokens = self.new_tokens if self.response_tokens is None else self.response_tokens
-        return (tokens or 0) - (self.finish == "stop" and tokens == len(self.token_s) + 1)
+        tokens = self.response_tokens or self.new_tokens or 0
+        return tokens - (self.finish == "stop" and tokens == len(self.token_s) + 1)
 
     @property
     def per_token_s(self) -> float | None:
         """Seconds of each token of the last response after its first; None where nobody counted
         them, or all came at once.
         """
-        seconds = self.token_s[-1] - self.token_s[0] if self.token_s else 0.0
-        return seconds / (self.timed_tokens - 1) if seconds and self.timed_tokens > 1 else None
+        seconds = self.token_s[-1] - self.token_s[0] if self.timed_tokens > 1 else 0.0
+        return seconds / (self.timed_tokens - 1) if seconds else None
 
     @property
     def counting(self) -> str:

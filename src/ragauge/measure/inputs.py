@@ -18,9 +18,12 @@ from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
+from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.method import Method
 from ragauge.methods.evidence.account import asked_by_account
 from ragauge.methods.evidence.chat import LocalChat
+from ragauge.methods.prompts import corpus_spacing
+from ragauge.methods.prompts.templates import set_template_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +90,13 @@ def specification(
         hashed["finder"] = finder.finder_facts.model_copy(
             update=_weights(finder) | {"template": _template(finder)}
         )
-    return specified.model_copy(update=hashed)
+    specified = specified.model_copy(update=hashed)
+    if not method.reads_corpus():
+        return specified
+    tokenizer = load_tokenizer(resolver.resolve(model.source))
+    set_template_arguments(tokenizer, specified.template_arguments, specified.template_date)
+    corpus = (prompt_of(example, specified, tokenizer) for example in questions.examples())
+    return specified.model_copy(update={"corpus_spacing": corpus_spacing(corpus)})
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
@@ -106,7 +115,7 @@ def facts(model: ModelEntry) -> dict[str, Any]:
 
 
 def _template(model: ModelEntry) -> str:
-    asked_by_account(model.source).check(model.wrapping, model.source)
+    asked_by_account(model.source).check(vars(model), model.source)
     return model.template or ("chat" if model.served else template_of(model.source))
 
 

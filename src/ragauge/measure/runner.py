@@ -54,7 +54,12 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
         raise UserError(f"--retry-failed: {out}: no such file of records")
     machine = "" if specification.engine.served else processor(specification.engine.device)
     keys = [e.key for e in job.examples]
-    settings = fingerprint(job) | _server(job, loaded)
+    settings = fingerprint(job)
+    if specification.engine.served:
+        server = cast(RemoteEngine, loaded.of(specification)).identity()
+        # what a server that does not respond says is as records have it
+        recorded = recorded_fingerprint(out).get("server", {})
+        settings["server"] = server if "model" in server else recorded | server
     with RecordWriter(out, settings, keys, overwrite, machine=machine) as writer:
         if retry_failed:
             writer.forget_failed()
@@ -107,24 +112,6 @@ def _todo_answers(
     if unsuspected:
         yield from answers(engine, method, unsuspected, specification, batch, writer.start)
     yield from answers(engine, method, suspected, specification, 1, writer.start)
-
-
-def _server(job: Job, loaded: Engines) -> dict[str, Any]:
-    """The server that answers, as records name it; what it does not say now is as they have it.
-
-    Raises:
-        UserError: no server is named, and there are no records of one.
-    """
-    if not job.specification.engine.served:
-        return {}
-    recorded = recorded_fingerprint(job.out).get("server")
-    try:
-        found = cast(RemoteEngine, loaded.of(job.specification)).identity()
-    except UserError:
-        if recorded is None:
-            raise
-        return {"server": recorded}
-    return {"server": found if "model" in found else {**(recorded or {}), **found}}
 
 
 def fingerprint(job: Job) -> dict[str, Any]:

@@ -44,10 +44,9 @@ def serving(
 
     file = gguf_file(model)
     key = secrets.token_urlsafe(16)
-    digest = store.contents(file)[file.name]["sha256"]
     variables = {f"{environment}_BASE_URL": "", f"{environment}_API_KEY": key, KEY: key}
     # its address is another one each time
-    variables[f"{environment}_SERVER"] = f"{server} of {file.name}, sha256 {digest}"
+    variables[f"{environment}_SERVER"] = f"{server}, sha256 {store.digest(store.contents(file))}"
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -33,6 +33,7 @@ class Chunks(Method):
     """
 
     requires = frozenset({Capability.TEXT, Capability.WEIGHTS})
+    state = "documents"
 
     chunking: Literal["sliding_window", "paragraph"] = "sliding_window"
     # what ends a paragraph; the paper's is the first

@@ -8,5 +8,7 @@ def score(record: RecordFields) -> float | None:
     Reads `prediction` and `answers`.
     """
     predicted = normalise(record["prediction"]).split()
-    answers = (normalise(answer).split() for answer in record["answers"])
-    return max((token_f1(predicted, answer) for answer in answers), default=None)
+    return max(
+        (token_f1(predicted, normalise(answer).split()) for answer in record["answers"]),
+        default=None,
+    )

@@ -6,12 +6,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ragauge.errors import UserError
-
-if TYPE_CHECKING:
-    from ragauge.results.runs import Variant
+from ragauge.results.runs import Variant, method_of
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,8 @@ def servable(variant: Variant) -> bool:
     """Whether a store can hold what a variant prepares. A compressor that knows the question
     prepares nothing that could be kept for another one.
     """
-    from ragauge.methods.base import making
-
-    try:
-        method = making.make(variant.method, **variant.options)
-    except UserError:  # records of a method, or of options, that there are no more
+    method = method_of(variant)
+    if method is None:
         return False
     prepares = method.sequential() or any(
         call.offline for trace in variant.traces.values() for call in trace

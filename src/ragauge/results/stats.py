@@ -16,7 +16,7 @@ RESAMPLES = 10_000
 LEVEL = 0.95  # the share of resampled values inside an interval
 SHARE = (0.0, 1.0)  # limits of a score from wrong to right
 _DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
-_WEIGHTS = 300_000  # drawn for an interval at least: few distinct scores need no more time
+_FEW = 30  # distinct scores; of fewer more weights are drawn in the same time
 
 Limits: TypeAlias = tuple[float, float]  # the least and the greatest value that is possible
 Interval: TypeAlias = tuple[float | None, float | None]  # both None: not known
@@ -59,7 +59,7 @@ def mean_interval(
         low, high = (float(scores[0] + others * (end - scores[0])) for end in limits)
         return low, high
     shapes = [*counts, 1.0 if len(points) == 2 else 0.5]
-    chunks = _chunks(max(n, _WEIGHTS // len(shapes)), len(shapes))
+    chunks = _chunks(n * max(1, _FEW // len(shapes)), len(shapes))
     weights = (rng.standard_gamma(shapes, (size, len(shapes))) for size in chunks)
     means = [(w[:, :-1] @ points + np.outer(limits, w[:, -1])) / w.sum(axis=1) for w in weights]
     lows, highs = np.concatenate(means, axis=1)

@@ -7,11 +7,13 @@ from typing import Any
 import yaml
 
 from ragauge.config import loading
+from ragauge.config.plan.part import RunPaths
 from ragauge.io.files import write_file
-from ragauge.report.figures.writing import render, write_provenance
+from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers, page
 from ragauge.results.runs import Runs
-from ragauge.study.writing import CONFIG, RETRIEVAL
+from ragauge.results.times import STATE_WORDS
+from ragauge.study.writing import CONFIG, REFERENCES, RETRIEVAL
 
 RECOMMENDED = "recommended.yaml"  # the configuration of what the page recommends
 
@@ -20,8 +22,8 @@ def warning(count: int) -> str:
     """Say what a recommendation by so few questions cannot tell; empty if they are enough."""
     if count < numbers.MIN_QUESTIONS:
         return f"{count} questions: the report recommends nothing below {numbers.MIN_QUESTIONS}"
-    provisional = numbers.provisional(count)
-    return f"the recommendation will be provisional: {provisional}" if provisional else ""
+    few = numbers.few(count)
+    return f"the recommendation will be PROVISIONAL: {few}" if few else ""
 
 
 def print_recommended(out: Path, name: str) -> None:
@@ -32,23 +34,37 @@ def print_recommended(out: Path, name: str) -> None:
         name: of its run.
     """
     for group in numbers.groups(_runs(out, name)):
-        row = numbers.recommended(group)
-        if row is None:
+        provisional = f"PROVISIONAL, {group['provisional']}" if group["provisional"] else ""
+        found = numbers.recommendation(group)
+        if found is None:
             reason = group["withheld"] or "no variant is within the target"
-            print(f"nothing is recommended: {reason}")
+            print("; ".join(filter(None, [f"nothing is recommended: {reason}", provisional])))
             continue
-        text = f"{row['name']}: {_reason(row, group)}"
-        write_file(out / RECOMMENDED, _configuration(out, row["name"], text).encode())
-        print(f"recommended: {text}\nits configuration: {out / RECOMMENDED}")
+        text = f"{found.row['name']}: {_reason(found, group)}"
+        text = "; ".join(filter(None, [text, provisional]))
+        write_file(out / RECOMMENDED, _configuration(out, name, found.row["name"], text).encode())
+        word = "recommended (PROVISIONAL)" if provisional else "recommended"
+        print(f"{word}: {text}\nits configuration: {out / RECOMMENDED}")
+
+
+def references(out: Path, name: str) -> list[str]:
+    """The records that answer first, below the study's folder: what others are compared with."""
+    records = f"{RunPaths(name).answers}.jsonl"
+    jobs = loading.load(out / CONFIG).answers()
+    return [records.format(**job._asdict()) for job in jobs if job.variant in REFERENCES]
 
 
 def render_finished(out: Path, name: str) -> None:
-    """Render the items and the page of a run that was ended; the page names what is missing."""
+    """Render the items and the page of a run that was ended; the page names what is missing.
+
+    The provenance, which a finished run has, is removed: it makes the next run of the workflow go
+    on, and render all of this again.
+    """
     runs = _runs(out, name)
     reports = out / "reports" / name
     for item in runs.config.item_names():
         render(item, runs, reports)
-    write_provenance(runs, reports)
+    (out / RunPaths(name).provenance).unlink(missing_ok=True)
     page.write(runs, reports)
 
 
@@ -56,25 +72,46 @@ def _runs(out: Path, name: str) -> Runs:
     return Runs(out / "results" / name, loading.load(out / CONFIG))
 
 
-def _configuration(out: Path, variant: str, text: str) -> str:
-    """The study's configuration with one of its variants, as text."""
+def _configuration(out: Path, name: str, variant: str, text: str) -> str:
+    """The study's configuration with one of its variants and the data type that answered."""
     settings = yaml.safe_load((out / CONFIG).read_bytes())
     settings["methods"] = {variant: settings["methods"][variant]}
     for section in {"latency", "judge"} & settings.keys():
         settings[section]["methods"] = [variant]
+    for label, model in loading.load(out / RunPaths(name).settings).models.items():
+        entry = settings["models"][label]
+        entry.pop("served", None)  # whose line in front of prompts keeps variants apart
+        entry |= {} if model.served else {"dtype": model.dtype}
     how = json.loads((out / RETRIEVAL).read_bytes())["retrieval"]
     by = f"{how['chosen']}, dense retrieval by {how['encoder']}"
     comments = f"# {text}\n# passages: the first {how['top']} by {by}\n"
     return comments + yaml.safe_dump(settings, sort_keys=False)
 
 
-def _reason(row: dict[str, Any], group: dict[str, Any]) -> str:
-    quality = row["quality"]
+def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
+    """Quality, wait and the rule that chose the variant, in words."""
+    row = found.row
     kind = group["cost"]
-    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
-    words = [f"{group['metric']} {quality['mean']:.3f} {interval}"]
+    words = [_quality(row, group)]
     if kind:
         name, unit = numbers.COSTS[kind]
-        words.append(f"{name}: {numbers.wait(row, kind, group['reused_by']):.3g} {unit}")
+        words.append(f"{name}: {numbers.wait(row, kind, group['state']):.3g} {unit}")
+        words.append(f"before the question: {STATE_WORDS[group['state']]}")
+    if kind in group["targets"]:
         words.append(f"at most {group['targets'][kind]:.3g} {unit}")
-    return "; ".join([*words, *filter(None, [group["provisional"]])])
+    tied = ", ".join(other["name"] for other in found.tied)
+    if row is not found.best:
+        best = f"{found.best['name']} ({_quality(found.best, group)})"
+        also = f", as are {tied}" if tied else ""
+        words.append(f"the fastest of those statistically tied with the best, {best}{also}")
+    elif tied:
+        words.append(f"the best quality, and the fastest of those statistically tied: {tied}")
+    else:
+        words.append("the best quality, with which no other is statistically tied")
+    return "; ".join(words)
+
+
+def _quality(row: dict[str, Any], group: dict[str, Any]) -> str:
+    quality = row["quality"]
+    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
+    return f"{group['metric']} {quality['mean']:.3f} {interval}"

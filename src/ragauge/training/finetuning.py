@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -31,7 +30,7 @@ from ragauge.methods.prompts.templates import after_response, token_ids
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
-from ragauge.training.trainer import TimedTrainer, disk_errors
+from ragauge.training.trainer import TimedTrainer
 
 DecoderInputs = dict[str, Any]
 """What a decoder of transformers takes: tensors, or a mask by kind of layer; and the labels of the
@@ -85,10 +84,9 @@ def train(
         training.accelerator.end_training()
         if not is_first:
             return None
-        with disk_errors(out):
-            replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
-            training.remove_others()
-            return _write_account(material, curve, round(training.seconds, 1), out)
+        replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
+        training.remove_others()
+        return _write_account(material, curve, round(training.seconds, 1), out)
 
 
 class Material:
@@ -119,7 +117,7 @@ class Material:
         self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
         closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
         # the model may have several end tokens, of which the template writes one after a turn
-        self.end = next((token for token in closing if token in self.shape.eos), self.shape.eos[0])
+        self.end = next(filter(self.shape.eos.__contains__, closing), self.shape.eos[0])
 
     @cached_property
     def train(self) -> list[Encoded]:
@@ -255,13 +253,13 @@ def separate(encoded: Encoded) -> list[Encoded]:
     return [Encoded(encoded.document, (request,)) for request in encoded.requests]
 
 
-def response_loss(decoder: Any, batch: DecoderInputs) -> Tensor:
-    """Return the mean cross-entropy of a batch's responses by a decoder of transformers, in nats
-    per token.
+def response_nll(decoder: Any, batch: DecoderInputs) -> Tensor:
+    """Return the cross-entropy of each token of a batch's responses by a decoder of transformers:
+    (label,), in nats.
     """
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = decoder(**inputs, use_cache=False).logits[0]
-    return F.cross_entropy(logits.float(), batch["labels"])
+    return F.cross_entropy(logits.float(), batch["labels"], reduction="none")
 
 
 class FineTuning(TimedTrainer):
@@ -318,16 +316,15 @@ class FineTuning(TimedTrainer):
         """See `Trainer.compute_loss`: the document's part of the loss of its step, of which the
         processes' mean is taken.
         """
-        share = len(inputs["labels"]) * self.args.world_size / more["num_items_in_batch"]
-        return response_loss(model, inputs) * share
+        total = response_nll(model, inputs).sum()
+        return total * self.args.world_size / more["num_items_in_batch"]
 
     def measure(self) -> dict[str, float]:
         windows = self.material.shape.windows
         packed = [pack(encoded, windows) for encoded in self.material.held_out]
         held_out = [self._prepare_inputs(batch) for batch in packed]
-        tokens = [len(batch["labels"]) for batch in held_out]
-        losses = [float(response_loss(self.model, batch)) for batch in held_out]
-        return {"eval_loss": float(np.average(losses, weights=tokens))} if losses else {}
+        losses = [response_nll(self.model, batch) for batch in held_out]
+        return {"eval_loss": float(torch.cat(losses).mean())} if losses else {}
 
     def pauses(self, step: int) -> tuple[bool, bool]:
         return step % self.settings.evaluate_steps == 0, step % self.settings.checkpoint_steps == 0

@@ -1,6 +1,11 @@
 """What the start and the end of a workflow run say."""
 
+from functools import partial
+from types import SimpleNamespace
+
 from ragauge.config.launch.failed_jobs import failed_jobs
+from ragauge.config.launch.module_use import begin_with
+from ragauge.config.launch.processes import lock_folder
 
 FAILED = """\
 Error in rule answers:
@@ -29,3 +34,19 @@ def test_failed_jobs_are_named_once_with_the_last_line_of_their_logs(tmp_path):
     ]
     snakemake.write_text(f"{twice}Finished jobid: 7 (Rule: answers)\n")
     assert failed_jobs([str(snakemake), str(tmp_path / "never written")]) == []
+
+
+def test_each_module_begins_once_however_often_it_is_read():
+    """Snakemake reads a module for each `use rule`; two experiments are two modules."""
+    begun = []
+    workflow = SimpleNamespace(_onstart=lambda log: begun.append(f"outer {log}"))
+    for module in ("first", "first", "second", "first"):
+        outer = workflow._onstart
+        workflow._onstart = None  # older versions have that of the module here
+        begin_with(workflow, outer, module, partial(begun.append, module))
+    workflow._onstart("log")
+    assert begun == ["outer log", "first", "second"]
+
+
+def test_modules_of_one_workflow_share_the_lock_of_their_folder(tmp_path):
+    assert lock_folder(tmp_path / "lock") is lock_folder(tmp_path / "lock")

@@ -13,12 +13,14 @@ from torch.overrides import TorchFunctionMode
 import tiny_models
 from ragauge import registry
 from ragauge.cost.flop import attention_macs, trace_macs
+from ragauge.cost.trace import Call
 from ragauge.engines import batched_cache
 from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.kernels import choice
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.engines.spans import Row, Span
+from ragauge.engines.store import MemoryStore
 from ragauge.methods.base import making
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
@@ -190,6 +192,24 @@ def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(
 
 
 # ---- one pass for all
+
+
+def test_questions_side_by_side_share_stored_documents(lm):
+    """Each document is read for the first of them; answers are those without a store."""
+    method = making.make("superposition", positions="left_aligned", top_k=2)
+    corpus = tiny_models.tiny_prompt([9, 14, 5, 11, 9, 30])
+    chosen = [(0, 1, 2), (1, 3, 0), (5, 2, 4), (4, 0, 5)]
+    prompts = [replace(corpus, documents=[corpus.documents[i] for i in c]) for c in chosen]
+    expected = [method.answer(lm, method.prepare(lm, p), p, LIMITS) for p in prompts]
+    lm.documents = MemoryStore("x", 1 << 30)
+    with BatchScheduler(lm, 3) as batch:
+        tasks = [batch.submit(partial(answered, method, prompt)) for prompt in prompts]
+        finish(batch)
+    lm.documents = None
+    found, calls, _ = zip(*(task.result() for task in tasks), strict=True)
+    assert [(a.ids, a.kept) for a in found] == [(a.ids, a.kept) for a in expected]
+    offline = [Call.from_json(c) for part in calls for c in part if c["stage"] == "documents"]
+    assert sum(call.computed_tokens for call in offline) == sum(map(len, corpus.documents))
 
 
 def test_a_pass_reads_weights_once_for_all(lm, monkeypatch):

@@ -48,8 +48,8 @@ def fit(tmp_path, available):
         (1130, ["timed trials: 3 of 5"]),
         (1110, ["timed trials: 1 of 5"]),
         (600, ["timed trials: 1 of 5", "questions: the first 50 of 100"]),
-        (142, ["timed trials: 1 of 5", "questions: the first 12 of 100"]),
-        (132, ["the latency protocol: costs are compute cycles", "questions: the first 12 of 100"]),
+        (550, ["the latency protocol", "questions: the first 50 of 100"]),
+        (132, ["the latency protocol", "questions: the first 12 of 100"]),
         (
             108,
             ["the latency protocol", "the first 12 of", "methods: context_pilot, superposition_k2"],
@@ -76,6 +76,11 @@ def test_what_cannot_fit_is_one_line(tmp_path):
         match="even 4 questions x 3 methods, without times, take about 12 s, and 11 s are left",
     ):
         fit(tmp_path, 11)
+
+
+def test_what_the_others_are_compared_with_is_never_cut(tmp_path):
+    fitted, _ = budget.fit(settings(tmp_path), QUESTIONS, seconds, 12)
+    assert tuple(fitted["methods"]) == writing.REFERENCES
 
 
 @pytest.mark.parametrize(

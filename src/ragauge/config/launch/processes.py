@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -25,7 +26,7 @@ def lock_folder(path: Path = LOCK) -> FileLock:
     Raises:
         UserError: another run has locked it.
     """
-    lock = FileLock(path)
+    lock = FileLock(path, is_singleton=True)  # modules of one workflow share it
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -33,6 +34,13 @@ def lock_folder(path: Path = LOCK) -> FileLock:
             "another run of this workflow is active in this folder; wait for it or stop it"
         ) from None
     return lock
+
+
+def use_own_commands() -> None:
+    """Have jobs find the commands of this environment, which need not be the active one."""
+    own = sysconfig.get_path("scripts")
+    if own not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 def check_committed(run: str, file: Path = Path(__file__)) -> None:
@@ -47,7 +55,7 @@ def check_committed(run: str, file: Path = Path(__file__)) -> None:
 
 def start_fork_server(folder: Path = FORKS) -> None:
     """Have `ragauge` start at once in the jobs of this process (`ragauge.cli._fork_server`)."""
-    if sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
+    if _STARTED or sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
         return
     command = [sys.executable, "-m", "ragauge.cli._fork_server", str(folder)]
     # as the jobs that it serves

@@ -33,6 +33,16 @@ class TimingPlan(PlanPart):
         """The file of the machine's own rates, where a protocol needs them."""
         return [self.paths.machine] if protocol == "latency" else []
 
+    def answers(self, protocol: Protocol) -> Callable[[Labels], list[str]]:
+        """The records whose median length a protocol times."""
+
+        def of_job(labels: Labels) -> list[str]:
+            length = getattr(self._section(protocol, labels), "answer_tokens", None)
+            place = f"/{labels.dataset}/{labels.model}/"
+            return [path for path in self._answers.files() if length == "median" and place in path]
+
+        return of_job
+
     def encoders(self, protocol: Protocol) -> Callable[[Labels], list[str]]:
         """The manifests of what the measured methods read besides the model."""
         return lambda labels: self._answers.assets(self._section(protocol, labels).methods)

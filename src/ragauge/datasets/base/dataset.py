@@ -128,8 +128,11 @@ class Dataset(ABC):
         """Return a local file in the official format, fetched on first use.
 
         Raises:
-            UserError: it cannot be fetched.
+            UserError: it cannot be fetched, or has no source.
         """
+        if not self.hub:
+            how = "give a file with --data, or as `data` of a configuration"
+            raise UserError(f"data set {self.name!r} has no source of its own; {how}")
         return _from_hub(self.name, self.hub)
 
     def official(self, pin: Pin | None = None) -> Path:

@@ -22,7 +22,13 @@ from typing import Any
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Limits, Response, Traced
-from ragauge.engines.served.completions import Completion, count, read_completion, text_of
+from ragauge.engines.served.completions import (
+    Completion,
+    count,
+    read_completion,
+    read_models,
+    text_of,
+)
 from ragauge.engines.served.http import EndpointError, JsonObject, JsonServer
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
@@ -49,14 +55,10 @@ REFUSABLE = {
     "ignore_eos": "",
 }
 """Keys of a request, and the keys in their place."""
-# What servers say of a model, in their list of models and at addresses of their own (vLLM,
-# llama.cpp, SGLang); times of the request and the like are left out.
-MODEL_FACTS = ("id", "root", "parent", "owned_by", "max_model_len", "meta")
-SERVER_FACTS = {
-    "version": ("version",),
-    "props": ("model_path", "build_info"),
-    "get_model_info": ("model_path", "weight_version"),
-}
+FACTS_S = 10.0  # seconds for a reply about the server itself
+# What servers say of their models; times and the like, which differ from request to request, are
+# left out.
+FACTS = ("id", "root", "parent", "owned_by", "max_model_len", "meta")
 
 
 class PieceTokenizer:
@@ -158,18 +160,15 @@ class ServedEngine(Traced):
     def identity(self) -> JsonObject:
         """See `RemoteEngine.identity`; asks the server."""
         named = {"address": self.name or self.server.url}
-        listed = self.server.facts(self.server.address("models"))
-        if listed is None:
-            return named
-        stack, models = listed
-        entries = models.get("data")
-        known = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
-        own = [e for e in known if e.get("id") == self.model] or known[: len(known) == 1]
-        facts = {key: e[key] for e in own for key in MODEL_FACTS if key in e}
-        root = self.server.url.rstrip("/").removesuffix("/v1")
-        for path, keys in SERVER_FACTS.items():
-            _, stated = self.server.facts(f"{root}/{path}") or ("", {})
-            facts |= {key: stated[key] for key in keys if key in stated}
+        server = replace(self.server, attempts=1, timeout_s=min(self.server.timeout_s, FACTS_S))
+        stack, entries = "", list[JsonObject]()
+        try:
+            stack, entries = server.ask("models", None, read_models)
+        except EndpointError as error:
+            if error.status is None:
+                return named
+        own = [e for e in entries if len(entries) == 1 or e.get("id") == self.model]
+        facts = {key: e[key] for e in own for key in FACTS if key in e}
         return {**named, "stack": stack, "model": facts}
 
     @contextmanager

@@ -202,6 +202,15 @@ def read_completion(response: HTTPResponse) -> Completion:
     return reading.end()
 
 
+def read_models(response: HTTPResponse) -> tuple[str, list[JsonObject]]:
+    """(the server's name for itself, the entries of its list of models). Raises ValueError: it is
+    no JSON object.
+    """
+    listed = json_object(response.read(MAX_REPLY), "the reply").get("data")
+    entries = list(map(_object, listed)) if isinstance(listed, list) else []
+    return response.headers.get("Server") or "", entries
+
+
 def text_of(pieces: Sequence[Piece]) -> str:
     """The text of pieces, without white space at its ends."""
     return _valid("".join(piece.text for piece in pieces)).strip()

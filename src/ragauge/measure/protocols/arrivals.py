@@ -12,7 +12,7 @@ import math
 import random
 import time
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -25,7 +25,6 @@ from ragauge.results.times import (
     Percentiles,
     RequestSummary,
     RequestTimes,
-    SteadyWindow,
 )
 
 PERCENTILES = (50, 95, 99)
@@ -201,6 +200,14 @@ def _times(timed: TimedRequest, begin: float, warmup: int) -> RequestTimes:
     )
 
 
+def losses(rows: Sequence[RequestTimes]) -> list[str]:
+    """A line for each reason why requests have no answer."""
+    reasons = Counter(row.failure for row in rows if row.failure)
+    return [
+        f"{number} of {len(rows)} requests failed: {reason}" for reason, number in reasons.items()
+    ]
+
+
 def summarise(
     requests: Sequence[RequestTimes],
     targets: Mapping[str, float | None] | None = None,
@@ -229,48 +236,42 @@ def summarise(
     )
     served_s = sum(request.end_at_s - request.start_at_s for request in counted)
     times = {key: [s for s in (getattr(r, key) for r in counted) if s is not None] for key in TIMES}
-    window = steady_window(requests, clients) if clients else None
     return RequestSummary(
         **{key: percentiles(values, seed) for key, values in times.items() if values},
         requests=len(counted),
         failed=len(counted) - len(answered),
-        seconds=seconds,
-        questions_per_s=len(answered) / seconds,
-        tokens_per_s=tokens_per_s(counted, seconds),
+        **rates(counted, seconds),
         goodput_per_s=good / seconds,
         good_share=good / len(counted),
         in_service=served_s / seconds,
-        **({"steady": window} if window else {}),
+        **(steady_window(requests, clients) if clients else {}),
     )
 
 
-def tokens_per_s(requests: Sequence[RequestTimes], seconds: float) -> float | None:
-    """New tokens a second; None where those of a response were not counted."""
+def rates(requests: Sequence[RequestTimes], seconds: float) -> dict[str, float | None]:
+    """What was answered in so many seconds; tokens None where those of a response were not counted."""
     tokens = [request.new_tokens for request in requests]
-    return None if None in tokens else sum(filter(None, tokens)) / seconds
+    answered = sum(not request.failure for request in requests)
+    return {
+        "seconds": seconds,
+        "questions_per_s": answered / seconds,
+        "tokens_per_s": None if None in tokens else sum(filter(None, tokens)) / seconds,
+    }
 
 
-def steady_window(requests: Sequence[RequestTimes], clients: int) -> SteadyWindow | None:
-    """Rates while all clients have a request under way: from the first arrival after the warm-up to
-    the first answer after the last arrival, since then a client has no more to ask.
-
-    Answers in the window count, those to requests of the warm-up included. None where the window
-    has fewer than a request a client.
+def steady_window(requests: Sequence[RequestTimes], clients: int) -> dict[str, RequestSummary]:
+    """Summarise what was answered while all clients had a request under way: from the first arrival
+    after the warm-up to the first answer after the last arrival, since then a client has no more to
+    ask. Requests of the warm-up count if they were answered in it. Empty where it has fewer than a
+    request a client.
     """
     begin = min(request.arrival_at_s for request in requests if not request.warmup)
     last = max(request.arrival_at_s for request in requests)
-    ends = [request.end_at_s for request in requests]
-    end = min((at for at in ends if at > last), default=last)
-    inside = [row for row, at in zip(requests, ends, strict=True) if begin < at <= end]
-    seconds = end - begin
+    end = min((r.end_at_s for r in requests if r.end_at_s > last), default=last)
+    inside = [request for request in requests if begin < request.end_at_s <= end]
     if len(inside) < clients:
-        return None
-    return SteadyWindow(
-        requests=len(inside),
-        seconds=seconds,
-        questions_per_s=sum(not request.failure for request in inside) / seconds,
-        tokens_per_s=tokens_per_s(inside, seconds),
-    )
+        return {}
+    return {"steady": RequestSummary(requests=len(inside), **rates(inside, end - begin))}
 
 
 def percentiles(values: Sequence[float], seed: int = 0) -> Percentiles:

@@ -13,7 +13,6 @@ import secrets
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
 from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
-from ragauge.methods.base.method import Method
+from ragauge.methods.base.method import Method, State
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
     SERVER,
@@ -49,12 +48,14 @@ from ragauge.results.times import (
     ProtocolFacts,
     RequestTimes,
     ServerView,
+    StateTimes,
     Stream,
     StreamTimes,
     Trial,
     TrialLoad,
     Watched,
     remarks,
+    share_found,
 )
 from ragauge.text import aligned
 
@@ -74,6 +75,8 @@ CACHE_STATES = {
     "warm": "the server has answered the same prompt before",
     "found": "as the server's cache was found",
 }
+# of trials, by the server's cache: what it has of a prompt is the beginning, in one order
+CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
@@ -154,7 +157,7 @@ class ServedBench:
             gpu=None,
             client_late_p99_s=late_p99_s,
             refused=refused,
-            server=ServerView(cached_share=cached_share(counted), **medians, metrics=metrics),
+            server=ServerView(cached_share=share_found(counted), **medians, metrics=metrics),
         )
 
 
@@ -174,20 +177,9 @@ def bench(
         yield ServedBench(engine, engine.client, prompts, questions.name)
 
 
-def cached_share(rows: Sequence[RequestTimes]) -> float | None:
-    """The share of the prompts' tokens that the server's cache had; None where it does not say."""
-    known = [
-        (row.prompt_tokens, row.cached_tokens)
-        for row in rows
-        if row.prompt_tokens and row.cached_tokens is not None
-    ]
-    tokens = sum(prompt for prompt, _ in known)
-    return sum(cached for _, cached in known) / tokens if tokens else None
-
-
 def _refusal(rows: Sequence[RequestTimes], cache: str) -> str | None:
     """Why times must not be reported: a cache in another state than declared, or several models."""
-    share = cached_share(rows)
+    share = share_found(rows)
     models = list(dict.fromkeys(row.model for row in rows if row.model))
     had = f"the server's cache had {share or 0:.0%} of the prompts, which were to be {cache}"
     most = max((row.cached_tokens or 0 for row in rows), default=0)
@@ -317,6 +309,9 @@ class Sender:
             ]
         tokens = exchange.response_tokens
         facts["per_token_s"] = exchange.per_token_s
+        if exchange.prompt_tokens and exchange.cached_tokens is not None:
+            facts["found"] = exchange.cached_tokens / exchange.prompt_tokens
+            facts["found_of"] = exchange.prompt_tokens
         if (tokens or 0) < requested:
             said.append(
                 f"{tokens or 'an unknown number'} of {requested} tokens, so without total_s"
@@ -389,12 +384,15 @@ def _time(
     with bar(f"timing on {bench.dataset}", "trial", count) as progress:
         trials, seen = bench.watched(settings, settings.server_cache, send_all)
     answered = [trial for trial in trials if not trial.failure]
+    state = CACHED_STATES[settings.server_cache]
+    there = StateTimes(summary={} if seen.refused else latency.summarise(answered))
     return LatencyTimes(
         **bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup),
         **seen.to_json(),
         load=TrialLoad(share=seen.load_share),
-        summary={} if seen.refused else latency.summarise(answered),
-        rows=trials,
+        usable=dict.fromkeys(able, "set") if state else {},
+        states={"set" if state == "set" else "documents": there},
+        rows=[trial.model_copy(update={"state": state}) for trial in trials],
     )
 
 
@@ -424,10 +422,11 @@ def latency_table(times: LatencyTimes) -> str:
         "cached",
     )
     lines: list[Sequence[str]] = [heads]
-    for name, summary in times.summary.items():
+    there = times.states[times.default_state]
+    for name, summary in there.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
         clocks = [row.server or {} for row in rows]
-        share = cached_share(rows)
+        share = share_found(rows)
         server_s = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
         medians = [summary[key].median for key in latency.TIMES]
         cells = [
@@ -439,16 +438,10 @@ def latency_table(times: LatencyTimes) -> str:
         lines.append([name, *cells])
     said = [
         f"{name}: {remark}"
-        for name in times.summary
+        for name in there.summary
         for remark in remarks([row for row in times.rows if row.variant == name])
     ]
-    return "\n".join([aligned(lines), *losses(times.rows), *said])
-
-
-def losses(rows: Sequence[RequestTimes]) -> list[str]:
-    """A line for each reason why requests have no answer."""
-    reasons = Counter(row.failure for row in rows if row.failure)
-    return [f"{number} requests failed: {reason}" for reason, number in reasons.items()]
+    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *said])
 
 
 def measure_load(
@@ -536,14 +529,7 @@ def _stream(
     def send_all() -> list[RequestTimes]:
         for _ in range(2 if settings.server_cache == "warm" else 1):
             done = [_served(sender, index, index) for index in range(len(sender.prompts))]
-        rows = arrivals.rows(done, warmup=0)
-        return [
-            row.model_copy(
-                update={"found": cached_share([row]), "found_of": row.prompt_tokens or 1}
-            )
-            for row in rows
-        ]
+        return arrivals.rows(done, warmup=0)
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
-    hit_rate = cached_share([row for row in rows if not row.failure])
-    return stream.stream_times(name, pairs, rows, seen, hit_rate, seed)
+    return stream.stream_times(name, pairs, rows, seen, seed)

@@ -171,10 +171,7 @@ class _Stream:
             ]
 
         rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
-        is_known = all(row.found is not None for row in rows)
-        return stream_times(
-            self.name, pairs, rows, seen, share_found(rows) if is_known else None, seed
-        )
+        return stream_times(self.name, pairs, rows, seen, seed)
 
     def _answer(self, method: Method, index: int) -> tuple[TimedRequest, dict[str, Any]]:
         """Answer a request; its times, and what was found of its documents' tokens."""
@@ -219,7 +216,6 @@ def stream_times(
     pairs: Sequence[tuple[TimedRequest, TimedRequest]],
     rows: list[RequestTimes],
     seen: Watched,
-    hit_rate: float | None,
     seed: int,
 ) -> Stream:
     """The times of a variant's stream.
@@ -233,7 +229,7 @@ def stream_times(
     is_shown = bool(answered) and not seen.refused
     return Stream(
         variant=name,
-        hit_rate=hit_rate,
+        hit_rate=share_found(rows),
         found_parts=shares_by_part(rows),
         probes=len(probes),
         missed_s=_median_wait(missed for missed, _ in probes),
@@ -268,7 +264,7 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> dict[str, Any]:
         return {"found": None}
     if not in_tree:  # documents of a tree that are found have no call
         tokens = min(tokens, sum(sum(call.lengths) for call in calls))
-    anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
+    anew = sum(call.computed_tokens for call in calls)
     return {"found": max(0.0, 1 - anew / tokens), "found_of": tokens}
 
 
@@ -284,18 +280,15 @@ def line(stream: Stream) -> str:
     """One line about a variant's stream."""
     share = stream.hit_rate
     first = stream.summary.first_token_s
+    losses = arrivals.losses(stream.requests)
     if first is None:
-        return f"{stream.variant}: refused"
+        return "; ".join([f"{stream.variant}: {stream.refused or 'nothing answered'}", *losses])
     parts = ", ".join(f"{part:.0%}" for part in stream.found_parts if part is not None)
     hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
-    return "; ".join(
-        [
-            f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s",
-            *remarks(stream.requests),
-        ]
-    )
+    said = [f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s"]
+    return "; ".join([*said, *remarks(stream.requests), *losses])
 
 
 def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
@@ -306,7 +299,5 @@ def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     )
     return RequestSummary(
         **times,
-        seconds=seconds,
-        questions_per_s=len(rows) / seconds,
-        tokens_per_s=arrivals.tokens_per_s(rows, seconds),
+        **arrivals.rates(rows, seconds),
     )

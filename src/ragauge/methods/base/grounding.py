@@ -123,6 +123,7 @@ class Finding(Method):
 
     finds = True
     requires = ANSWERING | SPANS
+    state = "set"  # all documents are read as one text
 
     # Table 2's words; "copy" is this project's, for models that were not trained
     request: Wording = "paper"

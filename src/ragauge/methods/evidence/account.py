@@ -41,11 +41,14 @@ class Asked(NamedTuple):
         for key, trained in {**self.options, **self.wrapping}.items():
             value = stated.get(key)
             if None not in (value, trained) and value != trained:
-                known = ", ".join(CHOICES.get(key, [str(trained)]))
                 raise UserError(
                     f"{where}: {key}: {value!r}, but {self.place} says that the model was trained "
-                    f"with {trained!r}; leave it out, or train with it; known: {known}"
+                    f"with {trained!r}; leave it out, or train with it; known: "
+                    + ", ".join(CHOICES.get(key, [str(trained)]))
                 )
+
+
+NO_TRAINING = Asked()
 
 
 class _Settings(BaseModel):
@@ -70,9 +73,10 @@ def asked_by_account(source: str) -> Asked:
     try:
         account = _Account.model_validate_json(path.read_bytes()).model_dump(exclude_none=True)
     except (OSError, ValueError) as error:
-        made_from = (store.manifest(folder) or {}).get("source")
-        if not str(made_from).startswith(FINE_TUNED):
-            return Asked()
-        problem = f"cannot be read ({error_line(error)}), and says how {source} was trained"
-        raise UserError(f"{path}: {problem}; it belongs next to the folder") from None
+        if not str((store.manifest(folder) or {}).get("source")).startswith(FINE_TUNED):
+            return NO_TRAINING
+        raise UserError(
+            f"{path}: cannot be read ({error_line(error)}); it belongs next to the folder, and says "
+            f"how {source} was trained"
+        ) from None
     return Asked(str(path), account.pop("settings"), WRAPPING | account)

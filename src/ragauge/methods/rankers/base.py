@@ -25,7 +25,9 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
             with random numbers.
     """
     import torch
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # of a second or less, among the lines of a run
     try:
         tokenizer = encoder_tokenizer(path)
         model, loading = model_class.from_pretrained(

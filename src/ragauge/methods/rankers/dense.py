@@ -28,7 +28,6 @@ from ragauge.methods.rankers.base import (
 
 VECTORS = 2  # raised when the same folder gives other vectors
 SIMILARITIES = ("cosine", "dot")
-MAX_WIDTH = 1 << 20
 BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -66,16 +65,16 @@ class Encoder:
         self.path = path
         self.query_prefix = query_prefix
         self.text_prefix = text_prefix
-        self.pooling, self._has_norm = _modules(path)
-        self.similarity, truncated = _similarity(path)
+        self.pooling, is_normalised = _modules(path)
+        self.similarity = _similarity(path)
+        self.normalised = is_normalised or self.similarity == "cosine"
         self._dtype, self._device = getattr(torch, dtype), torch.device(device)
         self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
         if hasattr(self.model, "pooler"):
             # reads the first token for classification, which nothing here uses
             self.model.pooler = None
         self.model.to(self._device)
-        self.dim = min(int(self.model.config.hidden_size), truncated)
-        self.normalised = self.similarity == "cosine" or self._has_norm
+        self.dim = int(self.model.config.hidden_size)
         file = path / TRANSFORMER
         declared = read_settings(file, dict).get("max_seq_length")
         if declared is None:
@@ -142,11 +141,7 @@ class Encoder:
         else:
             mask = attended.unsqueeze(-1).to(hidden.dtype)  # (text, token, 1)
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-        for is_applied in (self._has_norm, self.similarity == "cosine"):
-            if is_applied:
-                pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            pooled = pooled[:, : self.dim]
-        return pooled
+        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalised else pooled
 
     def _ids(self, texts: Sequence[str], query: bool) -> list[list[int]]:
         prefix = self.query_prefix if query else self.text_prefix
@@ -204,26 +199,22 @@ def _modules(path: Path) -> tuple[str, bool]:
     return pooling, normalised
 
 
-def _similarity(path: Path) -> tuple[str, int]:
-    """Read how a checkpoint's embeddings are compared, and to how many numbers they are cut.
+def _similarity(path: Path) -> str:
+    """Read how a checkpoint's embeddings are compared.
 
     Raises:
-        UnsupportedError: they are compared by another measure than `SIMILARITIES`.
+        UnsupportedError: by another measure than `SIMILARITIES`, or cut to fewer numbers.
     """
     settings = read_settings(path / "config_sentence_transformers.json", dict)
     # sentence-transformers' own default, where the folder is one of its models
     default = "cosine" if (path / "modules.json").is_file() else "dot"
     stated = settings.get("similarity_fn_name") or default
-    if stated not in SIMILARITIES:
+    width = settings.get("truncate_dim")
+    if stated not in SIMILARITIES or width:
         raise UnsupportedError(
-            f"encoder {path}: similarity_fn_name {stated!r} is not {' or '.join(SIMILARITIES)}"
+            f"encoder {path}: similarity_fn_name {stated!r}, truncate_dim {width}; known: cosine and dot, whole"
         )
-    width = settings.get("truncate_dim") or MAX_WIDTH
-    if type(width) is not int or width < 1:
-        raise UserError(
-            f"encoder {path}: truncate_dim must be a whole number from 1, not {width!r}"
-        )
-    return stated, width
+    return str(stated)
 
 
 def _positions(model: Any) -> int:

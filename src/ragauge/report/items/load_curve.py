@@ -12,7 +12,7 @@ Limits: a growing queue is not marked. Where fewer questions a second are answer
 wait grows with more requests.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from ragauge.config.reads import Reads
@@ -21,7 +21,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
-from ragauge.results.times import LoadLevel, LoadTimes, remarks
+from ragauge.results.times import LoadLevel, LoadTimes, RequestSummary, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
@@ -74,17 +74,12 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
             quantity = f"{time.removesuffix('_s')}_{name}_s"
             value = measured(percentile.value, percentile.low, percentile.high, n)
             yield Cell(keys, quantity, value)
-    for rate in RATES:  # over all requests
-        yield Cell(keys, rate, _rate(measured, getattr(summary, rate), summary.requests))
-    if window := summary.steady:
-        for rate in RATES[:2]:
-            measure = _rate(measured, getattr(window, rate), window.requests)
-            yield Cell(keys, f"steady_{rate}", measure)
-
-
-def _rate(measured: Callable[..., Measure], value: float | None, n: int) -> Measure:
-    """The cell of a rate; None: of tokens that a server does not count."""
-    return Measure(reason="the server counts no tokens") if value is None else measured(value, n=n)
+    # over all requests
+    for prefix, rates in (("", summary), ("steady_", summary.steady or RequestSummary())):
+        for rate in RATES:
+            rated = getattr(rates, rate)
+            if rated is not None and rate in rates.model_fields_set:
+                yield Cell(keys, f"{prefix}{rate}", measured(rated, n=rates.requests))
 
 
 def _described(load: LoadTimes) -> str:

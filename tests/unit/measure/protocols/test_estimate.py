@@ -73,10 +73,32 @@ def test_answered_questions_are_not_left():
 
 def test_times_are_those_of_the_protocol():
     latency = {"methods": ["naive"], "dataset": "nq_open", "trials": 4, "warmup": 1}
-    config = experiment(latency=latency)
-    made = estimate(config, rates(naive=(1.0, 0.5)), 1)
-    assert made.sections["times"].likely == pytest.approx(3 * 1.0 + (3 + 4) * 0.5)
+    config = experiment(latency={**latency, "answer_tokens": None})
+    made = estimate(config, rates(naive=(0.0, 0.5)), 1)
+    # in `documents`, which is `nothing` to it; in `set` its documents are read once a prompt
+    assert made.sections["times"].likely == pytest.approx((3 + 4) * 0.5 + 3 * 0.5)
     assert "times" not in estimate(config, rates(), 1).sections
+    both = estimate(experiment(latency=latency), rates(naive=(0.0, 0.5)), 1)
+    answers = 7 * 2.0 + 3 * 2.0  # of the length of the answers, which take 2 s
+    assert both.sections["times"].likely == pytest.approx(5.0 + answers)
+
+
+@pytest.mark.parametrize(
+    ("states", "trials"),
+    [
+        (["documents"], [(1.0, 0.5)]),
+        (["documents", "set"], [(1.0, 0.5)]),
+        (["nothing"], [(0.0, 1.5)]),
+        (["nothing", "set"], [(1.0, 0.5), (0.0, 1.5)]),
+    ],
+)
+def test_a_state_in_which_a_method_gains_no_more_takes_no_time(states, trials):
+    """Prompt Cache reads each document by itself."""
+    latency = {"methods": ["prompt_cache"], "dataset": "nq_open", "trials": 4, "warmup": 1}
+    config = experiment(latency={**latency, "states": states, "answer_tokens": None})
+    made = estimate(config, rates(prompt_cache=(1.0, 0.5)), 1)
+    expected = sum(3 * prepared + 7 * answered for prepared, answered in trials)
+    assert made.sections["times"].likely == pytest.approx(expected)
 
 
 def test_what_has_no_seconds_is_named_and_not_counted():

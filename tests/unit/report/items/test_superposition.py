@@ -29,6 +29,7 @@ from synthetic_run import (
     specification,
     write_latency,
     write_meta,
+    write_states,
     write_variant,
 )
 
@@ -294,6 +295,37 @@ def test_table_5_names_the_measured_speedup_after_its_device(small):
     assert cuda["published"] == 6.46
 
 
+def test_speedups_are_of_one_state_or_say_of_which_two(small):
+    write_states(
+        small,
+        {
+            "plain": {"nothing": [8.0] * 3, "set": [2.0] * 3},
+            "sp": {"nothing": [10.0] * 3, "set": [1.0] * 3},
+        },
+        {"plain": 6.0, "sp": 7.0},
+    )
+    rows = table("superposition_table_5", small)
+    found = {
+        quantity: line(rows, quantity=quantity, method="superposition", top_k=1)
+        for quantity in ("documents_speedup_cpu", "set_speedup_cpu", "measured_speedup_cpu")
+    }
+    assert [cell["measured"] for cell in found.values()] == [0.8, 2.0, 8.0]
+    *single, papers = (cell["note"] for cell in found.values())
+    assert [note.rpartition("question: ")[2].partition(";")[0] for note in single] == [
+        "each document read",
+        "exactly this list read",
+    ]
+    two = "as in the paper, of two states: sp: exactly this list read, plain: nothing read"
+    assert two in papers
+    prepared = line(rows, quantity="preparation_s", method="superposition", top_k=1)
+    assert prepared["measured"] == 7.0
+    figure = registry.module("item", "superposition_table_7").draw(
+        table("superposition_table_7", small)
+    )
+    labels = " ".join(ax.get_xlabel() for ax in figure.axes)
+    assert all(words in labels for words in ("each document read", "as in the paper"))
+
+
 def test_speedups_of_two_machines_have_no_ratio(tmp_path):
     totals = {"naive": [2.0, 2.0], "prompt_cache": [0.5, 0.5]}
     write_latency(tmp_path, totals, model="mpt-7b-instruct", device="cuda")
@@ -320,7 +352,9 @@ def test_disturbed_and_unclocked_trials_do_not_count():
     assert LatencyTimes(rows=rows).seconds("plain") == [4.0]
     busy = LatencyTimes(rows=rows, load=TrialLoad(busy="other processes took 30%"))
     assert busy.seconds("plain") == [4.0, 99.0]
-    assert timing.described(busy).endswith("; other processes took 30%")
+    assert timing.described(busy).endswith(
+        "; other processes took 30%; before the question: each document read"
+    )
 
 
 def test_table_6_folds_what_was_not_run_from_the_trace(small):

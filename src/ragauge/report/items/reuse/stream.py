@@ -10,7 +10,7 @@ curve is the mean first token of a request over the number of recurrences, with 
 first and everything afterwards.
 
 Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method
-that reads documents together finds them again only together.
+whose documents depend on each other, by position or context, finds them again only together.
 """
 
 import math

@@ -1,7 +1,10 @@
 """Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and superposition.
 
 What this shows: accuracy, compute cycles under the paper's rules, theoretical speedup over naive
-RAG, and the measured speedup of the latency rule in a column named after its device. Compute cycles
+RAG, and measured speedups of the latency rule in columns named after its device: with each document
+read before the question (`documents_speedup`), with this list read (`set_speedup`), and as in the
+paper (`measured_speedup`: the method has read what it can, naive RAG nothing), with the seconds and
+bytes of that reading. Compute cycles
 count the queries of the remaining paths one after another, as the paper's columns do, and not the
 work before the question. Cycles and speedups of the paper's models are predicted from their shapes;
 `critical_path_speedup` is that of docs/cost-accounting.md. `gold_kept` is the share of questions
