@@ -1,5 +1,11 @@
 """What the start and the end of a workflow run say."""
 
+import os
+import shlex
+import sys
+import sysconfig
+
+from ragauge.config.launch import files, processes
 from ragauge.config.launch.failed_jobs import failed_jobs
 
 FAILED = """\
@@ -29,3 +35,21 @@ def test_failed_jobs_are_named_once_with_the_last_line_of_their_logs(tmp_path):
     ]
     snakemake.write_text(f"{twice}Finished jobid: 7 (Rule: answers)\n")
     assert failed_jobs([str(snakemake), str(tmp_path / "never written")]) == []
+
+
+def test_a_command_runs_in_any_shell(tmp_path, monkeypatch):
+    """By the Snakemake of this environment, with the commands of it first on the path."""
+    command = files.workflow_command(tmp_path, tmp_path / "config.yaml", "2")
+    assert command[:3] == [sys.executable, "-m", "snakemake"]
+    assert command[-2:] == ["--cores", "2"]
+    assert files.rerun_command(tmp_path) == "snakemake --cores all"
+    (tmp_path / "config.yaml").touch()  # a study, which has no Snakefile
+    assert shlex.split(files.rerun_command(tmp_path))[:3] == command[:3]
+    (tmp_path / "Snakefile").touch()
+    assert files.rerun_command(tmp_path) == "snakemake --cores all"
+    own = sysconfig.get_path("scripts")
+    for path in ("/usr/bin", f"/usr/bin{os.pathsep}{own}"):
+        monkeypatch.setenv("PATH", path)
+        processes.use_own_commands()
+        assert own in os.environ["PATH"].split(os.pathsep)
+        assert os.environ["PATH"].count(own) == 1
