@@ -29,7 +29,8 @@ def out(tmp_path):
     written.write_text(yaml.safe_dump(settings))
     how = {"kind": "bm25", "chosen": "bm25", "encoder": "minilm", "reranker": None, "top": 10}
     how |= {"depth": 10, "fusion_k": 60}
-    (tmp_path / writing.RETRIEVAL).write_text(json.dumps({"retrieval": how, "questions": []}))
+    ranks = {"id": "q0", "known_by": "answer", "gold": 1, "ranks": {"bm25": [1]}}
+    (tmp_path / writing.RETRIEVAL).write_text(json.dumps({"retrieval": how, "questions": [ranks]}))
     return tmp_path
 
 
