@@ -21,16 +21,15 @@ def out(tmp_path):
     """The folder of a study, without records."""
     data = tmp_path / writing.DATA
     data.touch()
-    settings = writing.configuration(NAME, {"source": MODEL}, data, methods=list(SHARES))
+    source = {"source": MODEL}
+    settings = writing.configuration(NAME, source, data, methods=list(SHARES), retrieval=False)
     (tmp_path / writing.CONFIG).write_text(yaml.safe_dump(settings))
     settings["models"][MODEL]["dtype"] = "bfloat16"
     written = tmp_path / RunPaths(NAME).settings
     written.parent.mkdir(parents=True)
     written.write_text(yaml.safe_dump(settings))
     how = {"kind": "bm25", "chosen": "bm25", "encoder": "minilm", "reranker": None, "top": 10}
-    how |= {"depth": 10, "fusion_k": 60}
-    ranks = {"id": "q0", "known_by": "answer", "gold": 1, "ranks": {"bm25": [1]}}
-    (tmp_path / writing.RETRIEVAL).write_text(json.dumps({"retrieval": how, "questions": [ranks]}))
+    (tmp_path / writing.RETRIEVAL).write_text(json.dumps({"retrieval": how, "questions": []}))
     return tmp_path
 
 
