@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from ragauge.config import loading
+from ragauge.config.launch.files import COMMAND
 from ragauge.config.plan.part import RunPaths
 from ragauge.study import recommendation, writing
 from synthetic_run import MODEL, write_variant
@@ -92,10 +93,11 @@ def test_the_page_of_a_run_that_was_ended_leaves_the_rest_to_be_done(out):
     provenance = out / RunPaths(NAME).provenance
     provenance.parent.mkdir(parents=True)
     provenance.write_text("{}")
+    (out / COMMAND).write_text("python -m of-a-study")
     recommendation.render_finished(out, NAME)
     assert not provenance.exists()
     page = (out / RunPaths(NAME).page).read_text(encoding="utf-8")
-    assert f"--directory {out}" in page
+    assert "<code>python -m of-a-study FILE</code>" in page
     assert "first passage" in page
 
 
