@@ -38,7 +38,7 @@ from ragauge.measure.timing import shape_of
 from ragauge.pipelines.retrieval import sizes
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.results.cells import VALUES, CellSource, CellStatus
-from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
+from ragauge.results.publications import GENERATORS, LONGBENCH, ON_SHAPE, PREDICTED, read_csv
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.times import LatencyTimes, ProtocolFacts, Trial
 
@@ -87,6 +87,7 @@ class State(StrEnum):
     """The fate of a published number, the best first."""
 
     MEASURED = "measured"
+    ON_SHAPE = "measured on its shape"
     RECOMPUTED = "recomputed"
     PREDICTED = "predicted from shapes"
     PLANNED = "planned"
@@ -232,9 +233,10 @@ def states(runs: Runs, reports: Path) -> list[Shown]:
         ]
         if measured := _of(lines, cell, runs):
             ratio = float(measured[0]["ratio"]) if measured[0]["ratio"] else None
-            cells.append(
-                replace(cell, state=State.MEASURED, why=f"in {measured[0]['report']}", ratio=ratio)
-            )
+            on_shape = measured[0].get("status", "").startswith(ON_SHAPE)
+            state = State.ON_SHAPE if on_shape else State.MEASURED
+            why = f"in {measured[0]['report']}"
+            cells.append(replace(cell, state=state, why=why, ratio=ratio))
         elif known := known_values.get((cell.table, cell.row, cell.quantity)):
             cells.append(
                 replace(cell, state=State.RECOMPUTED, why=known[1], ratio=known[0] / cell.published)

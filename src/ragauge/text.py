@@ -1,4 +1,10 @@
-"""Texts: Unicode forms, as they are read and as words are compared; words; columns of cells."""
+"""Texts: Unicode forms, as they are read and as words are compared; words; columns of cells.
+
+There is one rule of words, `words`: answers, groundedness and the BM25 of a study compare by it
+(`search_terms` makes pairs of its characters). `terms`, runs of letters and digits alone, is for
+what papers' protocols fix: BM25 among the documents of one question (Superposition Prompting), the
+n-grams of near-duplicates (RETRO).
+"""
 
 import re
 import unicodedata
@@ -25,6 +31,53 @@ UNSPACED = (
 MARKS = "".join(c for c in map(chr, range(0x300, 0x1B00)) if unicodedata.category(c)[0] == "M")
 _RUNS = UNSPACED + "\uac00-\ud7a3"  # Korean joins particles to words
 _WORD = re.compile(rf"([{_RUNS}]+)|[^\W{_RUNS}]+(?:[{MARKS}]+[^\W{_RUNS}]*)*")
+# Other forms of the marks that carry a value, and digits of other scripts
+_FORMS = dict(
+    zip(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\u2044\u2215"), "------//", strict=True)
+)
+_FORMS |= dict(
+    zip(
+        map(ord, "\u00ba\u02da\u066a\u066b\u066c\u2018\u2019\u02bc"),
+        "\u00b0\u00b0%.,'''",
+        strict=True,
+    )
+)
+_FORMS |= {
+    code: str(unicodedata.decimal(chr(code)))
+    for code in range(0x660, 0x1E000)
+    if unicodedata.category(chr(code)) == "Nd"
+}
+_GROUP_BLANK = re.compile(r"(?<=\d)[\u00a0\u2007\u2009\u202f](?=\d{3}(?!\d))")  # 1 200
+_RAISED = re.compile(
+    r"(?<=\d)(?=[\u00b2\u00b3\u00b9\u2070-\u207b])(?<![\u00b2\u00b3\u00b9])"
+)  # 10^3
+_FRACTION = re.compile(r"(?<=\d)(?=[\u00bc-\u00be\u2150-\u215e])")  # 1 1/2, not 11/2
+# A capital A within a sentence is a name, as in vitamin A.
+_ARTICLE = re.compile(
+    r"\b(?:(?:an?|An|AN)(?=\s+\w)|[Tt][Hh][Ee](?=[\s-]+\w))|(?:^|[.!?:;\n\"(])\s{0,4}A(?=[ \t]+\w)"
+)
+_CLITIC = re.compile(r"(?<=\w)'s\b")
+_POINTS = re.compile(r"(?<![^\W_])([^\W\d_])\.(?=[^\W\d_](?![^\W_]))")  # U.S.
+_CJK_NUMBER = "\u3007\u96f6\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d"  # 0 to 9
+_CJK_NUMBER += (
+    "\u5341\u767e\u5343\u4e07\u842c\u4ebf\u5104\u5146\u4e24\u5169"  # tens to trillions, two
+)
+_LETTER = rf"[^\W\d_{_RUNS}]"
+_CHARACTER = rf"(?:[^\W_{_RUNS}]|(?<=\w)[{MARKS}]|(?<=[{MARKS}])[{MARKS}])"
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,200.5
+# 12,5 and 1.200,5, as in most of Europe; 1.200 stays a decimal number
+_COMMA = re.compile(r"\d+,\d+|[1-9]\d{0,2}(\.\d{3})+,\d+|[1-9]\d{0,2}(\.\d{3}){2,}")
+_VALUE = re.compile(
+    rf"[{_CJK_NUMBER}]+(?:\u70b9[{_CJK_NUMBER}]+)*"  # Chinese numbers
+    rf"|[{_RUNS}]"
+    # numbers with a sign, decimals, parts (1/2, 10:30) and powers
+    r"|(?:(?<!\w)-(?=[.\d]))?(?:(?<![\w.])\.(?=\d))?\d+(?:[.,:/'](?=\d)\d+)*(?:[e^][-+]?\d+)?"
+    r"(?:\+(?!\w)|\+\+)?"
+    # words with digits, such as v2.4, units such as km/h, and C++ or C#
+    rf"|{_LETTER}{_CHARACTER}*(?:[.,](?<=\d.)(?=\d){_CHARACTER}+)*"
+    rf"(?:/(?:(?<=\b\w/)|(?<=\b\w\w/)|(?={_CHARACTER}{{1,2}}\b)){_CHARACTER}+)*(?:\+\+|#|\+(?!\w))*"
+    r"|(?:(?<!\w)-(?=[$\u20ac\u00a3\u00a5\u20b9]))?[%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9<>\u2264\u2265\u00b1]"
+)
 
 
 def clean(text: str) -> str:
@@ -51,6 +104,52 @@ def terms(text: str) -> list[str]:
     if text.isascii():
         return re.findall(r"\w+", text.lower())
     return list(chain.from_iterable(map(_terms_of, _WORD.finditer(fold(text)))))
+
+
+def words(text: str) -> list[str]:
+    """Split a text into the words that answers are compared by.
+
+    Words are whole and folded. Marks that carry a value belong to them or are words of their own:
+    decimal point, sign, `/`, `+`, `#`, degree, per cent, currencies, comparisons. The forms of one
+    number are one: "1,200" and "1200", "12,5" and "12.5", "\u22125" and "-5". English articles are
+    left out. Scripts that have no blanks between words, and Korean, give single characters.
+    """
+    if not text.isascii():
+        text = _FRACTION.sub(" ", _RAISED.sub("^", _GROUP_BLANK.sub("", text))).translate(_FORMS)
+    text = _ARTICLE.sub(" ", text)
+    text = fold(text) if text.isascii() else fold(text).translate(_FORMS)
+    text = _POINTS.sub(r"\1", _CLITIC.sub("", text))
+    return [_number(word) if word[-1] in "0123456789+" else word for word in _VALUE.findall(text)]
+
+
+def _number(word: str) -> str:
+    """Write a number without marks between thousands and with a decimal point; others as they are."""
+    word = word.replace("'", "")
+    digits = value = word.strip("-+")
+    if _THOUSANDS.fullmatch(digits):
+        value = digits.replace(",", "")
+    elif _COMMA.fullmatch(digits):
+        value = digits.replace(".", "").replace(",", ".")
+    elif digits.startswith("."):
+        value = f"0{digits}"
+    return word.replace(digits, value)
+
+
+def search_terms(text: str) -> list[str]:
+    """Split a text into the words that a search matches: `words`, the parts of those with a slash,
+    and pairs of characters where no blanks part words.
+    """
+    found = []
+    run = ""
+    for word in [*words(text), ""]:
+        if len(word) == 1 and word > "\u0e00":
+            run += word
+            continue
+        found += list(map("".join, pairwise(run))) if len(run) > 2 else [run] * bool(run)
+        run = ""
+        found += [word] if word else []
+        found += word.split("/") if "/" in word else []
+    return found
 
 
 def _terms_of(word: re.Match[str]) -> Iterator[str]:

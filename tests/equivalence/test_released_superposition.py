@@ -26,18 +26,18 @@ PRUNED = [
 
 
 @pytest.fixture(scope="module")
-def released(shared_data):
-    return json.loads((shared_data.parent / "released/superposition.json").read_bytes())
+def released(released_folder):
+    return json.loads((released_folder / "superposition.json").read_bytes())
 
 
 @pytest.fixture(scope="module")
-def arrays(shared_data):
-    return np.load(shared_data.parent / "released/superposition.npz", allow_pickle=False)
+def arrays(released_folder):
+    return np.load(released_folder / "superposition.npz", allow_pickle=False)
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def model(request, shared_data):
-    folder = shared_data.parent / "released/tiny_superposition" / request.param
+def model(request, released_folder):
+    folder = released_folder / "tiny_superposition" / request.param
     weights = read_weights(folder, torch.float32, torch.device("cpu"), "full")
     tokenizer = SimpleNamespace(decode=lambda ids, **_: "", eos_token_id=None)  # only ids count
     return request.param, LM(Decoder(read_shape(folder, None), weights), tokenizer)
@@ -107,3 +107,23 @@ def test_iterative_superposition_is_the_released_one(model, released, arrays, ho
     assert list(given.ids) == expected["ids"]
     scores = arrays[f"{name}/hops{hops}_k{top_k}/last_scores_overwritten"]
     assert [given.saliency[i] for i in expected["remaining"]] == pytest.approx(scores, abs=1e-4)
+
+
+def test_prompt_cache_is_the_released_one(model, released):
+    name, lm = model
+    method = make("prompt_cache")
+    prompt = prompt_of(released)
+    limits = Limits(max_new_tokens=NEW_TOKENS, ignore_stop=True)
+    given = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    assert list(given.ids) == released["models"][name]["prompt_cache"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_attention_sort_is_the_released_one_under_a_causal_mask(model, released, steps):
+    name, lm = model
+    if name.startswith("mpt"):
+        pytest.skip("the release sorts MPT's documents without a causal mask")
+    method = make("attention_sort", rounds=steps + 1, observed="query")
+    prompt = prompt_of(released)
+    given = method.answer(lm, method.prepare(lm, prompt), prompt, Limits(max_new_tokens=1))
+    assert list(given.kept) == released["models"][name][f"attention_sort{steps}"]

@@ -17,6 +17,7 @@ from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings
 from ragauge.config.reading import checked_options
 from ragauge.errors import UserError
+from ragauge.methods.evidence.account import asked_by_account
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import QuestionSource
@@ -78,6 +79,8 @@ def read(
     model = options.model(args, config, known=has_weights)
     finds = any(variant.finds for variant in variants.values())
     finder = config.models[model.finder] if config and model.finder and finds else None
+    asked = asked_by_account((finder or model).source)
+    variants = {name: method.asked_as(asked, name) for name, method in variants.items()}
     if finder and kind is not LatencySettings:
         raise UserError(
             f"--model: {args.model} has a finder; only `ragauge time` times such a pair"

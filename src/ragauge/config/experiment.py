@@ -16,6 +16,7 @@ from ragauge.datasets.base.dataset import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods.base.method import Method
+from ragauge.methods.evidence.account import Asked, asked_by_account
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.specification import (
     PipelineSpecification,
@@ -128,9 +129,21 @@ class Config(Sections):
         )
 
     def method(self, job: AnswerJob) -> Method:
-        """The method of a job with its options, adapted to the engine of its model."""
+        """The method of a job with its options, adapted to the engine of its model and to the
+        training of what finds evidence.
+        """
         where = f"methods.{job.variant} on models.{job.model}"
-        return self.models[job.model].adapt(self.methods[job.variant].instance, where)
+        instance = self.methods[job.variant].instance
+        return self.models[job.model].adapt(instance, where, self.asked(job.model))
+
+    def asked(self, model: str) -> Asked:
+        """How the finder of a model (a label), or it itself, was trained to be asked: as its
+        training here says, or its account.
+        """
+        entry = self.models[self.models[model].finder or model]
+        if entry.training is None:
+            return asked_by_account(entry.source)
+        return self.training[entry.training].asked(f"training.{entry.training}")
 
     def dataset(self, label: str) -> Dataset:
         entry = self.datasets[label]

@@ -6,16 +6,16 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ragauge.config.code import answer_code
 from ragauge.cost.machine import processor, provenance
 from ragauge.datasets.base.dataset import Example
-from ragauge.engines.protocol import Engine, EngineLostError
+from ragauge.engines.protocol import Engine, EngineLostError, RemoteEngine
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
-from ragauge.io.records import Record, partial_path
+from ragauge.io.records import Record, partial_path, recorded_fingerprint
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure.answering import question_fields
 from ragauge.measure.concurrency import BatchSize, answers
@@ -54,7 +54,8 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
         raise UserError(f"--retry-failed: {out}: no such file of records")
     machine = "" if specification.engine.served else processor(specification.engine.device)
     keys = [e.key for e in job.examples]
-    with RecordWriter(out, fingerprint(job), keys, overwrite, machine=machine) as writer:
+    settings = fingerprint(job) | _server(job, loaded)
+    with RecordWriter(out, settings, keys, overwrite, machine=machine) as writer:
         if retry_failed:
             writer.forget_failed()
         done = len(writer.done)
@@ -106,6 +107,24 @@ def _todo_answers(
     if unsuspected:
         yield from answers(engine, method, unsuspected, specification, batch, writer.start)
     yield from answers(engine, method, suspected, specification, 1, writer.start)
+
+
+def _server(job: Job, loaded: Engines) -> dict[str, Any]:
+    """The server that answers, as records name it; what it does not say now is as they have it.
+
+    Raises:
+        UserError: no server is named, and there are no records of one.
+    """
+    if not job.specification.engine.served:
+        return {}
+    recorded = recorded_fingerprint(job.out).get("server")
+    try:
+        found = cast(RemoteEngine, loaded.of(job.specification)).identity()
+    except UserError:
+        if recorded is None:
+            raise
+        return {"server": recorded}
+    return {"server": found if "model" in found else {**(recorded or {}), **found}}
 
 
 def fingerprint(job: Job) -> dict[str, Any]:

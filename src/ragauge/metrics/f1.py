@@ -1,12 +1,12 @@
 """Token F1 as MuSiQue's official evaluation has it (Trivedi et al., TACL 2022; SQuAD's definition)."""
 
-from ragauge.metrics.base import RecordFields, token_f1
+from ragauge.metrics.base import RecordFields, normalise, token_f1
 
 
 def score(record: RecordFields) -> float | None:
     """The largest F1 of the prediction's words against those of an answer or alias, in [0, 1].
     Reads `prediction` and `answers`.
     """
-    return max(
-        (token_f1(record["prediction"], answer) for answer in record["answers"]), default=None
-    )
+    predicted = normalise(record["prediction"]).split()
+    answers = (normalise(answer).split() for answer in record["answers"])
+    return max((token_f1(predicted, answer) for answer in answers), default=None)

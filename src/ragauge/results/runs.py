@@ -30,6 +30,7 @@ from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.results.cells import Cell
+from ragauge.results.stats import pooled
 from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Variant:
     meta: Mapping[str, Any]
     path: Path  # of the records
     missing: str | None = None  # why there are none
+    # options whose defaults a training decides, of the model that finds evidence
+    asked: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def records(self) -> dict[str, Record]:
@@ -80,12 +83,15 @@ class Variant:
 
     @property
     def cached_shares(self) -> list[float]:
-        """The share of each prompt that a server found in its cache, where it says so."""
-        return [
-            response.cached_tokens / response.prompt_tokens
+        """The share of each prompt that a server found in its cache, where it says so, such that
+        their mean is the share of all tokens.
+        """
+        known = [
+            (response.cached_tokens / response.prompt_tokens, response.prompt_tokens)
             for response in self.responses
             if response.prompt_tokens and response.cached_tokens is not None
         ]
+        return pooled(*zip(*known, strict=True)) if known else []
 
     @property
     def row(self) -> str:
@@ -115,7 +121,7 @@ class Variant:
         """Whether this is a method with every option at its default, or as given in `others`;
         `free` may be any. An option that did not exist when the records were made has its default.
         """
-        known = defaults(method)
+        known = {**defaults(method), **self.asked}
         wanted = {k: v for k, v in known.items() if k not in free} | others
         options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
@@ -434,7 +440,8 @@ class Runs:
         options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        return Variant(name, dataset, model, method, options, None, {}, path, missing)
+        asked = self.config.asked(model).options if model in self.config.models else {}
+        return Variant(name, dataset, model, method, options, None, {}, path, missing, asked)
 
 
 def _agree(recorded: Any, configured: Any) -> bool:

@@ -3,6 +3,7 @@
 A key that does not apply to a measurement is not set, and is left out of the file (`to_json`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -84,17 +85,33 @@ class RequestTimes(TimesModel):
     start_at_s: float = 0.0
     first_token_at_s: float | None = None
     end_at_s: float = 0.0
-    new_tokens: int = 0
+    new_tokens: int | None = 0  # None: a server that counts none
     queued_s: float = 0.0
     first_token_s: float | None = None
     per_token_s: float | None = None
-    total_s: float | None = None
+    total_s: float | None = None  # None: also of a response shorter than requested
     failure: str | None = None  # why there is no answer, and so no times
     found: float | None = None  # share of the documents' tokens found stored
+    found_of: int = 1  # those tokens
     prompt_tokens: int | None = None  # by the server's count
     cached_tokens: int | None = None  # of the prompt, in the server's cache
     model: str | None = None  # what the server calls its model
     server: dict[str, float] | None = None  # times by the server's clock
+    remarks: list[str] = []  # on the response: its length, how its tokens were counted
+
+
+def remarks(rows: Sequence[RequestTimes]) -> list[str]:
+    """Return each remark with the number of responses that it is about."""
+    answered = [row for row in rows if not row.warmup and not row.failure]
+    counts = Counter(remark for row in answered for remark in row.remarks)
+    return [f"{n} of {len(answered)} responses: {remark}" for remark, n in counts.items()]
+
+
+def share_found(rows: Sequence[RequestTimes]) -> float | None:
+    """Return the share of all tokens that was found; None where no row has one."""
+    known = [(row.found, row.found_of) for row in rows if row.found is not None]
+    tokens = sum(of for _, of in known)
+    return sum(share * of for share, of in known) / tokens if tokens else None
 
 
 class TrialFacts(TimesModel):
@@ -167,6 +184,15 @@ class Percentiles(TimesModel):
     p99: Percentile
 
 
+class SteadyWindow(TimesModel):
+    """The part of a level in which every client has a request under way."""
+
+    requests: int  # answered in it
+    seconds: float
+    questions_per_s: float
+    tokens_per_s: float | None
+
+
 class RequestSummary(TimesModel):
     """Percentiles and rates of the requests after the warm-up; empty where times were refused."""
 
@@ -178,10 +204,11 @@ class RequestSummary(TimesModel):
     failed: int = 0
     seconds: float = 0.0
     questions_per_s: float = 0.0
-    tokens_per_s: float = 0.0
+    tokens_per_s: float | None = 0.0
     goodput_per_s: float = 0.0
     good_share: float = 0.0
     in_service: float = 0.0
+    steady: SteadyWindow | None = None  # of a number of clients
 
 
 class GpuState(TimesModel):

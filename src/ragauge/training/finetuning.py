@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -23,21 +24,23 @@ from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.account import FINE_TUNED
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
+from ragauge.methods.prompts.templates import after_response, token_ids
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
-from ragauge.training.trainer import TimedTrainer
+from ragauge.training.trainer import TimedTrainer, disk_errors
 
 DecoderInputs = dict[str, Any]
 """What a decoder of transformers takes: tensors, or a mask by kind of layer; and the labels of the
 tokens that `logits_to_keep` names: (label,).
 """
 LossCurve = list[dict[str, Any]]
-"""By point: steps done, split ("train": the mean of the step's documents, before its update;
-"held_out"), loss in nats per token of the response, learning rate, and seconds of training until
-then, in all runs.
+"""By point: steps done, split ("train": the documents of the step, before its update; "held_out"),
+loss in nats per token of all their responses, learning rate, and seconds of training until then, in
+all runs.
 """
 
 
@@ -82,9 +85,10 @@ def train(
         training.accelerator.end_training()
         if not is_first:
             return None
-        replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
-        training.remove_others()
-        return _write_account(material, curve, round(training.seconds, 1), out)
+        with disk_errors(out):
+            replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
+            training.remove_others()
+            return _write_account(material, curve, round(training.seconds, 1), out)
 
 
 class Material:
@@ -113,6 +117,9 @@ class Material:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
         catalogued = settings.template or resolver.describe(settings.model)["template"]
         self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
+        closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
+        # the model may have several end tokens, of which the template writes one after a turn
+        self.end = next((token for token in closing if token in self.shape.eos), self.shape.eos[0])
 
     @cached_property
     def train(self) -> list[Encoded]:
@@ -141,7 +148,7 @@ class Material:
         settings = self.settings
         options = (
             REQUESTS[settings.request],
-            self.shape.eos[0],
+            self.end,
             settings.max_length,
             settings.sentences,
         )
@@ -258,7 +265,11 @@ def response_loss(decoder: Any, batch: DecoderInputs) -> Tensor:
 
 
 class FineTuning(TimedTrainer):
-    """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed."""
+    """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed.
+
+    The loss of a step is the mean over all tokens of its responses, as if one batch held its
+    documents: a mean of the documents' means would weigh a token by how few its document has.
+    """
 
     def __init__(self, settings: TrainingSettings, material: Material, folder: Path) -> None:
         self.settings = settings
@@ -279,6 +290,9 @@ class FineTuning(TimedTrainer):
             activation_checkpointing_kwargs={"use_reentrant": False},
             **engine,
         )
+        # Trainer counts the labels of a step over all processes, and here each is a prediction
+        self.model_accepts_loss_kwargs = True
+        self._loss_shifts_labels = False
 
     def example(self, number: int) -> DecoderInputs:
         epoch, position = divmod(number, self.documents)
@@ -300,15 +314,20 @@ class FineTuning(TimedTrainer):
         """See `TimedTrainer.rate`: it rises linearly, then stays constant."""
         return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
-    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **__: Any) -> Tensor:
-        return response_loss(model, inputs)
+    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **more: Any) -> Tensor:
+        """See `Trainer.compute_loss`: the document's part of the loss of its step, of which the
+        processes' mean is taken.
+        """
+        share = len(inputs["labels"]) * self.args.world_size / more["num_items_in_batch"]
+        return response_loss(model, inputs) * share
 
     def measure(self) -> dict[str, float]:
         windows = self.material.shape.windows
         packed = [pack(encoded, windows) for encoded in self.material.held_out]
         held_out = [self._prepare_inputs(batch) for batch in packed]
+        tokens = [len(batch["labels"]) for batch in held_out]
         losses = [float(response_loss(self.model, batch)) for batch in held_out]
-        return {"eval_loss": sum(losses) / len(losses)} if losses else {}
+        return {"eval_loss": float(np.average(losses, weights=tokens))} if losses else {}
 
     def pauses(self, step: int) -> tuple[bool, bool]:
         return step % self.settings.evaluate_steps == 0, step % self.settings.checkpoint_steps == 0
@@ -330,7 +349,7 @@ def _write_model(material: Material, weights: Mapping[str, Tensor], folder: Path
     decoder.tie_weights()
     decoder.save_pretrained(folder)
     material.tokenizer.save_pretrained(folder)
-    store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
+    store.write_manifest(folder, {"source": f"{FINE_TUNED}{material.settings.model}"})
 
 
 def _point(entry: Mapping[str, float]) -> dict[str, Any]:
@@ -347,6 +366,7 @@ def _write_account(material: Material, curve: LossCurve, seconds: float, out: Pa
     account = {
         "settings": material.settings.model_dump(),
         "template": material.template,
+        "end": material.tokenizer.convert_ids_to_tokens(material.end),
         "steps": max(point["step"] for point in curve),
         "seconds": seconds,
         "documents": len(material.train),

@@ -8,6 +8,8 @@ import re
 import shutil
 import time
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from transformers import (
 )
 
 from ragauge.errors import UserError, error_line
+from ragauge.io.files import os_errors_as_user_errors
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +54,6 @@ class TimedTrainer(Trainer):
     """
 
     reports_every_step = True
-    # the loss is a mean over one batch: Trainer divides it by the accumulated batches
-    loss_is_scaled_for_ga = False
 
     def __init__(
         self, model: nn.Module, folder: Path, minutes: float | None, steps: int, **arguments: Any
@@ -93,7 +94,6 @@ class TimedTrainer(Trainer):
             ),
             callbacks=[_AfterStep(self)],
         )
-        self.model_accepts_loss_kwargs = False
         self.remove_callback(PrinterCallback)
 
     @property
@@ -161,6 +161,10 @@ class TimedTrainer(Trainer):
             ) from error
         return [point for point in self.state.log_history if "train_runtime" not in point]
 
+    def _save_checkpoint(self, *given: Any) -> None:
+        with disk_errors(self.folder):
+            super()._save_checkpoint(*given)
+
     def remove_others(self) -> None:
         """Remove the checkpoints of trainings with other settings, data or code."""
         for other in self.folder.parent.iterdir():
@@ -191,6 +195,19 @@ class _AfterStep(TrainerCallback):
         control.should_evaluate, control.should_save = (
             is_over or is_pending for is_pending in trainer.pauses(step)
         )
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn errors of writing a file or folder, which torch and safetensors raise in their own ways
+    where a disk is full, into one line.
+    """
+    try:
+        with os_errors_as_user_errors(path):
+            yield
+    except (RuntimeError, SafetensorError) as error:
+        free = f"{shutil.disk_usage(path.parent).free:,} bytes are free there"
+        raise UserError(f"{path}: cannot be written ({error_line(error)[:200]}); {free}") from error
 
 
 def last_checkpoint(folder: Path) -> tuple[Path | None, TrainerState]:

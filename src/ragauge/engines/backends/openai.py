@@ -49,6 +49,14 @@ REFUSABLE = {
     "ignore_eos": "",
 }
 """Keys of a request, and the keys in their place."""
+# What servers say of a model, in their list of models and at addresses of their own (vLLM,
+# llama.cpp, SGLang); times of the request and the like are left out.
+MODEL_FACTS = ("id", "root", "parent", "owned_by", "max_model_len", "meta")
+SERVER_FACTS = {
+    "version": ("version",),
+    "props": ("model_path", "build_info"),
+    "get_model_info": ("model_path", "weight_version"),
+}
 
 
 class PieceTokenizer:
@@ -121,8 +129,10 @@ class ServedEngine(Traced):
         max_context: int | None = None,
         body: JsonObject | None = None,
         concurrency: int | None = None,
+        name: str = "",
     ) -> None:
         self.model = model
+        self.name = name  # of the server, in place of its address
         self.server = server
         self.tokenizer = tokenizer
         self.max_context = max_context or UNBOUNDED
@@ -144,6 +154,23 @@ class ServedEngine(Traced):
         engine.concurrency = concurrency
         engine._turn = turn
         return engine
+
+    def identity(self) -> JsonObject:
+        """See `RemoteEngine.identity`; asks the server."""
+        named = {"address": self.name or self.server.url}
+        listed = self.server.facts(self.server.address("models"))
+        if listed is None:
+            return named
+        stack, models = listed
+        entries = models.get("data")
+        known = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+        own = [e for e in known if e.get("id") == self.model] or known[: len(known) == 1]
+        facts = {key: e[key] for e in own for key in MODEL_FACTS if key in e}
+        root = self.server.url.rstrip("/").removesuffix("/v1")
+        for path, keys in SERVER_FACTS.items():
+            _, stated = self.server.facts(f"{root}/{path}") or ("", {})
+            facts |= {key: stated[key] for key in keys if key in stated}
+        return {**named, "stack": stack, "model": facts}
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
@@ -269,7 +296,8 @@ class ServedEngine(Traced):
         return ServedResponse(
             prompt_tokens=count(completion.usage, "prompt_tokens"),
             cached_tokens=count(completion.usage.get("prompt_tokens_details"), "cached_tokens"),
-            new_tokens=count(completion.usage, "completion_tokens"),
+            new_tokens=completion.new_tokens,
+            response_tokens=completion.new_tokens,
             token_s=[piece.at - sent[-1] for piece in completion.pieces],
             first_answer_s=answer[0].at - sent[-1] if answer else None,
             thought_tokens=tokens,
@@ -326,7 +354,12 @@ def load(
     pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
     server = JsonServer(url, key or None, **limits)
     return ServedEngine(
-        source.removeprefix(PREFIX), server, pieces, max_context=max_context, **options
+        source.removeprefix(PREFIX),
+        server,
+        pieces,
+        max_context=max_context,
+        name=os.environ.get(f"{environment}_SERVER", ""),
+        **options,
     )
 
 

@@ -21,6 +21,7 @@ from ragauge.io.redaction import HIDDEN, holds_secret, redacted
 TRANSIENT = {408, 409, 425, 429}  # besides 5xx
 MAX_PAUSE_S = 60.0
 MAX_PROBLEM = 230  # characters of what an endpoint says, in an error
+FACTS_S = 10.0  # for a reply about the server itself
 MAX_REPLY = 64 << 20  # bytes; an event of a token has some 300
 
 Read = TypeVar("Read")
@@ -113,6 +114,25 @@ class JsonServer:
                 time.sleep(min(max(pause, failure.wish_s), MAX_PAUSE_S))
                 pause *= 2
         raise AssertionError("unreachable")
+
+    def facts(self, address: str) -> tuple[str, JsonObject] | None:
+        """(the server's name for itself, the JSON object at an address, empty if there is none);
+        None where nothing responds.
+        """
+        request = Request(address, headers=self.headers)
+        name = ""
+        try:
+            timeout_s = min(self.timeout_s, FACTS_S)
+            with build_opener(_NoRedirect).open(request, timeout=timeout_s) as response:
+                name = response.headers.get("Server") or ""
+                return name, json_object(response.read(MAX_REPLY), address)
+        except HTTPError as error:
+            with error:
+                return error.headers.get("Server") or "", {}
+        except ValueError:
+            return name, {}
+        except (OSError, HTTPException):
+            return None
 
     def address(self, path: str) -> str:
         return self.url.rstrip("/").removesuffix(f"/{path}") + f"/{path}"

@@ -28,7 +28,7 @@ from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines import backend
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.protocol import SpanEngine
-from ragauge.engines.served.completions import Completion, count
+from ragauge.engines.served.completions import Completion
 from ragauge.engines.served.http import MAX_PAUSE_S, EndpointError
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
@@ -54,6 +54,7 @@ from ragauge.results.times import (
     Trial,
     TrialLoad,
     Watched,
+    remarks,
 )
 from ragauge.text import aligned
 
@@ -111,6 +112,7 @@ class ServedBench:
         facts |= {
             "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
             "threads": None,
+            "server": self.engine.identity(),
         }
         protocol: JsonObject = {
             **settings.model_dump(exclude={"methods", "models"}),
@@ -302,8 +304,28 @@ class Sender:
         assert first
         self._answered_at = time.monotonic()
         counts = {"prompt_tokens": exchange.prompt_tokens, "cached_tokens": exchange.cached_tokens}
-        facts = {**counts, "model": completion.model, "server": server_times(completion)}
-        tokens = count(completion.usage, "completion_tokens") or len(completion.pieces)
+        facts: dict[str, Any] = {
+            **counts,
+            "model": completion.model,
+            "server": server_times(completion),
+        }
+        requested = self.limits[request.prompt % len(self.limits)].max_new_tokens
+        said = [*exchange.remarks, exchange.counting]
+        if exchange.response_tokens is None and completion.finish == "length":
+            exchange = exchange.model_copy(update={"response_tokens": requested})
+            said += [
+                f"counted as the {requested} at which it says that it ended",
+                exchange.counting,
+            ]
+        tokens = exchange.response_tokens
+        facts["per_token_s"] = exchange.per_token_s
+        if (tokens or 0) < requested:
+            said.append(
+                f"{tokens or 'an unknown number'} of {requested} tokens, so without total_s"
+            )
+            facts["total_s"] = None
+        if any(said):
+            facts["remarks"] = list(filter(None, said))
         return TimedRequest(request, start, first, completion.ended, tokens, facts=facts)
 
 
@@ -421,7 +443,12 @@ def latency_table(times: LatencyTimes) -> str:
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
-    return "\n".join([aligned(lines), *arrivals.losses(times.rows)])
+    said = [
+        f"{name}: {remark}"
+        for name in there.summary
+        for remark in remarks([row for row in times.rows if row.variant == name])
+    ]
+    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *said])
 
 
 def measure_load(
@@ -510,7 +537,12 @@ def _stream(
         for _ in range(2 if settings.server_cache == "warm" else 1):
             done = [_served(sender, index, index) for index in range(len(sender.prompts))]
         rows = arrivals.rows(done, warmup=0)
-        return [row.model_copy(update={"found": cached_share([row])}) for row in rows]
+        return [
+            row.model_copy(
+                update={"found": cached_share([row]), "found_of": row.prompt_tokens or 1}
+            )
+            for row in rows
+        ]
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
     hit_rate = cached_share([row for row in rows if not row.failure])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
+    from ragauge.methods.evidence.account import Asked
 
     Compress = Callable[[KVCache, Sequence[Span], Span, Sequence[int]], KVCache]
     """(cache, spans before a document, its span, its tokens) -> a cache of the document's remaining
@@ -95,6 +96,7 @@ class Method(ABC):
     requires: ClassVar[Capabilities] = frozenset()
     # the option that does without key-value caches, for messages
     without_caches: ClassVar[str] = ""
+    stated: ClassVar[Mapping[str, Any]] = {}  # the options that `making.make` was given
 
     @property
     def name(self) -> str:
@@ -136,6 +138,15 @@ class Method(ABC):
     def adapted_to(self, capabilities: Capabilities) -> Self:
         """Return a copy that runs on an engine with these capabilities, where an option only
         chooses what is cached.
+        """
+        return self
+
+    def asked_as(self, asked: Asked, where: str) -> Self:
+        """Return a copy that asks a decoder as it was trained to be asked, where the method has a
+        request of its own.
+
+        Raises:
+            UserError: an option states otherwise; `where` is the method's place.
         """
         return self
 

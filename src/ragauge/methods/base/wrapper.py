@@ -14,6 +14,7 @@ from typing import Any, Self
 from ragauge.engines.protocol import Capabilities, Limits, Response, SpanEngine, read_and_generate
 from ragauge.errors import UserError
 from ragauge.methods.base.method import Answer, Method, State
+from ragauge.methods.evidence.account import Asked
 from ragauge.methods.prompts import Prompt
 
 
@@ -39,6 +40,10 @@ class Wrapper(Method):
         if isinstance(wrapped, type(self)):
             raise UserError(f"{where}.inner: {self.inner!r} is this method itself")
         return replace(self, inner_options=asdict(wrapped))
+
+    def asked_as(self, asked: Asked, where: str) -> Self:
+        self.wrapped.asked_as(asked, f"{where}.inner")  # all of its options are stated
+        return self
 
     def required(self) -> Capabilities:
         return self.requires | self.wrapped.required()

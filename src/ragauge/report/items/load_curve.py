@@ -3,7 +3,8 @@
 What this shows: for each method under the load protocol, the 95th percentile of the time to first
 token over the rate of Poisson arrivals, with queueing; in the table also p50, p99, the time of each
 further token, and the questions and tokens a second that were answered and that met the targets.
-Clients that ask one question after another have rows of their own, and so has a replayed trace.
+Clients that ask one question after another have rows of their own, with the rates while all of them
+wait for an answer (`steady`), and so has a replayed trace.
 Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second,
 a number of clients or the speed of a trace.
 
@@ -11,7 +12,7 @@ Limits: a growing queue is not marked. Where fewer questions a second are answer
 wait grows with more requests.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ragauge.config.reads import Reads
@@ -20,7 +21,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
-from ragauge.results.times import LoadLevel, LoadTimes
+from ragauge.results.times import LoadLevel, LoadTimes, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
@@ -62,7 +63,9 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
         return
     measured = partial(
         Measure,
-        note=join(note, timing.failures(summary.failed, summary.requests)),
+        note=join(
+            note, timing.failures(summary.failed, summary.requests), *remarks(level.requests)
+        ),
         source=CellSource.LATENCY,
     )
     n = summary.requests - summary.failed
@@ -72,7 +75,16 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
             value = measured(percentile.value, percentile.low, percentile.high, n)
             yield Cell(keys, quantity, value)
     for rate in RATES:  # over all requests
-        yield Cell(keys, rate, measured(getattr(summary, rate), n=summary.requests))
+        yield Cell(keys, rate, _rate(measured, getattr(summary, rate), summary.requests))
+    if window := summary.steady:
+        for rate in RATES[:2]:
+            measure = _rate(measured, getattr(window, rate), window.requests)
+            yield Cell(keys, f"steady_{rate}", measure)
+
+
+def _rate(measured: Callable[..., Measure], value: float | None, n: int) -> Measure:
+    """The cell of a rate; None: of tokens that a server does not count."""
+    return Measure(reason="the server counts no tokens") if value is None else measured(value, n=n)
 
 
 def _described(load: LoadTimes) -> str:

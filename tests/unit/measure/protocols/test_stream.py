@@ -114,10 +114,13 @@ def test_the_share_found_is_recorded_from_part_to_part(material, tmp_path, capsy
     ]
     naive, reuse = measured(tmp_path / "x.json", material, *options)["streams"]
     assert naive["found_parts"] == [None] * 5
-    found = [row["found"] for row in reuse["requests"]]
+    found = [row["found"] * row["found_of"] for row in reuse["requests"]]
+    tokens = [row["found_of"] for row in reuse["requests"]]
+    assert len(set(tokens)) > 1
     assert reuse["found_parts"] == pytest.approx(
-        [sum(found[i : i + 2]) / 2 for i in range(0, 10, 2)]
+        [sum(found[i : i + 2]) / sum(tokens[i : i + 2]) for i in range(0, 10, 2)]
     )
+    assert reuse["hit_rate"] == pytest.approx(sum(found) / sum(tokens))
     assert "from part to part: " in capsys.readouterr().out
 
 
