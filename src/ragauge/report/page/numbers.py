@@ -121,7 +121,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     """What the first screen of a page recommends before its reader sets anything; None: nothing.
 
     Of the variants within the limit, if one is given, the best by the mean over the questions that
-    all share, and those that it is not ahead of; of these the fastest.
+    all share, and those tied with it; of these the fastest.
     """
     kind = group["cost"]
     target = group["targets"].get(kind)
@@ -137,7 +137,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     if group["withheld"] or not able:
         return None
     able.sort(key=lambda row: (-row["shared_mean"], waits[row["name"]]))
-    equals = [row for row in able if row is able[0] or not is_ahead(able[0], row)]
+    equals = [row for row in able if row is able[0] or is_tied(able[0], row)]
     chosen = min(equals, key=lambda row: waits[row["name"]])
     return Recommendation(
         chosen, able[0], [row for row in equals if row is not chosen and row is not able[0]]
@@ -152,12 +152,9 @@ def is_candidate(row: Numbers) -> bool:
     return is_compared and not row["reference"] and row["method"] != WITHOUT_DOCUMENTS
 
 
-def is_ahead(a: Numbers, b: Numbers) -> bool:
-    """Whether a variant is better than another on the same questions, by an interval above zero, as
-    the page has it (`difference` of frontier.js).
-    """
-    low = a["pairs"][b["name"]]["low"]
-    return low is not None and bool(low > 0)
+def is_tied(best: Numbers, row: Numbers) -> bool:
+    """Whether the paired interval of a difference from the best includes zero, or is not known."""
+    return (best["pairs"][row["name"]]["low"] or 0.0) <= 0
 
 
 def wait(row: Numbers, kind: str, state: State) -> float | None:
