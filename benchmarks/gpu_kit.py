@@ -204,14 +204,15 @@ def over_roofline(path: Path) -> dict[str, dict[str, float]]:
     """By variant and stage of a timed result: median seconds over the roofline's. The documents are
     those that were read before the question, where the variant gains from it.
     """
-    states = json.loads(path.read_text(encoding="utf-8"))["states"]
+    result = json.loads(path.read_text(encoding="utf-8"))
     return {
         variant: {
             stage: part["seconds"] / part["roofline_s"]
             for stage, part in parts.items()
             if part.get("roofline_s")
         }
-        for variant, parts in states["set"]["stages"].items()
+        for timed in result["states"].values()  # the last one's count
+        for variant, parts in timed["stages"].items()
     }
 
 

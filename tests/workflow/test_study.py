@@ -84,7 +84,7 @@ def finish(folder, printed):
     assert f"finish it with: {again}" in printed.err
     said = elsewhere(again)
     assert answers(folder) == set(METHODS)
-    assert re.findall(r"^(nothing is recommended|recommended)", said, re.MULTILINE)
+    assert re.findall(r"^PROVISIONAL, (?:nothing is )?recommended: ", said, re.MULTILINE)
     found, _ = group(folder)
     assert {row["name"] for row in found["variants"]} == set(METHODS)
     assert (folder / "reports" / "s" / "provenance.json").is_file()

@@ -84,7 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.config.launch.files import workflow_command
+    from ragauge.config.launch.files import COMMAND, workflow_command
+    from ragauge.io.files import write_file
     from ragauge.study import folder, preparation, writing
 
     deadline = Deadline(args.budget)
@@ -99,6 +100,7 @@ def run(args: argparse.Namespace) -> None:
         folder.check(study.out, preparation.FILES, again)
         with deadline.guarding("the study was being prepared"):
             preparation.write(study, name, deadline)
+        write_file(study.out / COMMAND, again.encode())
         print(f"wrote {config}; run it again with: {again}", flush=True)
         if not study.no_run:
             _start(command, study.out, name, deadline, again)

@@ -72,7 +72,7 @@ def write(study: StudySettings, name: str, deadline: Deadline) -> None:
         name: of the run.
         deadline: what does not fit until then is left out of the configuration.
     """
-    folder.claim(study.out)
+    folder.check_writable(study.out)
     _check_documents(study)
     draft = _draft(study, name, deadline)
     path = study.out / writing.CONFIG
@@ -120,6 +120,7 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
     print(corpus, flush=True)
     for name, omission in islice(sources.omissions.items(), MAX_NAMED):
         print(f"left out of {name}: {omission}")
+    folder.claim(study.out)
     files = dict[str, bytes]()
     account = {
         "documents": str(study.documents.resolve()),

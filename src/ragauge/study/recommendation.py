@@ -34,17 +34,21 @@ def print_recommended(out: Path, name: str) -> None:
         name: of its run.
     """
     for group in numbers.groups(_runs(out, name)):
-        provisional = f"PROVISIONAL, {group['provisional']}" if group["provisional"] else ""
+        word = "PROVISIONAL, " if group["provisional"] else ""
         found = numbers.recommendation(group)
         if found is None:
             reason = group["withheld"] or "no variant is within the target"
-            print("; ".join(filter(None, [f"nothing is recommended: {reason}", provisional])))
+            print(_joined(f"{word}nothing is recommended: {reason}", group["provisional"]))
             continue
-        text = f"{found.row['name']}: {_reason(found, group)}"
-        text = "; ".join(filter(None, [text, provisional]))
-        write_file(out / RECOMMENDED, _configuration(out, name, found.row["name"], text).encode())
-        word = "recommended (PROVISIONAL)" if provisional else "recommended"
-        print(f"{word}: {text}\nits configuration: {out / RECOMMENDED}")
+        variant = found.row["name"]
+        text = _joined(f"{variant}: {_reason(found, group)}", group["provisional"])
+        comment = f"{word}recommended: {text}"
+        write_file(out / RECOMMENDED, _configuration(out, name, variant, comment).encode())
+        print(f"{comment}\nits configuration: {out / RECOMMENDED}")
+
+
+def _joined(*texts: str | None) -> str:
+    return "; ".join(filter(None, texts))
 
 
 def references(out: Path, name: str) -> list[str]:
@@ -92,26 +96,17 @@ def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
     """Quality, wait and the rule that chose the variant, in words."""
     row = found.row
     kind = group["cost"]
-    words = [_quality(row, group)]
+    quality = row["quality"]
+    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
+    words = [f"{group['metric']} {quality['mean']:.3f} {interval}"]
     if kind:
         name, unit = numbers.COSTS[kind]
         words.append(f"{name}: {numbers.wait(row, kind, group['state']):.3g} {unit}")
         words.append(f"before the question: {STATE_WORDS[group['state']]}")
     if kind in group["targets"]:
         words.append(f"at most {group['targets'][kind]:.3g} {unit}")
-    tied = ", ".join(other["name"] for other in found.tied)
-    if row is not found.best:
-        best = f"{found.best['name']} ({_quality(found.best, group)})"
-        also = f", as are {tied}" if tied else ""
-        words.append(f"the fastest of those statistically tied with the best, {best}{also}")
-    elif tied:
-        words.append(f"the best quality, and the fastest of those statistically tied: {tied}")
-    else:
-        words.append("the best quality, with which no other is statistically tied")
+    others = [other for other in (found.best, *found.tied) if other is not row]
+    names = ", ".join(f"{other['name']} {other['shared_mean']:.3f}" for other in others)
+    rule = f"the fastest of the best and those statistically tied with it: {names}"
+    words.append(rule if others else "the best, with which no other is statistically tied")
     return "; ".join(words)
-
-
-def _quality(row: dict[str, Any], group: dict[str, Any]) -> str:
-    quality = row["quality"]
-    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
-    return f"{group['metric']} {quality['mean']:.3f} {interval}"

@@ -265,3 +265,9 @@ def test_a_hub_out_of_reach_is_one_line(hub, tmp_path):
         loader.load("musique")
     assert "\n" not in str(error.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("name", ["study", "trace"])
+def test_a_data_set_without_a_source_says_so(name):
+    with pytest.raises(UserError, match=f"data set {name!r} has no source of its own.*--data"):
+        loader.make(name).default_path()

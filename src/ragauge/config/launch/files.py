@@ -1,6 +1,5 @@
 """The files of the workflow, in a clone or in an installed package."""
 
-import shlex
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from ragauge.errors import UserError
 
 SNAKEFILE = Path("workflow", "Snakefile")
 PROFILE = Path("profiles", "default")
+COMMAND = "command.txt"  # of a folder without a Snakefile: how to run it again
 
 
 def workflow_files() -> Path:
@@ -42,7 +42,5 @@ def workflow_command(folder: Path, config: Path, cores: str = "all") -> list[str
 
 def rerun_command(folder: Path) -> str:
     """Return the command that runs the experiment of a folder again, to be followed by files."""
-    config = folder / "config.yaml"
-    if (folder / "Snakefile").is_file() or not config.is_file():
-        return "snakemake --cores all"
-    return shlex.join(workflow_command(folder, config))
+    stored = folder / COMMAND
+    return stored.read_text(encoding="utf-8") if stored.is_file() else "snakemake --cores all"

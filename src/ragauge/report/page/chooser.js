@@ -295,8 +295,9 @@ function ranking(points, first, best) {
 
 /** What each method does, in a sentence. */
 function words(points) {
-  const told = new Map(points.filter((p) => p.variant.about).map((p) => [p.variant.method, p.variant]));
-  const items = [...told.values()].map((variant) => el("li", {}, el("b", {}, variant.label), `: ${variant.about}`));
+  const told = new Map(points.filter((p) => p.variant.about).map((p) => [p.variant.method, p.variant.about]));
+  const names = (method) => points.filter((p) => p.variant.method === method).map((p) => p.variant.name).sort().join(", ");
+  const items = [...told].map(([method, about]) => el("li", {}, el("b", {}, names(method)), `: ${about}`));
   return items.length ? [el("ul", { class: "small", id: "methods" }, items)] : [];
 }
 

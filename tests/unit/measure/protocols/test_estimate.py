@@ -1,10 +1,12 @@
 """An estimate of a run: by hand from seconds that are known, and next to a run that follows it."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from endpoints import served, streams
 from ragauge.cli._main import main
 from ragauge.config.experiment import AnswerJob
 from ragauge.config.loading import load, parse
@@ -14,6 +16,12 @@ from ragauge.testing import write_checkpoint
 
 # that the estimate of a decoder of two layers, whose passes cost their launches, may be off
 FACTOR = 10
+QUESTION = {
+    "id": "1",
+    "question": "Where?",
+    "answers": ["Assam"],
+    "documents": [{"title": "a", "text": "Assam.", "is_gold": True}],
+}
 EXPERIMENT = {
     "run": "t",
     "models": {"mpt-7b-instruct": {"dtype": "bfloat16"}},
@@ -184,3 +192,25 @@ def test_a_run_announces_what_earlier_records_say(capsys):
     data.write_text("{}\n" * 80)
     estimates.announce(config, 3, 1)
     assert capsys.readouterr().err.startswith(f"{plan}answers: about ")
+
+
+def test_a_served_model_is_timed(tmp_path, monkeypatch):
+    """Each question of it counts: its requests are the seconds."""
+    (tmp_path / "q.jsonl").write_text(json.dumps(QUESTION) + "\n")
+
+    def reply(prompt):
+        time.sleep(0.05)
+        return streams("Assam")
+
+    with served(reply) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        config = experiment(
+            models={"m": {"source": "openai:m", "served": {"own_cache": True}}},
+            datasets={"study": {"data": "q.jsonl"}},
+            methods={"closed_book": {}, "top_k1": {"method": "top", "top_k": 1}},
+        )
+        rates = estimates.measure(config)
+    assert not rates.unknown
+    assert len(rates.seconds) == 2
+    assert all(online_s > 0.05 for [(_, online_s)] in rates.seconds.values())
+    assert estimate(config, rates, 1).wall.likely > 0.1
