@@ -61,8 +61,9 @@ def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]
     found = shortcuts.summary(shortcuts.features(asked), args.seed or 0)
     above = shortcuts.above_chance(found)
     for name, of in found.items():
-        ends = f"{of.value:.3g} [{of.low or 0:.3g}, {of.high or 0:.3g}], {of.n} questions"
-        yield name.replace("_", " "), ends, "more often than at random" * (name in above)
+        ends = "" if of.low is None else f" [{of.low:.3g}, {of.high:.3g}]"
+        todo = "more often than at random" if name in above else ""
+        yield f"{name.replace('_', ' '):26}", f"{of.value:.3g}{ends}, {of.n} questions", todo
 
 
 def _measure_machine(args: argparse.Namespace) -> None:
