@@ -130,9 +130,15 @@ class OursAuto(Ours):
 
 
 class OursInt8(OursAuto):
+    weights = "int8"
+
     def chosen(self, setting: Setting) -> dict[str, Any]:
-        self.options = {**super().chosen(setting), "weights": "int8"}
+        self.options = {**super().chosen(setting), "weights": self.weights}
         return self.options
+
+
+class OursInt4(OursInt8):
+    weights = "int4"
 
 
 class OursDefaultKernels(OursAuto):
@@ -378,6 +384,7 @@ ENGINES: dict[str, type[Engine]] = {
     "ragauge bfloat16": OursBfloat16,
     "ragauge auto": OursAuto,
     "ragauge int8": OursInt8,
+    "ragauge int4": OursInt4,
     "ragauge default kernels": OursDefaultKernels,
     "transformers sdpa": Transformers,
     "transformers sdpa bfloat16": TransformersBfloat16,

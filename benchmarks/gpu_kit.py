@@ -2,13 +2,15 @@
 
     python benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz          # or: make gpu-kit
     tar xzf gpu-kit.tar.gz && cd gpu-kit && python benchmarks/gpu_kit.py run OUT [--part NAME] [--step NAME]
+    python benchmarks/gpu_kit.py tables OUT reports/gpu-shapes     # here, from what came back
 
 The machine needs torch, transformers and the light packages of pyproject.toml: no hub, no
-Snakemake, no faiss. Weights are random and made there. Every step is a command of at most ten
-minutes that writes OUT/<step>.json; a step that fails or is killed keeps no other from running. The
-machine's rates are measured once, before the first step that is timed. OUT/summary.json has, of
-each step, how it ended, and of each stage that was timed its seconds over its roofline. A step that
-lacks something (pytest, faiss, a database) says so there.
+Snakemake, no faiss. Weights are random and made there. `gpu_kit.yaml` names the steps, each a
+command of at most ten minutes that writes OUT/<step>; a step that fails or is killed keeps no other
+from running, and the next start runs those that have not succeeded. The machine's rates are
+measured first. OUT/summary.json has, of each step, how it ended, and of each stage that was timed
+its seconds over its roofline. `run OUT --rehearse --device cpu` runs the same commands at tiny
+sizes. `tables` puts what was measured beside the published numbers.
 """
 
 import argparse
@@ -20,41 +22,24 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 KIT = "kit.json"  # of which commit an archive is
 PACKED = ("src", "benchmarks", "configs", "tests", "pyproject.toml", "LICENSE", "README.md")
 MOST_BYTES = 64 << 20
 STEP_S = 590.0
-NEEDS_CUDA = "torch.cuda.is_available()"  # stands in the files of tests that run on a GPU
 TAIL = 2000  # characters of a failed step's output
-MACHINE = "machine"  # the step that measures its rates
-MODELS = (
-    "mpt-7b-instruct",
-    "bloomz-7b1",
-    "bloomz-3b",
-    "openelm-3b-instruct",
-)  # Superposition, Tables 5 and 7
-CFIC_MODEL = "llama-2-7b"
-CFIC_METHODS = "cfic,free_extraction"
-CFIC_LENGTHS = ("longbench_qasper", "longbench_musique")  # CFIC, Tables 6 and 8
-RETRO = {
-    "no_retrieval": ["--schedule", "no_retrieval"],
-    "retro": ["--schedule", "retro"],
-    "s1": ["--schedule", "piperag", "--interval", "64"],  # pipelined
-    "s2": ["--schedule", "piperag", "--interval", "16"],  # and at a shorter interval
-    "s3": [
-        "--schedule",
-        "piperag",
-        "--interval",
-        "16",
-        "--nprobe",
-        "hide",
-    ],  # and searching as long as is hidden
+UNCACHED = ("naive", "attention_sort")  # by the papers, whose prompts have no cached prefix
+LATER = "no time was left; the next start runs it"
+PROGRAMS = {
+    "ragauge": (sys.executable, "-m", "ragauge.cli"),
+    "python": (sys.executable,),
 }
 
 
@@ -64,9 +49,15 @@ class Step:
 
     part: str
     name: str
-    command: tuple[str, ...] = ()
-    lacks: str | None = None
-    timed: bool = False  # its times are put over what the machine could do
+    command: tuple[str, ...]
+    lacks: str = ""
+    before: tuple[str, ...] = ()  # parts that need it
+
+
+def read_kit() -> dict[str, Any]:
+    """Return what gpu_kit.yaml states."""
+    text = (ROOT / "benchmarks/gpu_kit.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
 
 
 # --- packing ---
@@ -109,131 +100,70 @@ def _git(*arguments: str) -> str:
 
 def steps(args: argparse.Namespace) -> Iterator[Step]:
     """All steps, in the order of what is wanted most."""
-    yield _tests()
-    yield _machine(args)
-    models = args.models.split(",") if args.models else MODELS
-    for model in models:
-        yield _timed("latency", model, "naive,superposition", args.lengths or "paper", args)
-    yield from (_retro(name, options, args) for name, options in RETRO.items())
-    for lengths in [args.cfic_lengths] if args.cfic_lengths else CFIC_LENGTHS:
-        yield from _cfic(models[0] if args.models else CFIC_MODEL, lengths, args)
+    kit = read_kit()
+    names = vars(args) | kit["sizes"]["rehearsed" if args.rehearse else "full"]["options"]
+    for entry in kit["steps"]:
+        missing = [name for name in entry.get("needs", ()) if not importlib.util.find_spec(name)]
+        for each in entry.get("each", [""]):
+            name = entry["name"].format(each=each)
+            text = " ".join((entry["run"], entry.get("and", "")))
+            program, *words = text.format(**names, each=each, name=name).split()
+            yield Step(
+                entry["part"],
+                name,
+                (*PROGRAMS[program], *words),
+                "; ".join(f"{module} is not installed" for module in missing),
+                tuple(entry.get("before", ())),
+            )
 
 
-def _tests() -> Step:
-    if importlib.util.find_spec("pytest") is None:
-        return Step("tests", "tests", lacks="pytest is not installed")
-    files = [
-        path
-        for path in sorted((ROOT / "tests/unit").rglob("test_*.py"))
-        if NEEDS_CUDA in path.read_text("utf-8")
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the steps that are asked for and have not succeeded before; the summary on disk is whole
+    after each of them.
+    """
+    args.out.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    file = args.out / "summary.json"
+    kit = json.loads((ROOT / KIT).read_text()) if (ROOT / KIT).is_file() else None
+    summary: dict[str, Any] = {"kit": kit, "steps": {}}
+    if file.is_file():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        summary["steps"] = before["steps"] if before["kit"] == kit else {}
+    for step in _chosen(args):
+        known = summary["steps"].get(step.name, {})
+        if known.get("status") == "ok" and known["command"] == list(step.command[1:]):
+            continue
+        left = args.seconds - (time.monotonic() - started)
+        record = run(step, min(args.limit, left), args.out) if left > 0 else _left_out(step, LATER)
+        summary["steps"][step.name] = record
+        unfinished = file.with_suffix(".part")
+        unfinished.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        unfinished.replace(file)
+        print(f"{step.name:44} {record['status']}  {record['reason']}", flush=True)
+    return summary
+
+
+def _chosen(args: argparse.Namespace) -> list[Step]:
+    """The steps that are asked for, and what they need to have been made before."""
+    every = list(steps(args))
+    asked_for = [
+        step for step in every if args.part in (None, step.part) and args.step in (None, step.name)
     ]
-    return Step(
-        "tests",
-        "tests",
-        (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)),
-    )
+    parts = {step.part for step in asked_for}
+    return [step for step in every if step in asked_for or parts & set(step.before)]
 
 
-def _machine(args: argparse.Namespace) -> Step:
-    measured = ["--device", args.device, *_load(args), "--out", str(_rates(args))]
-    return Step(MACHINE, MACHINE, (*_ragauge("doctor"), "machine", *measured))
-
-
-def _timed(part: str, model: str, methods: str, lengths: str, args: argparse.Namespace) -> Step:
-    """The latency protocol with random weights at a model's shape."""
-    asked = ["--methods", methods, "--dataset", lengths, "--random-weights", "--model", model]
-    return _time(part, f"{part}_{Path(model).name}_{Path(lengths).stem}", asked, args)
-
-
-def _cfic(model: str, lengths: str, args: argparse.Namespace) -> Iterator[Step]:
-    """Evidence found and written in long articles of random words; the weights are made first."""
-    name = f"cfic_{Path(model).name}_{Path(lengths).stem}"
-    folder = args.out / f"material_{Path(model).name}"
-    material = (
-        sys.executable,
-        str(ROOT / "benchmarks/_gpu_kit_material.py"),
-        model,
-        lengths,
-        str(folder),
-    )
-    yield Step("cfic", f"{name}_material", material)
-    data = ["--dataset", "longbench_qasper", "--data", str(folder / "questions.jsonl")]
-    asked = ["--methods", CFIC_METHODS, *data, "--model", f"path:{folder / 'model'}"]
-    yield _time("cfic", name, asked, args)
-
-
-def _time(part: str, name: str, asked: Sequence[str], args: argparse.Namespace) -> Step:
-    engine = ["--device", args.device, "--dtype", args.dtype, "--trials", str(args.trials)]
-    out = ["--out", str(args.out / f"{name}.json")]
-    return Step(
-        part,
-        name,
-        (*_ragauge("time"), *asked, *engine, *(_load(args) or ["--no-allow-load"]), *out),
-        timed=True,
-    )
-
-
-def _rates(args: argparse.Namespace) -> Path:
-    return args.out / f"{MACHINE}.json"
-
-
-def _load(args: argparse.Namespace) -> list[str]:
-    return ["--allow-load"] if args.allow_load else []
-
-
-def _retro(name: str, options: Sequence[str], args: argparse.Namespace) -> Step:
-    """RETRO's sizes beside a server of an index on the CPU."""
-    step = f"retro_{name}"
-    lacking = [
-        module
-        for module in ("faiss", "grpc", "onnxruntime")
-        if importlib.util.find_spec(module) is None
-    ]
-    if args.database is None or lacking:
-        what = "; ".join(
-            [f"{module} is not installed" for module in lacking]
-            + ["no --database"] * (not args.database)
-        )
-        return Step("retro", step, lacks=what)
-    asked = [
-        "--mode",
-        "retro",
-        "--task",
-        "generate",
-        "--limit",
-        "1",
-        "--trials",
-        "5",
-        "--database",
-        str(args.database),
-    ]
-    index = [] if name == "no_retrieval" else ["--index", args.index]
-    engine = ["--device", args.device, "--out", str(args.out / f"{step}.jsonl")]
-    return Step("retro", step, (*_ragauge("pipeline"), *options, *asked, *index, *engine))
-
-
-def _ragauge(verb: str) -> tuple[str, ...]:
-    return sys.executable, "-m", "ragauge.cli", verb
-
-
-def run(step: Step, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
-    """How a step ended, and what it was; its command takes `more` options."""
-    command = (*step.command, *more)
-    record: dict[str, Any] = {"part": step.part, "command": command[1:]}
+def run(step: Step, limit_s: float, out: Path) -> dict[str, Any]:
+    """How a step ended, and what it was."""
     if step.lacks:
-        return {**record, "status": "not run", "reason": step.lacks}
-    paths = [
-        str(ROOT / "src"),
-        str(ROOT / "tests"),
-        str(ROOT / "tests" / "support"),
-        str(ROOT / "benchmarks"),
-        *filter(None, [os.environ.get("PYTHONPATH")]),
-    ]
+        return _left_out(step, step.lacks)
+    paths = [str(ROOT / part) for part in ("src", "tests", "tests/support", "benchmarks")]
+    paths.append(os.environ.get("PYTHONPATH", ""))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
     started = time.monotonic()
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, timeout=limit_s, text=True,
+            step.command, cwd=ROOT, env=environment, timeout=limit_s, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         code = done.returncode
@@ -241,13 +171,31 @@ def run(step: Step, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         code = None
         output = f"ended after {limit_s:g} s"
-    status = "ok" if code == 0 else "failed"
-    return {
-        **record,
-        "status": status,
+    record = {
+        **_left_out(step),
+        "status": "ok" if code == 0 else "failed",
         "exit_code": code,
         "seconds": time.monotonic() - started,
         "output": output[-TAIL:],
+    }
+    result = out / f"{step.name}.json"
+    last = output.rstrip().rpartition("\n")[2]
+    if code == 0 and step.command[-1] == "--json":
+        result.write_text(last + "\n", encoding="utf-8")
+    if code == 0 and "time" in step.command:
+        record["over_roofline"] = over_roofline(result)
+        if not record["over_roofline"]:
+            record |= {"status": "failed", "reason": "nothing was timed"}
+    return record
+
+
+def _left_out(step: Step, reason: str = "") -> dict[str, Any]:
+    """The record of a step that did not run."""
+    return {
+        "part": step.part,
+        "command": list(step.command[1:]),
+        "status": "not run",
+        "reason": reason,
     }
 
 
@@ -266,44 +214,70 @@ def over_roofline(path: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the steps that are asked for; the summary on disk is whole after each of them."""
-    args.out.mkdir(parents=True, exist_ok=True)
-    kit = ROOT / KIT
-    summary: dict[str, Any] = {
-        "kit": json.loads(kit.read_text()) if kit.is_file() else None,
-        "steps": {},
-    }
-    for step in _chosen(args):
-        measured = _rates(args) if summary["steps"].get(MACHINE, {}).get("status") == "ok" else None
-        rates = args.machine or measured  # of neither: the step measures them itself
-        record = run(step, args.limit, ("--machine", str(rates)) if step.timed and rates else ())
-        result = args.out / f"{step.name}.json"
-        if step.timed and record["status"] == "ok" and result.is_file():
-            record["over_roofline"] = over_roofline(result)
-            record |= (
-                {}
-                if record["over_roofline"]
-                else {"status": "failed", "reason": "nothing was timed"}
-            )
-        summary["steps"][step.name] = record
-        (args.out / "summary.json").write_text(
-            json.dumps(summary, indent=2) + "\n", encoding="utf-8"
-        )
-        print(
-            f"{step.name:44} {record['status']}  {record.get('reason') or ''}".rstrip(), flush=True
-        )
-    return summary
+# --- tables ---
 
 
-def _chosen(args: argparse.Namespace) -> list[Step]:
-    """The steps that are asked for, and what they need to have been measured before."""
-    every = list(steps(args))
-    chosen = [
-        step for step in every if args.part in (None, step.part) and args.step in (None, step.name)
-    ]
-    timed = args.machine is None and any(step.timed for step in chosen)
-    return [step for step in every if step in chosen or (timed and step.part == MACHINE)]
+def write_tables(out: Path, folder: Path) -> list[Path]:
+    """Write a table for each published one of which a step in `out` measured numbers."""
+    from ragauge.results.cells import Cell, frame
+    from ragauge.results.publications import ON_SHAPE, read_csv
+
+    gpu = json.loads((out / "machine.json").read_text(encoding="utf-8"))["processor"]
+    written = []
+    for name, entries in read_kit()["tables"].items():
+        cells = [
+            Cell(row, entry["column"], measured, float(row[entry["column"]]))
+            for entry in entries["cells"]
+            for row in read_csv(name)
+            if entry.get("where", {}).items() <= row.items() and row[entry["column"]]
+            if (measured := _measured(entry, row, out))
+        ]
+        if cells:
+            table = frame(entries["keys"], cells)
+            table["status"] = f"{ON_SHAPE}, {gpu} (paper: {entries['paper']})"
+            folder.mkdir(parents=True, exist_ok=True)
+            table.to_csv(folder / f"{name}.csv", index=False)
+            written.append(folder / f"{name}.csv")
+    return written
+
+
+def _measured(entry: Mapping[str, str], row: Mapping[str, str], out: Path) -> Any:
+    """What the step of a published row measured (a `Measure`); None where it has no result."""
+    from ragauge.results.timing import quartiles, ratio
+
+    kind = entry["measure"]
+    ending = "jsonl" if kind == "trials" else "json"
+    file = out / f"{entry['step'].format(**row)}.{ending}"
+    if not file.is_file():
+        return None
+    text = file.read_text(encoding="utf-8")
+    if kind == "trials":
+        return quartiles(json.loads(text.partition("\n")[0])["trials_s"])
+    times = json.loads(text)
+    seconds = _seconds(times, entry["variant"].format(**row), kind)
+    slow = _seconds(times, "naive", kind)
+    if not seconds:
+        return None
+    if kind == "speedup":
+        return ratio(slow, seconds, 0, len(seconds)) if slow else None
+    return quartiles([1000 * s for s in seconds])
+
+
+def _seconds(times: Mapping[str, Any], variant: str, kind: str) -> list[float]:
+    """The trials of a variant in the paper's state: what it can use is cached, and nothing of the
+    full prompt is.
+    """
+    rows = times["evidence_batches"]["rows"] if kind == "batch" else times["rows"]
+    busy = times["load"]["busy"]
+    trials = [row for row in rows if row["variant"] == variant and (busy or not row["disturbed"])]
+    states = ("nothing",) if variant in UNCACHED else ("set", "documents", "nothing")
+    found = [[row for row in trials if row.get("state", of) == of] for of in states]
+    counted = [] if times["refused"] else next(filter(None, found), [])
+    if kind in ("speedup", "batch"):
+        return [row["total_s" if kind == "speedup" else "evidence_s"] for row in counted]
+    if kind == "evidence":  # all before the answer's prompt is read
+        return [row["first_token_s"] - row["stages"]["prompt"] for row in counted]
+    return [row["stages"][kind] for row in counted]
 
 
 def main() -> None:
@@ -312,14 +286,14 @@ def main() -> None:
         print(f"{args.out}: {pack(args.out) / 2**20:.1f} MiB")
         return
     args.out = args.out.absolute()
-    if args.machine and not args.machine.is_file():
-        sys.exit(f"--machine: {args.machine}: no such file")
-    args.machine = args.machine and args.machine.absolute()
+    if args.verb == "tables":
+        sys.path.insert(0, str(ROOT / "src"))
+        print("\n".join(map(str, write_tables(args.out, args.folder))) or "nothing was measured")
+        return
+    if not _chosen(args):
+        known = ", ".join(f"{step.part}: {step.name}" for step in steps(args))
+        sys.exit(f"no such part or step; known: {known}")
     summary = measure(args)
-    if not summary["steps"]:
-        sys.exit(
-            "no such part or step; known: " + ", ".join(f"{s.part}: {s.name}" for s in steps(args))
-        )
     sys.exit(int(any(step["status"] == "failed" for step in summary["steps"].values())))
 
 
@@ -327,32 +301,23 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("pack").add_argument("out", type=Path, metavar="FILE.tar.gz")
+    tables = verbs.add_parser("tables")
+    tables.add_argument("out", type=Path, metavar="OUT")
+    tables.add_argument("folder", type=Path, metavar="FOLDER")
     runs = verbs.add_parser("run")
     add = runs.add_argument
     add("out", type=Path, metavar="FOLDER")
-    add("--part", help="tests, machine, latency, retro or cfic; default: all")
+    add("--part", help="one part of gpu_kit.yaml; default: all")
     add("--step", help="one step by its name; default: all")
     add("--device", default="cuda", help="cpu shows that the kit runs")
     add("--dtype", default="bfloat16")
     add("--trials", type=int, default=30)
     add("--limit", type=float, default=STEP_S, help="seconds of a step")
-    add("--models", metavar="NAME,...", help="shapes or folders; default: the papers'")
-    add("--lengths", help="token counts of the latency protocol; default: paper")
-    add("--cfic-lengths", help="token counts of CFIC's; default: Qasper's and MuSiQue's")
-    add(
-        "--database",
-        type=Path,
-        metavar="FOLDER",
-        help="a chunk database for RETRO's sizes, in the tokens of T5",
-    )
-    add("--index", default="ivf", metavar="LABEL", help="its index")
-    add(
-        "--machine",
-        type=Path,
-        metavar="FILE.json",
-        help="rates of `ragauge doctor machine`; default: measured first",
-    )
-    add("--allow-load", action="store_true", help="keep times though other processes ran")
+    add("--seconds", type=float, default=float("inf"), help="of all; a later start goes on")
+    tiny = {"action": "store_const", "const": "--rehearse", "default": ""}
+    add("--rehearse", help="the same commands at tiny sizes", **tiny)
+    allowed = {"action": "store_const", "const": "--allow-load", "default": ""}
+    add("--allow-load", dest="load", help="keep times though other processes ran", **allowed)
     return parser.parse_args()
 
 

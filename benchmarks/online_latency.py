@@ -81,7 +81,7 @@ def _report(title: str, result: Mapping[str, Any]) -> None:
     print(
         f"\n{title} on {result['provenance']['cpu']}, {protocol['threads']} threads, {protocol['trials']} trials"
     )
-    for name in result["states"]["set"]["measured"]:
+    for name in result["usable"]:
         times = _times(result, name)
         total = times["total_s"]
         first = times["first_token_s"]
@@ -101,7 +101,7 @@ def _report(title: str, result: Mapping[str, Any]) -> None:
 
 
 def _judge(verdicts: Verdicts, dtype: str, result: Mapping[str, Any]) -> None:
-    for name in result["states"]["set"]["measured"]:
+    for name in result["usable"]:
         floor = _constant(result, name, "roofline_s")
         total_s = _constant(result, name, "total_s")
         verdicts.check("method_roofline", total_s / floor, of=f"{name} {dtype}")
@@ -118,7 +118,7 @@ def _constant(result: Mapping[str, Any], variant: str, key: str) -> float:
     """The median of a variant's trials; floors and FLOPs are the same in all of them."""
     if key in _times(result, variant):
         return float(_times(result, variant)[key]["median"])
-    state = result["states"][_state(variant)]["measured"][variant]
+    state = STATES.get(variant, result["usable"][variant])
     rows = (row for row in result["rows"] if (row["variant"], row["state"]) == (variant, state))
     return statistics.median(row[key] for row in rows)
 

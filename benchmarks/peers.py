@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from _common import MODEL, Option, finish, load_line, parse_options, times
@@ -321,6 +322,9 @@ def _judge(
             least("decode_ms", int8) / least("decode_ms", "OpenVINO bf16")
         ),
         "int8_decode_llama_cpp": lambda: least("decode_ms", int8) / least("decode_ms", "llama.cpp"),
+        "int4_decode_llama_cpp": lambda: (
+            least("decode_ms", f"{OURS} int4") / least("decode_ms", "llama.cpp")
+        ),
         "int8_decode_roofline": lambda: least("decode_ms", int8) / floors[int8],
         "int8_prefill_openvino": lambda: least(prefill, int8) / least(prefill, "OpenVINO bf16"),
         "batch8": lambda: (
@@ -337,12 +341,13 @@ def _judge(
 
 def _gguf(args: argparse.Namespace) -> str | None:
     """The file that a converted model was made from."""
-    from ragauge.assets.resolver import describe, fetch
+    from ragauge.assets.gguf_weights import FILE
+    from ragauge.assets.resolver import resolve
 
     if args.gguf:
         return args.gguf
-    fetched = fetch(describe(args.model)["source"])
-    return next(map(str, fetched.rglob("*.gguf")), None)
+    link = Path(resolve(args.model), FILE)
+    return str(link.resolve()) if link.exists() else None
 
 
 def _options() -> argparse.Namespace:

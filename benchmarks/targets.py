@@ -55,6 +55,9 @@ TARGETS = {
     "int8_decode_llama_cpp": Target(
         "decode after 1,000 at int8 over llama.cpp's, same GGUF", 1.0, PEERS
     ),
+    "int4_decode_llama_cpp": Target(
+        "decode after 1,000 at int4 over llama.cpp's, same GGUF", 0.6, PEERS
+    ),
     "int8_decode_roofline": Target(
         "decode after 1,000 at int8 over the roofline of its own bytes", 1.3, PEERS, is_floor=True
     ),

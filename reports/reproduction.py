@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
-from directions import NOT_ON_PAGE, directions
+from directions import NOT_ON_PAGE, contrasts, directions
 from ragauge import registry
 from ragauge.config import loading
 from ragauge.cost import tokens
@@ -38,7 +38,7 @@ from ragauge.measure.timing import shape_of
 from ragauge.pipelines.retrieval import sizes
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.results.cells import VALUES, CellSource, CellStatus
-from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
+from ragauge.results.publications import GENERATORS, LONGBENCH, ON_SHAPE, PREDICTED, read_csv
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.times import LatencyTimes, ProtocolFacts, Trial
 
@@ -50,6 +50,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "reports"
 PAPERS_CONFIG = Path("configs/papers/paper.yaml")
 CLAIMS = Path("configs/papers/claims.yaml")
+CONTRASTS = Path("configs/reference/contrasts.yaml")
 PAPERS = ("superposition", "cfic", "piperag")
 KEYS = (
     "model",
@@ -87,6 +88,7 @@ class State(StrEnum):
     """The fate of a published number, the best first."""
 
     MEASURED = "measured"
+    ON_SHAPE = "measured on its shape"
     RECOMPUTED = "recomputed"
     PREDICTED = "predicted from shapes"
     PLANNED = "planned"
@@ -113,6 +115,7 @@ class Shown:
 def page(
     cells: Sequence[Shown],
     directions: Sequence[Row],
+    contrasts: Sequence[Row],
     figure_5: Sequence[Row],
     figure_7: Iterable[Row],
 ) -> str:
@@ -135,11 +138,17 @@ def page(
         directions=[[row[name] for name in shown] for row in directions],
         claims=len({row["claim"] for row in directions}),
         verdicts={
-            about: Counter(of["verdict"] for of in directions if of["about"] == about)
+            about: Counter(
+                of[said]
+                for of in directions
+                if of["about"] == about
+                for said in ("verdict", "printed_effect", "conditions")
+            )
             for about in kinds
         },
         tests=sum(bool(row["p"]) for row in directions),
         shown=shown,
+        contrasts=contrasts,
         figure_5=figure_5,
         figure_7=figure_7,
     )
@@ -232,9 +241,10 @@ def states(runs: Runs, reports: Path) -> list[Shown]:
         ]
         if measured := _of(lines, cell, runs):
             ratio = float(measured[0]["ratio"]) if measured[0]["ratio"] else None
-            cells.append(
-                replace(cell, state=State.MEASURED, why=f"in {measured[0]['report']}", ratio=ratio)
-            )
+            on_shape = measured[0].get("status", "").startswith(ON_SHAPE)
+            state = State.ON_SHAPE if on_shape else State.MEASURED
+            why = f"in {measured[0]['report']}"
+            cells.append(replace(cell, state=state, why=why, ratio=ratio))
         elif known := known_values.get((cell.table, cell.row, cell.quantity)):
             cells.append(
                 replace(cell, state=State.RECOMPUTED, why=known[1], ratio=known[0] / cell.published)
@@ -527,7 +537,8 @@ def main() -> None:
     runs = planned(loading.load(ROOT / PAPERS_CONFIG), predict()["rows"])
     rows = directions(ROOT / CLAIMS, REPORTS)
     figure_5 = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
-    text = page(states(runs, REPORTS), rows, figure_5, figure_7())
+    planned_contrasts = contrasts(ROOT / CONTRASTS, REPORTS)
+    text = page(states(runs, REPORTS), rows, planned_contrasts, figure_5, figure_7())
     (out / "reproduction.md").write_text(text, encoding="utf-8")
     pd.DataFrame(rows).to_csv(out / "directions.csv", index=False)
 

@@ -96,7 +96,9 @@ def folder(tmp_path_factory):
         made / "results/answers/nq_open" / MODEL / "superposition_k1.jsonl",
         lambda i, r: {**r, **hostile} if i == 0 else r,
     )
-    write_states(made / "results", STATES, {"naive": 7.0, **dict.fromkeys(STORED, OFFLINE_S)})
+    prepared = {"naive": 7.0, **dict.fromkeys(STORED, OFFLINE_S)}
+    states = ("documents", "set", "nothing")
+    write_states(made / "results", STATES, prepared, states=states)
     render("frontier", Runs(made / "results", settings()), made / "out")
     report_page.write(Runs(made / "results", settings()), made / "out")
     return made

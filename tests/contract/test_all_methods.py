@@ -17,6 +17,7 @@ from ragauge.cost.trace import online
 from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
+from ragauge.measure.timing import with_corpus
 from ragauge.methods.base import making
 from ragauge.methods.base.method import STATES, Method
 from ragauge.methods.base.states import effective_state, in_state
@@ -30,6 +31,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         *({switch: False} for switch in ("path_caching", "path_parallelization", "path_pruning")),
         *({"saliency": kind} for kind in ("attention", "none")),
         {"positions": "left_aligned"},
+        {"spacing": "corpus"},
         *({"factor": factor} for factor in (1, 2)),
         {"top_k": 2, "iterations": 2},
         {"drop_first_token": True, "path_temperature": 1.0},
@@ -118,7 +120,7 @@ def traced(lm, name, options, encoder, prompt):
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
 def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(name, options, encoder):
     """Documents of one length, since which of them are kept is not known without weights."""
-    prompt = tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)
+    [prompt] = with_corpus([tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)])
     real = traced(tiny_models.tiny_lm(), name, options, encoder, prompt)
     shaped = [ShapeLM(shapes.named(shape)) for shape in ("mpt-7b-instruct", "openelm-3b-instruct")]
     for lm in (tiny_models.tiny_lm(weights="int8", kv="int8"), *shaped):

@@ -1,11 +1,13 @@
 """Superposition prompting gives what the paper's released code gave on tiny random models."""
 
 import json
+from itertools import accumulate, chain, pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from ragauge.engines.checkpoint import read_shape, read_weights
 from ragauge.engines.decoder import Decoder
@@ -26,18 +28,18 @@ PRUNED = [
 
 
 @pytest.fixture(scope="module")
-def released(shared_data):
-    return json.loads((shared_data.parent / "released/superposition.json").read_bytes())
+def released(released_folder):
+    return json.loads((released_folder / "superposition.json").read_bytes())
 
 
 @pytest.fixture(scope="module")
-def arrays(shared_data):
-    return np.load(shared_data.parent / "released/superposition.npz", allow_pickle=False)
+def arrays(released_folder):
+    return np.load(released_folder / "superposition.npz", allow_pickle=False)
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def model(request, shared_data):
-    folder = shared_data.parent / "released/tiny_superposition" / request.param
+def model(request, released_folder):
+    folder = released_folder / "tiny_superposition" / request.param
     weights = read_weights(folder, torch.float32, torch.device("cpu"), "full")
     tokenizer = SimpleNamespace(decode=lambda ids, **_: "", eos_token_id=None)  # only ids count
     return request.param, LM(Decoder(read_shape(folder, None), weights), tokenizer)
@@ -107,3 +109,48 @@ def test_iterative_superposition_is_the_released_one(model, released, arrays, ho
     assert list(given.ids) == expected["ids"]
     scores = arrays[f"{name}/hops{hops}_k{top_k}/last_scores_overwritten"]
     assert [given.saliency[i] for i in expected["remaining"]] == pytest.approx(scores, abs=1e-4)
+
+
+def test_prompt_cache_is_the_released_one(model, released):
+    name, lm = model
+    method = make("prompt_cache")
+    prompt = prompt_of(released)
+    limits = Limits(max_new_tokens=NEW_TOKENS, ignore_stop=True)
+    given = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    assert list(given.ids) == released["models"][name]["prompt_cache"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_attention_sort_is_the_released_one_but_for_the_mask_that_it_lacks_on_mpt(
+    model, released, released_folder, steps
+):
+    name, lm = model
+    method = make("attention_sort", rounds=steps + 1, observed="query")
+    prompt = prompt_of(released)
+    given = method.answer(lm, method.prepare(lm, prompt), prompt, Limits(max_new_tokens=1))
+    expected = released["models"][name][f"attention_sort{steps}"]
+    if name.startswith("mpt"):
+        folder = released_folder / "tiny_superposition" / name
+        assert sorted_by_attention(folder, released["inputs"], steps, causal=False) == expected
+        expected = sorted_by_attention(folder, released["inputs"], steps, causal=True)
+    assert list(given.kept) == expected
+
+
+def sorted_by_attention(folder, inputs, steps, *, causal):
+    """The order of the documents by transformers' attention; as released, the prompt ends with the
+    question twice, and all tokens of the first one count.
+    """
+    mpt = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    order = list(range(len(inputs["documents"])))
+    for _ in range(steps):
+        documents = [inputs["documents"][i] for i in order]
+        ids = [*inputs["preamble"], *chain(*documents), *inputs["query"], *inputs["query"]]
+        mask = None if causal else torch.zeros(1, 1, len(ids), len(ids))
+        with torch.no_grad():
+            read = mpt(torch.tensor([ids]), attention_mask=mask, output_attentions=True)
+        edges = list(accumulate(map(len, documents), initial=len(inputs["preamble"])))
+        query = slice(edges[-1], edges[-1] + len(inputs["query"]))
+        paid = torch.stack(read.attentions).mean((0, 1, 2))[query].sum(0)
+        weights = [float(paid[start:stop].sum()) for start, stop in pairwise(edges)]
+        order = [order[i] for i in sorted(range(len(order)), key=weights.__getitem__)]
+    return order

@@ -6,6 +6,7 @@ undisturbed run.
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import workflow_folder
 from ragauge.cli._main import main
 from ragauge.errors import UserError
 from ragauge.testing import write_questions
+from sft_material import built, settings
 
 SIZE = 8 << 20
 
@@ -60,6 +62,37 @@ def one_line(captured):
 
 
 # --- full ---
+
+
+@pytest.mark.parametrize(
+    ("full", "kilobytes"),
+    # beyond which safetensors writes, or torch its optimizer's state
+    [("checkpoints", 60), ("checkpoints", 250), ("out", 100)],
+)
+def test_fine_tuning(disk, full, kilobytes, tmp_path, monkeypatch, capsys):
+    built(tmp_path, monkeypatch)
+    folders = {name: tmp_path / name for name in ("data", "checkpoints", "out", "whole")}
+    folders[full] = disk / full
+    stated = settings(tmp_path, steps=2, checkpoint_steps=1).model_dump(exclude_none=True)
+    changes = [part for k, v in stated.items() for part in ("--set", f"{k}={json.dumps(v)}")]
+
+    def trained(out, checkpoints):
+        given = ["--data", folders["data"], "--checkpoints", checkpoints, "--out", out]
+        return main(["sft", "train", *changes, *map(str, given), "--threads", "1"])
+
+    assert trained(folders["whole"], tmp_path / "others") == 0
+    remount(disk, f"size={kilobytes}k")
+    capsys.readouterr()
+    assert trained(folders["out"], folders["checkpoints"]) == 2
+    line = one_line(capsys.readouterr())
+    assert f"{folders[full]}" in line
+    assert "cannot be written" in line
+    assert "disk full" in line
+    assert not (folders["out"]).exists()
+    remount(disk, f"size={SIZE}")
+    assert trained(folders["out"], folders["checkpoints"]) == 0
+    model = "model.safetensors"
+    assert (folders["out"] / model).read_bytes() == (folders["whole"] / model).read_bytes()
 
 
 STAGES = {"shards/00000": "shard", "embeddings/00000": "embed", "indexes/ivf/merged": "merge"}

@@ -63,17 +63,29 @@ def served(
     replies=(),
     whole=None,
     tls=None,
+    facts=None,
 ):
     """Serve the replies in turn, the last one for ever, or what a function of the last message or
     the prompt says.
 
     `whole` is a function of the request's body.
 
+    `facts`: path -> the JSON object that the server says of itself there.
+
     A reply with status 0 closes the connection without a word.
     """
     left = [] if callable(replies) else list(replies)
 
     class Handler(Quiet, BaseHTTPRequestHandler):
+        def do_GET(self):
+            if self.path not in (facts or {}):
+                return self.send_error(404)
+            body = json.dumps(facts[self.path]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            return self.wfile.write(body)
+
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})

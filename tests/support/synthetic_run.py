@@ -11,6 +11,7 @@ from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
 from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest, rows, summarise
 from ragauge.methods.base import making
+from ragauge.methods.base.method import STATES
 from ragauge.results.times import LoadLevel, Stream
 
 PREAMBLE = 10
@@ -80,6 +81,24 @@ def specification(method, options, dataset, model):
     )
 
 
+def write_questions(folder, dataset, lengths, gold=None):
+    """Write the questions of records: for each a row of documents of these lengths in words, and
+    the index of the gold one, which is 0 by default.
+    """
+    lines = [
+        {
+            "key": f"q{i}",
+            "question": "Which?",
+            "documents": [{"title": "", "text": " ".join(["word"] * n)} for n in row],
+            "answers": ["Paris"],
+            "gold": [gold[i] if gold else 0],
+        }
+        for i, row in enumerate(lengths)
+    ]
+    path = folder / "data" / f"{dataset}.jsonl"
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
 def write_meta(path, made):
     """Write what stands beside a file of records."""
     meta = {"specification": made.model_dump(), "provenance": PROVENANCE}
@@ -111,7 +130,7 @@ def write_latency(
     write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 
-def write_states(folder, totals, prepared=None, model=MODEL, **more):
+def write_states(folder, totals, prepared=None, model=MODEL, states=("documents", "set"), **more):
     """Write a latency file of variants in states: by variant and state the total seconds of its
     trials, and what it read before the question in seconds.
     """
@@ -130,23 +149,13 @@ def write_states(folder, totals, prepared=None, model=MODEL, **more):
         for state, seconds in by_state.items()
         for i, s in enumerate(seconds)
     ]
-    below = {
-        "documents": ("documents", "nothing"),
-        "set": ("set", "documents", "nothing"),
-        "nothing": ("nothing",),
+    usable = {
+        variant: [state for state in STATES if state in by_state][-1]
+        for variant, by_state in totals.items()
     }
-    states = {
-        state: {
-            "measured": {
-                variant: next(level for level in levels if level in by_state)
-                for variant, by_state in totals.items()
-            }
-        }
-        for state, levels in below.items()
-        if all({*levels} & {*by_state} for by_state in totals.values())
-    }
+    more = {"usable": usable, "states": {state: {} for state in states}, **more}
     protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3, "dtype": "bfloat16"}
-    write_protocol(folder / "latency", protocol, model, rows=rows, states=states, **more)
+    write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 
 def write_protocol(folder, protocol, model=MODEL, **measured):

@@ -132,6 +132,6 @@ def records(path):
         for clock in CLOCKS:
             del record[clock]
         for call in record["trace"]:
-            for clock in ("seconds", "loading_s"):
+            for clock in ("seconds", "loading_s", "computed"):
                 call.pop(clock, None)
     return lines

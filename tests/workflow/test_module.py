@@ -2,6 +2,7 @@
 workflows have it.
 """
 
+import os
 import shutil
 
 import pytest
@@ -120,3 +121,42 @@ def test_it_runs_with_the_settings_of_the_other_workflow(deploy, tmp_path, prelo
     assert (folder / "results/within/answers/nq_open/tiny/naive.jsonl").is_file()
     assert (folder / "reports/within/index.html").is_file()
     assert "Nothing to be done" in run(folder, "-n", commands=preloaded)
+
+
+OWN_RULE = """
+rule plot:
+    input: examples="results/one/data/{dataset}.jsonl"
+    output: records="plots/{dataset}-{variant}.txt"
+    shell: "touch {output}"
+
+
+rule everything:
+    default_target: True
+    input: rules.first_all.input, rules.second_all.input, "plots/nq_open-other.txt"
+"""
+
+
+@pytest.mark.slow
+def test_two_experiments_and_other_rules_in_one_workflow(root, tmp_path, preloaded):
+    """By relative paths, with labels that neither the other module nor the other rules know."""
+    write_checkpoint(tmp_path / "model")
+    write_questions(tmp_path / "few.jsonl", count=1)
+    (tmp_path / "workflow").mkdir()
+    snakefile = os.path.relpath(root / "workflow/Snakefile", tmp_path / "workflow")
+    lines = ['configfile: "config.yaml"', "ruleorder: first_asset > second_asset"]
+    methods = {"first": {"naive": {}}, "second": {"bm25_k1": {"method": "bm25", "top_k": 1}}}
+    config = {}
+    for (name, variants), run_name in zip(methods.items(), ("one", "two"), strict=True):
+        config[name] = yaml.safe_load(EXPERIMENT.format(folder="."))["rag"]
+        config[name] |= {"run": run_name, "methods": variants}
+        module = f'module {name}:\n    snakefile: "{snakefile}"\n    config: config["{name}"]\n'
+        lines.insert(-1, f"{module}\nuse rule * from {name} as {name}_*\n")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "workflow/Snakefile").write_text("\n\n".join(lines) + OWN_RULE)
+    run(tmp_path, "--cores", "2", commands=preloaded)
+    assert (tmp_path / "results/one/answers/nq_open/tiny/naive.jsonl").is_file()
+    assert (tmp_path / "results/two/answers/nq_open/tiny/bm25_k1.jsonl").is_file()
+    for run_name, variants in zip(("one", "two"), methods.values(), strict=True):
+        settings = yaml.safe_load((tmp_path / f"results/{run_name}/config.yaml").read_text())
+        assert settings["methods"].keys() == variants.keys()
+    assert (tmp_path / "plots/nq_open-other.txt").is_file()

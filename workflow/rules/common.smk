@@ -14,6 +14,7 @@ from ragauge.config.launch.failed_jobs import failed_jobs
 from ragauge.config.launch.module_use import begin_with, check_module
 from ragauge.config.launch.processes import (
     FEW_JOBS,
+    check_committed,
     lock_folder,
     start_fork_server,
     use_own_commands,
@@ -70,8 +71,18 @@ wildcard_constraints:
 def begin():
     """Lock the folder, end what a killed run left, write the settings, and report progress from here on."""
     global FOLDER_LOCK
-    needed_jobs = list(workflow.dag.needrun_jobs())
+    # of this workflow's rules: one that uses it as a module has its own, and other modules
+    needed_jobs = [
+        job
+        for job in workflow.dag.needrun_jobs()
+        if job.rule.module_globals["__name__"] == __name__
+    ]
     use_own_commands()
+    try:
+        check_committed(PLAN.config.run)
+    except UserError as error:  # nothing is begun yet
+        print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
     try:
         FOLDER_LOCK = lock_folder()
         end_left_jobs()

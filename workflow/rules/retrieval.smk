@@ -57,9 +57,10 @@ use rule chunks as evaluation_set with:
 
 
 use rule chunks as near_duplicates with:
-    """Mark the documents of one shard that are near-duplicates of any evaluation text, of shards and of sets."""
+    """Mark the documents of one shard that contain a piece of any evaluation text, of shards and of sets."""
     input:
         cut=PATHS.cut,
+        tokenizer=PLAN.asset("databases/{database}/tokenizer"),
         sets=PLAN.retrieval.evaluation_sets,
     output:
         PATHS.marked,

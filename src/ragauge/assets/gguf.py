@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ragauge.assets.gguf_weights import FILE, LATER, ROPE_DIVISORS, open_file, readers, tensors
 from ragauge.assets.pretokenizers import WITH_BOS, set_splits, set_tokens
 from ragauge.errors import UserError, error_line, unknown
+from ragauge.io.files import os_errors_as_user_errors
 
 CONVERSION = 8  # raised when the result of a conversion changes
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # ends the name of one of several files
@@ -87,6 +89,25 @@ def is_later_part(path: Path) -> bool:
     return match is not None and int(match[1]) > 1
 
 
+def link(files: Sequence[Path], folder: Path) -> None:
+    """Have a conversion's links point to these files, whose content it was made of, wherever others
+    of that content were.
+
+    Raises:
+        UserError: a link points elsewhere and cannot be changed, as in a read-only cache.
+    """
+    for number, file in enumerate(files):
+        path = folder / (LATER.format(f"{number:05d}") if number else FILE)
+        if path.resolve() != file.resolve():
+            with (
+                os_errors_as_user_errors(path),
+                TemporaryDirectory(dir=folder.parent) as unfinished,
+            ):
+                made = Path(unfinished, path.name)
+                made.symlink_to(file.absolute())
+                made.replace(path)
+
+
 def convert(path: Path, folder: Path) -> None:
     """Write configuration and tokenizer of a model, in one file or several, to `folder`, and links
     to the files.
@@ -101,10 +122,7 @@ def convert(path: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     try:
-        for number, file in enumerate(parts(path)):
-            (folder / (LATER.format(f"{number:05d}") if number else FILE)).symlink_to(
-                file.absolute()
-            )
+        link(parts(path), folder)
         source = {"pretrained_model_name_or_path": str(folder), "gguf_file": FILE}
         header = read_header(folder / FILE)
         check_keys(header)

@@ -3,7 +3,7 @@ safetensors.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,12 +79,32 @@ def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Ten
     Raises:
         ValueError: A tensor that no decoder of this architecture has.
     """
+    by_name: dict[str, Callable[[], Tensor]] = {}
+    for name, tensor, heads, less in _named(path):
+        by_name[name] = partial(_read, tensor, heads, less, sizes_only)
+    return by_name
+
+
+def block_rows(path: Path) -> "dict[str, Callable[[], tuple[Any, Any]]]":
+    """Return a function for each matrix, by its name in the hub's checkpoints, that returns its
+    blocks as they stand in the file, uint8 (row, byte), and their type.
+    """
+    return {
+        name: partial(_rows, tensor, heads)
+        for name, tensor, heads, _ in _named(path)
+        if len(tensor.shape) == 2
+    }
+
+
+def _named(path: Path) -> Iterator[tuple[str, Any, int | None, int]]:
+    """Yield each tensor with its name, the heads by which its rows are ordered, and what is added
+    to its numbers.
+    """
     keys = open_file(path).fields
     kind = keys["general.architecture"].contents()
     q, kv = (keys.get(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv"))
     heads = {"attn_q": q.contents(), "attn_k": (kv or q).contents()} if kind == "llama" else {}
     parts = PARTS | (GEMMA3 if kind == "gemma3" else {})
-    by_name: dict[str, Callable[[], Tensor]] = {}
     for stored_name, tensor in tensors(path).items():
         *layer, part, suffix = stored_name.split(".")
         if stored_name == ROPE_DIVISORS:
@@ -93,8 +113,18 @@ def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Ten
             raise ValueError(f"tensor {stored_name!r} is not of a plain {kind} decoder")
         less = 1 if kind == "gemma3" and part.endswith("norm") else 0
         name = f"model.layers.{layer[1]}.{parts[part]}" if layer else parts[part]
-        by_name[f"{name}.{suffix}"] = partial(_read, tensor, heads.get(part), less, sizes_only)
-    return by_name
+        yield f"{name}.{suffix}", tensor, heads.get(part), less
+
+
+def _rows(tensor: Any, heads: int | None) -> tuple[Any, Any]:
+    return _by_halves(tensor.data, heads), tensor.tensor_type
+
+
+def _by_halves(rows: Any, heads: int | None) -> Any:
+    """Order a head's rows as transformers rotates them: by halves, not in pairs."""
+    if heads is None:
+        return rows
+    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tensor":
@@ -112,8 +142,7 @@ def _read(tensor: Any, heads: int | None, less: int, sizes_only: bool) -> "Tenso
     for start in range(0, size[0], ROWS):
         rows = slice(start, start + ROWS)
         values[rows] = dequantize(tensor.data[rows], tensor.tensor_type)
-    if heads is not None:
-        values = values.reshape(heads, -1, 2, *size[1:]).swapaxes(1, 2).reshape(size)
+    values = _by_halves(values, heads)
     return torch.from_numpy(values - less if less else values)
 
 

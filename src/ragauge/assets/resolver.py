@@ -357,5 +357,7 @@ def _loadable(target: Store, path: Path) -> Path:
     if path.suffix == ".gguf":
         first, *_ = files = gguf.parts(path)
         sha256 = store.digest({file.name: store.contents(file)[file.name] for file in files})
-        return target.converted(first, first.stem, sha256, gguf.CONVERSION, gguf.convert)
+        folder = target.converted(first, first.stem, sha256, gguf.CONVERSION, gguf.convert)
+        gguf.link(files, folder)
+        return folder
     return path

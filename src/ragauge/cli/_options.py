@@ -358,7 +358,7 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> Method
         registry.module_name("method", name, "--method")
         return making.make(name, f"--method {name}", **parameters)
     variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
-    stated = making.changed_options(variant.instance) | parameters
+    stated = {**variant.instance.stated, **parameters}
     return making.make(variant.method, f"{args.config}: methods.{name}", **stated)
 
 

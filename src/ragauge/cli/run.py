@@ -127,19 +127,22 @@ def _job(
     limit = options.first(
         args.limit, config and config.limit(AnswerJob(args.dataset, args.model, args.method))
     )
-    method = model.adapt(method, f"{args.method} on {args.model}")
     examples = questions.examples(limit)
     if args.part:  # consecutive questions, in parts of similar size
         number, parts = args.part
         examples = examples[number * len(examples) // parts : (number + 1) * len(examples) // parts]
     from ragauge.measure import inputs
     from ragauge.measure.runner import Job
+    from ragauge.methods.evidence.account import asked_by_account
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     label = args.finder or (model.finder if method.finds else None)
     finder = config.models.get(label) if label and config else None
     if args.finder and not finder:
         finder = ModelEntry(source=check_source(args.finder, "--finder"))
+    method = model.adapt(
+        method, f"{args.method} on {args.model}", asked_by_account((finder or model).source)
+    )
     tokens = options.first(new_tokens, configured, 100)
     specification = inputs.specification(method, questions, model, tokens, finder)
     return Job(specification, method, examples, args.method, args.out), model.served

@@ -48,11 +48,7 @@ def completed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
-    """A model's entry with the folder that its training, if it names one, leaves, and the
-    training's template.
-    """
-    from ragauge.assets.catalog import entries
-
+    """A model's entry with the folder that its training, if it names one, leaves."""
     if not isinstance(entry, dict) or entry.get("training") is None:
         return entry
     folder = f"path:results/{data.get('run', '')}/models/{entry['training']}"
@@ -60,13 +56,7 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
         raise UserError(
             f"models.{label}: has a training, whose result is its source; leave out one of the two"
         )
-    trainings = data.get("training")
-    template = None
-    training = trainings.get(entry["training"]) if isinstance(trainings, dict) else None
-    if isinstance(training, dict):
-        catalogued = entries().get(str(training.get("model")))
-        template = training.get("template") or (catalogued.template if catalogued else None)
-    return {"template": template, **entry, "source": folder}
+    return {**entry, "source": folder}
 
 
 def expanded(section: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ragauge import registry
+from ragauge.assets.catalog import entries
 from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings, TimedSection
 from ragauge.config.schema import Sections
@@ -16,6 +17,7 @@ from ragauge.datasets.base.dataset import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods.base.method import Method
+from ragauge.methods.evidence.account import WRAPPING, Asked, asked_by_account
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.specification import (
     PipelineSpecification,
@@ -128,9 +130,24 @@ class Config(Sections):
         )
 
     def method(self, job: AnswerJob) -> Method:
-        """The method of a job with its options, adapted to the engine of its model."""
+        """The method of a job with its options, adapted to the engine of its model and to the
+        training of what finds evidence.
+        """
         where = f"methods.{job.variant} on models.{job.model}"
-        return self.models[job.model].adapt(self.methods[job.variant].instance, where)
+        method = self.methods[job.variant].instance
+        return self.models[job.model].adapt(method, where, self.asked(job.model))
+
+    def asked(self, model: str) -> Asked:
+        """How the finder of a model (a label), or it itself, was trained to be asked: as its
+        training here says, or its account.
+        """
+        entry = self.models[self.models[model].finder or model]
+        if entry.training is None:
+            return asked_by_account(entry.source)
+        training = self.training[entry.training]
+        template = training.template or getattr(entries().get(training.model), "template", None)
+        options = training.model_dump(include={"request", "sentences"})
+        return Asked(f"training.{entry.training}", options, WRAPPING | {"template": template})
 
     def dataset(self, label: str) -> Dataset:
         entry = self.datasets[label]
@@ -275,7 +292,7 @@ def specify(
         options=asdict(method),
         dataset=dataset.name,
         dataset_options=asdict(dataset),
-        instruction=dataset.preamble,
+        instruction=dataset.instruction,
         max_new_tokens=max_new_tokens,
         model=model.source,
         template=model.template or "",

@@ -16,6 +16,7 @@ from ragauge.io import safe_yaml
 from ragauge.io.sections import Recorded, Section
 from ragauge.io.specifications import EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods.base.method import Method
+from ragauge.methods.evidence.account import NO_TRAINING, Asked
 from ragauge.methods.prompts.templates import TEMPLATE_DATE
 
 AFFECTS_RESULTS = False
@@ -98,7 +99,8 @@ class ModelEntry(Section):
     weights: Weights = Field(
         "full",
         description="storage of matrices: full, in the dtype; int8, multiplied with activations rounded to 8 bits for "
-        "each token; int8_weight_only, with activations as they are; 8 bits: CPU only",
+        "each token; int8_weight_only, with activations as they are; int4, the blocks of a GGUF file as they are; "
+        "all but full: CPU only",
     )
     kv: CacheType = Field(
         "full", description="storage of keys and values: full, in the dtype; int8, on a CPU only"
@@ -241,12 +243,18 @@ class ModelEntry(Section):
         """How the tokenizer's chat template is rendered, as specifications have it."""
         return {"template_arguments": self.template_arguments, "template_date": self.template_date}
 
-    def adapt(self, method: Method, where: str) -> Method:
-        """A copy of the method adapted to the engine. Raises UserError if that lacks what the
-        method needs.
+    def adapt(self, method: Method, where: str, asked: Asked = NO_TRAINING) -> Method:
+        """A copy of the method adapted to the engine, and to what the model was trained for.
+
+        Args:
+            where: the method's place, for messages.
+            asked: how the model that finds evidence was trained to be asked.
+
+        Raises UserError: the engine lacks what the method needs, or an option contradicts the
+            training.
         """
         able = backend.capabilities(self.engine, where)
-        adapted = method.adapted_to(able)
+        adapted = method.adapted_to(able).asked_as(asked, where)
         lacking = protocol.mismatch(protocol.ANSWERING | adapted.required(), able)
         if lacking:
             here = (

@@ -7,8 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from ragauge.cost.tokens import load
 from ragauge.errors import SettingError
 from ragauge.io.sections import Recorded, Section
-from ragauge.methods.base.method import Method, State
-from ragauge.methods.base.states import effective_state
+from ragauge.methods.base.method import State
 
 TRIALS = 30
 WARMUP = 2  # as Superposition Prompting, appendix C, has it: the median of 30
@@ -97,16 +96,13 @@ class LatencySettings(TimedSettings):
 
     @model_validator(mode="after")
     def _has_state(self) -> Self:
-        if self.states == ["disk"] or len({*self.states}) < len(self.states):
-            problem = f"must be different ones, not disk alone; got {', '.join(self.states)}"
-            raise SettingError("states", problem)
+        if not self.timed_states:
+            raise SettingError("states", "must have one besides disk, got disk alone")
         return self
 
-    def effective_states(self, method: Method, one_document: bool = False) -> dict[State, State]:
-        """Map each state that is timed to the one whose times a method has there."""
-        usable = method.usable_state()
-        timed = [state for state in self.states if state != "disk"]
-        return {state: effective_state(usable, state, one_document) for state in timed}
+    @property
+    def timed_states(self) -> list[State]:
+        return [state for state in self.states if state != "disk"]
 
     @property
     def requests_of_model(self) -> int:

@@ -104,7 +104,7 @@ class VariantEntry(Section, json_schema_extra={"additionalProperties": True}):
     def _as_stated(self, info: SerializationInfo) -> dict[str, Any]:
         own = {"method": self.method, "datasets": self.datasets, "limit": self.limit}
         stated = {key: v for key, v in own.items() if v is not None or not info.exclude_none}
-        return stated | making.changed_options(self.instance)
+        return {**stated, **self.instance.stated}
 
 
 def with_instances(variants: Any) -> Any:

@@ -84,11 +84,11 @@ def model_bytes(shape: Shape, dtype: object) -> int:
 
 
 def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
-    return (
-        count * dtype_bytes(storage.dtype)
-        if storage.weights == "full"
-        else count + SCALE_BYTES * rows
-    )
+    if storage.weights == "full":
+        return count * dtype_bytes(storage.dtype)
+    if storage.weights == "int4":  # of any file the least: 4 bits, and half a bit of scales
+        return count * 9 // 16
+    return count + SCALE_BYTES * rows
 
 
 def floor_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:
@@ -102,7 +102,7 @@ def product_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRat
     macs = flop.call_macs(call, shape)
     computed_in = precision(dtype)
     rate = matmul_rate(machine, computed_in.dtype)
-    if computed_in.weights != "int8" or call.macs is not None:
+    if computed_in.weights not in ("int8", "int4") or call.macs is not None:
         return flop.FLOP_PER_MAC * macs / rate
     rows = zip(call.lengths, call.past, strict=True)
     attention = sum(

@@ -26,8 +26,11 @@ class Call:
     # multiply-accumulates of another model (an encoder); None: they follow from the shape
     macs: int | None = None
     seconds: float | None = None  # wall clock; None if nothing ran (shape-only decoders)
-    # of a result that was read from disk; `seconds` is what computing it had taken
+    # of a result that a store had, or some rows of it: until all was there; `seconds` is what
+    # computing all of it takes
     loading_s: float | None = None
+    # tokens of each row that were computed where a store had others; () is none of them
+    computed: tuple[int, ...] = ()
     # from the first to before the last of these alone; None: all
     layers: tuple[int, int] | None = None
     # tokens of each row that overwrite their own slots, not counted in `past`; () is none
@@ -42,6 +45,11 @@ class Call:
             return 0
         return sum(self.lengths) * self.steps - sum(self.again)
 
+    @property
+    def computed_tokens(self) -> int:
+        """New tokens that no store had."""
+        return sum(self.lengths if self.loading_s is None else self.computed)
+
     def to_json(self) -> JsonObject:
         """A dictionary without the fields that stand at their defaults."""
         defaults = {f.name: f.default for f in fields(self)}
@@ -50,7 +58,7 @@ class Call:
     @classmethod
     def from_json(cls, data: JsonObject) -> Self:
         """The inverse of `to_json`; raises TypeError on unknown keys and on values of another type."""
-        listed = {"lengths", "past", "logits", "layers", "again"}
+        listed = {"lengths", "past", "logits", "layers", "again", "computed"}
         values: JsonObject = {
             k: tuple(v) if k in listed and v is not None else v for k, v in data.items()
         }
@@ -61,6 +69,7 @@ class Call:
             *call.logits,
             *(call.layers or ()),
             *call.again,
+            *call.computed,
             call.steps,
         )
         times = (n for n in (call.macs, call.seconds, call.loading_s) if n is not None)

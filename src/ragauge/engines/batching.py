@@ -184,10 +184,7 @@ class EngineProxy(RecordedEngine):
             self._alone = False
 
     def _finish(self, call: Call, started: float) -> None:
-        if self._alone:
-            super()._finish(call, started)
-        else:
-            self._record(call)
+        self._record(call)
 
 
 class BatchScheduler(AbstractContextManager["BatchScheduler"]):

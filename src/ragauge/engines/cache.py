@@ -7,6 +7,7 @@ joined in any order, and moved to other positions by rotating them on.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -288,10 +289,9 @@ class KVCache:
             for values in self._values[name]:
                 values[..., self.length :] = 0
 
-    def name_spans(self, spans: Sequence[Span], name: str) -> None:
-        """Name the content of `spans`, which lie side by side at the cache's end."""
-        first = min(spans).start
-        self._contents += [Content(s.start, s.stop, name, s.start - first) for s in sorted(spans)]
+    def name_span(self, span: Span, name: str) -> None:
+        """Name the content of a span whose slots have no name."""
+        insort(self._contents, Content(span.start, span.stop, name, 0))
 
     def forget_names(self, span: Span) -> None:
         """Forget the names of a span's slots, whose content is about to change."""

@@ -110,6 +110,8 @@ def read_weights(
     size than config.json says, without a place in the family or quantised in a way that is not
     read, and for a storage that the device does not have.
     """
+    if weights == "int4" and device.type == "cpu":
+        return _read_blocks(folder, dtype)
     store = linear_storage(weights, device)
     if (
         device.type != "meta"
@@ -120,6 +122,36 @@ def read_weights(
             return _read_quantized(_quantized(folder, dtype), read_shape(folder), store)
         folder = gguf_weights.float_checkpoint(folder)
     return _read_checkpoint(folder, dtype, device, store)
+
+
+def _read_blocks(folder: Path, dtype: torch.dtype) -> Weights:
+    """The weights of a GGUF file, its matrices in the blocks of the file."""
+    if not gguf_weights.is_converted(folder):
+        reason = "are the blocks of a GGUF file, and this is none"
+        raise UserError(
+            f"{folder}: weights 'int4' {reason}; known here: full, int8, int8_weight_only"
+        )
+    from ragauge.engines.blocks import BlockRows, block_linear
+
+    path = folder / gguf_weights.FILE
+    blocks = gguf_weights.block_rows(path)
+    names = family(read_config(folder)["model_type"]).NAMES
+
+    def rows(place: str) -> list[BlockRows]:
+        stacked = (f"{name}.weight" for name in names.stacked(place, is_bare=False))
+        return [BlockRows(*blocks[name]()) for name in stacked]
+
+    def finish(place: str, part: Any) -> Any:
+        is_matrix = isinstance(part, Linear) and place != "embedding"
+        return block_linear(rows(place), part.bias) if is_matrix else part
+
+    def store(embedding: Linear) -> Linear:
+        return block_linear(rows("embedding"))
+
+    sizes = gguf_weights.readers(path, sizes_only=True)
+    embedding = f"{names.root}{names.embedding}.weight"
+    matrices = {name: sizes[name] for name in blocks if name != embedding}
+    return _read_checkpoint(folder, dtype, torch.device("cpu"), store, finish, matrices)
 
 
 def _quantized(folder: Path, dtype: torch.dtype) -> Path:
@@ -175,13 +207,14 @@ def _read_checkpoint(
     device: torch.device,
     store: StoreLinear,
     finish: Finish | None = None,
+    in_place: Mapping[str, Reader] = {},  # read only
 ) -> Weights:
-    """See `read_weights` and, for `finish`, `_assemble`."""
+    """See `read_weights` and, for `finish`, `_assemble`; `in_place` of tensors by their names."""
     shape = read_shape(folder)
     config = read_config(folder)
     module = family(config["model_type"])
     convert = getattr(module, "convert", lambda _, tensor, *__: tensor)
-    readers = _readers(folder, dtype, device)
+    readers = {**_readers(folder, dtype, device), **in_place}
     names = module.NAMES
     is_bare = f"{names.root}{names.embedding}.weight" not in readers
     used = set[str]()

@@ -36,7 +36,7 @@ def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Lin
         device: Where the layer is.
 
     Raises:
-        UserError: 8-bit weights on a device other than a CPU.
+        UserError: Weights in fewer bits on a device other than a CPU.
     """
     if weights == "full":
         return lambda linear: linear
@@ -44,6 +44,10 @@ def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Lin
         raise UserError(
             f"weights {weights!r} are not available on device {device.type!r}; known there: full"
         )
+    if weights == "int4":
+        from ragauge.engines.blocks import drawn_blocks
+
+        return drawn_blocks
     return int8 if weights == "int8" else int8_weight_only
 
 

@@ -164,6 +164,11 @@ class RemoteEngine(Engine, Protocol):
         wait for the server.
         """
 
+    def identity(self) -> dict[str, Any]:
+        """What tells the server from others: its `address` and, where it responds, its `stack` and
+        facts of the `model`.
+        """
+
 
 class SpanEngine(Engine, Protocol):
     """The level of engines with `Capability.SPANS`: rows of tokens that attend to chosen spans of

@@ -238,18 +238,38 @@ class RecordedEngine(Traced, ABC):
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions
     ) -> Extension:
-        call = _call(rows, options)
-        key = store.key(cache, rows, options.tree)
-        if key and (loaded := store.load(key, cache, logp=options.logp)):
-            extension, computing_s, loading_s = loaded
-            self._record(replace(call, seconds=computing_s, loading_s=loading_s))
-            return extension
+        """Load the rows that the store has, then read the others in one call and store them. The
+        trace has one call of all rows, so that costs do not depend on what the store has.
+        """
+        keys = [store.key(cache, row, options.tree) for row in rows]
+        found: dict[int, tuple[Span, Tensor | None]] = {}
+        computing_s = 0.0
         started = time.perf_counter()
-        extension = self.compute(cache, rows, options)
-        self._finish(call, started)
-        if key:
-            store.save(key, cache, extension.spans, extension.logp, time.perf_counter() - started)
-        return extension
+        # in the order in which a call reads them, so that slots are as if they were computed
+        for number in sorted(range(len(rows)), key=lambda i: len(rows[i].ids)):
+            key = keys[number]
+            if key and (segment := store.load(key, cache, logp=options.logp)):
+                found[number] = segment[:2]
+                computing_s += segment[2]
+        loading_s = time.perf_counter() - started
+        missing = [i for i in range(len(rows)) if i not in found]
+        seconds = 0.0
+        if missing:
+            read = self.compute(cache, [rows[i] for i in missing], options)
+            if (self._answering or self)._trace is not None:
+                self.synchronize()
+            seconds = time.perf_counter() - started - loading_s
+            store.save([keys[i] for i in missing], cache, read, seconds)
+            logp = read.logp or [None] * len(missing)
+            found.update(zip(missing, zip(read.spans, logp, strict=True), strict=True))
+        call = _call(rows, options)
+        if len(missing) < len(rows):
+            counts = tuple(len(row.ids) if i in missing else 0 for i, row in enumerate(rows))
+            computed = counts if missing else ()
+            call = replace(call, loading_s=loading_s + seconds, computed=computed)
+        self._record(replace(call, seconds=computing_s + seconds))
+        spans, scores = zip(*(found[i] for i in range(len(rows))), strict=True)
+        return Extension(spans, logp=scores if options.logp else ())
 
     def _check(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> None:
         if options.tree and options.attention:

@@ -1,5 +1,9 @@
 """Keys and values of documents that are used repeatedly, stored by offline calls; see
 docs/engine.md.
+
+An entry is a segment: the tokens of one row of a call. What it is named after is what its values
+depend on, its tokens, their positions and the segments that it attends to, and not the rows that
+were read in the same call; so a document is found in any company.
 """
 
 import hashlib
@@ -7,13 +11,13 @@ import json
 import logging
 import os
 import re
-import time
 import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +33,7 @@ from ragauge.io.files import is_shared
 
 log = logging.getLogger(__name__)
 
+VERSION = "2"  # of an entry and of what its name is made of; files of another one are never read
 FILE_NAME = re.compile(r"[0-9a-f]{64}(\.kv|\.[0-9a-f]+\.partial)")  # of files that a store made
 # A process fills this part of the remaining room before it measures the folder again; one may run
 # on each core.
@@ -39,12 +44,16 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I
 
 @dataclass(frozen=True)
 class Entry:
-    """The addition of one call to a cache: keys, values, positions and log-probabilities."""
+    """A segment: the keys, values and positions of its tokens, and their log-probabilities (`logp`)
+    where they were computed.
+    """
 
     tensors: Mapping[str, Tensor]
-    spans: Sequence[tuple[int, int]]  # one a row, from the first slot on
-    seconds: float  # that computing it took
-    logp: bool  # whether it has log-probabilities
+    seconds: float  # that computing it took: its share of the call's, by tokens
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 class DocumentStore:
@@ -69,62 +78,57 @@ class DocumentStore:
         self._shared = is_shared(folder)
         self._room = 0  # bytes that may be saved before the folder is measured again
 
-    def key(self, cache: KVCache, rows: Sequence[Row], tree: bool = False) -> str | None:
-        """The name of what a call on `rows` would add to the cache; None where their past has no
-        name. Which rows are read together, and whether as a tree, is part of the name: both affect
-        rounding.
+    def key(self, cache: KVCache, row: Row, tree: bool = False) -> str | None:
+        """The name of the segment that reading `row` adds to the cache; None where its past has no
+        name. The layout of a tree rounds differently and has names of its own.
         """
-        total = hashlib.sha256(f"{self.decoder} {tree}".encode())
-        for row in rows:
-            past = cache.contents(row.past)
-            if past is None:
-                return None
-            total.update(json.dumps([list(row.ids), list(row.positions), past]).encode())
-        return total.hexdigest()
+        past = cache.contents(row.past)
+        if past is None:
+            return None
+        positions = list(map(float, row.positions))
+        described = [VERSION, self.decoder, tree, list(row.ids), positions, past]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def load(
         self, key: str, cache: KVCache, *, logp: bool
-    ) -> tuple[Extension, float, float] | None:
-        """Append an entry to the cache; None if there is none, or it lacks the log-probabilities.
+    ) -> tuple[Span, Tensor | None, float] | None:
+        """Append a segment to the cache; None if there is none, or it lacks the log-probabilities.
 
-        Returns: (the call's result, seconds that it took when it was computed, seconds that loading
-        it took now).
+        Returns: (its slots, its log-probabilities if `logp`, seconds that computing it took).
         """
-        started = time.perf_counter()
         entry = self._get(key)
-        if entry is None or (logp and not entry.logp):
+        if entry is None or (logp and "logp" not in entry.tensors):
             return None
-        start = cache.length
         positions = entry.tensors["positions"]
         cache.reserve(len(positions))
-        cache.length += len(positions)
+        span = Span(cache.length, cache.length + len(positions))
+        cache.length = span.stop
         for name, tensor in cache.tensors():
-            tensor[:, start : cache.length] = entry.tensors[name]
-        cache.positions[start : cache.length] = positions
-        spans = tuple(Span(start + first, start + last) for first, last in entry.spans)
-        cache.name_spans(spans, key)
+            tensor[:, span.start : span.stop] = entry.tensors[name]
+        cache.positions[span.start : span.stop] = positions
+        cache.name_span(span, key)
         scores = entry.tensors["logp"].clone().to(cache.positions.device) if logp else None
-        values = () if scores is None else scores.split([len(s) - 1 for s in spans])
-        return Extension(spans, logp=values), entry.seconds, time.perf_counter() - started
+        return span, scores, entry.seconds
 
     def save(
-        self,
-        key: str,
-        cache: KVCache,
-        spans: Sequence[Span],
-        logp: Sequence[Tensor],
-        seconds: float,
+        self, keys: Sequence[str | None], cache: KVCache, computed: Extension, seconds: float
     ) -> None:
-        """Store what a call added: `spans`, which lie side by side at the end of the cache."""
-        cache.name_spans(spans, key)
-        first = min(spans).start
-        last = max(spans).stop
-        tensors = {name: tensor[:, first:last].contiguous() for name, tensor in cache.tensors()}
-        tensors["positions"] = cache.positions[first:last].contiguous()
-        if logp:
-            tensors["logp"] = torch.cat(list(logp))
-        relative = [(span.start - first, span.stop - first) for span in spans]
-        self._put(key, Entry(tensors, relative, seconds, bool(logp)))
+        """Store the segments that one call added to the cache, those with a key."""
+        logp = computed.logp or [None] * len(keys)
+        a_token = seconds / sum(map(len, computed.spans))
+        for key, span, scores in zip(keys, computed.spans, logp, strict=True):
+            if key is None:
+                continue
+            tensors = {
+                name: tensor[:, span.start : span.stop].contiguous()
+                for name, tensor in cache.tensors()
+            }
+            tensors["positions"] = cache.positions[span.start : span.stop].contiguous()
+            if scores is not None:
+                tensors["logp"] = scores.contiguous()
+            self._put(key, Entry(tensors, a_token * len(span)))
+            cache.name_span(span, key)
+        self._shrink()
 
     def _get(self, key: str) -> Entry | None:
         path = self.folder / f"{key}.kv"
@@ -145,22 +149,25 @@ class DocumentStore:
         """Write an entry; a full disk loses the entry, not the answer."""
         path = self.folder / f"{key}.kv"
         draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.partial")
-        facts = json.dumps({key: value for key, value in vars(entry).items() if key != "tensors"})
-        content = safetensors.torch.save(dict(entry.tensors), {"facts": facts})
+        facts = {"version": VERSION, "seconds": repr(entry.seconds)}
+        content = safetensors.torch.save(dict(entry.tensors), facts)
         try:
             with draft.open("wb") as file:
                 file.write(_checksum(np.frombuffer(content, np.uint8)))
                 file.write(content)
             self._room -= len(content)
             draft.replace(path)
-            if self._room < 0:
-                self._evict()
         except OSError as error:
             draft.unlink(missing_ok=True)
             # the error itself would hold the cache
             log.warning("%s: not stored (%s)", path, str(error))
 
-    def _evict(self) -> None:
+    def _shrink(self) -> None:
+        """Evict what is beyond the store's size, once a call: measuring a full folder takes as long
+        as loading an entry.
+        """
+        if self._room >= 0:
+            return
         entries = []
         for path in files_of(self.folder):
             with suppress(FileNotFoundError):  # another process was faster
@@ -171,8 +178,9 @@ class DocumentStore:
         for _, size, path in sorted(entries):
             if excess <= 0:
                 return
-            path.unlink(missing_ok=True)
-            excess -= size
+            with suppress(OSError):  # of another user, say
+                path.unlink(missing_ok=True)
+                excess -= size
 
 
 class MemoryStore(DocumentStore):
@@ -186,9 +194,7 @@ class MemoryStore(DocumentStore):
     @property
     def bytes(self) -> int:
         """Bytes of all entries."""
-        return sum(
-            tensor.nbytes for entry in self._entries.values() for tensor in entry.tensors.values()
-        )
+        return sum(entry.bytes for entry in self._entries.values())
 
     def _get(self, key: str) -> Entry | None:
         if key in self._entries:
@@ -198,6 +204,8 @@ class MemoryStore(DocumentStore):
     def _put(self, key: str, entry: Entry) -> None:
         copies = {name: tensor.clone() for name, tensor in entry.tensors.items()}
         self._entries[key] = replace(entry, tensors=copies)
+
+    def _shrink(self) -> None:
         while self.bytes > self.max_bytes:
             self._entries.popitem(last=False)
 
@@ -231,13 +239,15 @@ def read_entry(path: Path, mapped: bool) -> Entry:
         raise ValueError("not the bytes that were written")
     start = 8 + int.from_bytes(body[:8].tobytes(), "little")
     header = json.loads(body[8:start].tobytes())
-    facts = json.loads(header.pop("__metadata__")["facts"])
+    facts = header.pop("__metadata__")
+    if facts.get("version") != VERSION:
+        raise ValueError("of another version of the store")
     data = torch.from_numpy(body[start:])
     tensors = {
         name: data[slice(*about["data_offsets"])].view(DTYPES[about["dtype"]]).view(about["shape"])
         for name, about in header.items()
     }
-    return Entry(tensors, **facts)
+    return Entry(tensors, float(facts["seconds"]))
 
 
 def _checksum(body: np.ndarray) -> bytes:

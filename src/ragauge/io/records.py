@@ -55,6 +55,9 @@ class ServedResponse(BaseModel, extra="forbid"):
         None, description="of the prompt, found in the server's cache"
     )
     new_tokens: int | None = Field(None, description="by the server's count")
+    response_tokens: int | None = Field(
+        None, description="of them, those of the last response; null: all, or not known"
+    )
     token_s: list[float] = Field(
         description="seconds from the request to each piece of text, thoughts included"
     )
@@ -74,6 +77,30 @@ class ServedResponse(BaseModel, extra="forbid"):
     remarks: list[str] = Field(
         [], description="how the request was changed for the server; `not streamed`"
     )
+
+    @property
+    def timed_tokens(self) -> int:
+        """Tokens of the last response whose time is known; 0 where nobody counted them.
+
+        The token that ends an answer has no text, and so no time.
+        """
+        tokens = self.response_tokens or self.new_tokens or 0
+        return tokens - (self.finish == "stop" and tokens == len(self.token_s) + 1)
+
+    @property
+    def per_token_s(self) -> float | None:
+        """Seconds of each token of the last response after its first; None where nobody counted
+        them, or all came at once.
+        """
+        seconds = self.token_s[-1] - self.token_s[0] if self.timed_tokens > 1 else 0.0
+        return seconds / (self.timed_tokens - 1) if seconds else None
+
+    @property
+    def counting(self) -> str:
+        """What limits the times of single tokens; empty: each had an event of its own."""
+        if not self.timed_tokens:
+            return "the server counts no tokens"
+        return "several tokens in one event" if self.timed_tokens > len(self.token_s) else ""
 
 
 class AnyRecord(BaseModel, extra="forbid"):
@@ -260,12 +287,17 @@ def read_meta(out: Path) -> dict[str, Any] | None:
     return dict(meta)
 
 
-def recorded_dtype(out: Path) -> str | None:
-    """Return the data type of a finished or unfinished file of records; None where there is none."""
+def recorded_fingerprint(out: Path) -> dict[str, Any]:
+    """Return the settings of a finished or unfinished file of records; empty where there is none."""
     meta = read_meta(out) or {}
     with suppress(OSError, ValueError, RecursionError), partial_path(out).open("rb") as file:
         meta = json.loads(file.readline())
-    fingerprint = meta.get("fingerprint") or {}
+    return meta.get("fingerprint") or {}
+
+
+def recorded_dtype(out: Path) -> str | None:
+    """Return the data type of a finished or unfinished file of records; None where there is none."""
+    fingerprint = recorded_fingerprint(out)
     engine = fingerprint.get("engine")
     # of answers, of pipelines
     dtype = engine.get("dtype") if isinstance(engine, dict) else fingerprint.get("dtype")

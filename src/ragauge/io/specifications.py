@@ -71,6 +71,10 @@ class AnswerSpecification(_Section):
         {}, description="hash of each encoder and the like that the method reads, by name"
     )
     data_sha256: str | None = Field(None, description="hash of the file of questions")
+    corpus_spacing: float | None = Field(
+        None,
+        description="harmonic mean of the lengths in tokens of all its documents, where positions follow from it",
+    )
     model: str = Field(description="source of the model")
     model_sha256: str | None = Field(None, description="hash of the weights")
     finder: FinderFacts | None = Field(

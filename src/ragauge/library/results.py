@@ -59,7 +59,7 @@ class Results:
     def summary(self) -> pd.DataFrame:
         """Tabulate one row a variant: its quality, what a user waits for, and its speedup.
 
-        Quality is the mean of the primary metric with its 95% bootstrap interval; `online_cycles`
+        Quality is the mean of the primary metric with its 95% interval; `online_cycles`
         are means, `online_s` are medians; the speedup is in cycles to the first token, over `naive`
         where that has run.
         """
@@ -75,7 +75,7 @@ class Results:
             metric: its name; None: the data set's primary one.
 
         Returns:
-            One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval
+            One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% interval
                 (`low`, `high`), `p` of random flips of the differences' signs, `n` questions;
                 `note` says why there is none. Nothing corrects p for the number of pairs.
 

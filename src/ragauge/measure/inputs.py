@@ -1,6 +1,5 @@
 """The inputs of a run: questions and models, located, read and identified by their hashes."""
 
-import json
 import logging
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +18,12 @@ from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
+from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.method import Method
+from ragauge.methods.evidence.account import asked_by_account
 from ragauge.methods.evidence.chat import LocalChat
-from ragauge.methods.prompts.templates import TEMPLATES
+from ragauge.methods.prompts import corpus_spacing
+from ragauge.methods.prompts.templates import set_template_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,13 @@ def specification(
         hashed["finder"] = finder.finder_facts.model_copy(
             update=_weights(finder) | {"template": _template(finder)}
         )
-    return specified.model_copy(update=hashed)
+    specified = specified.model_copy(update=hashed)
+    if not method.reads_corpus():
+        return specified
+    tokenizer = load_tokenizer(resolver.resolve(model.source))
+    set_template_arguments(tokenizer, specified.template_arguments, specified.template_date)
+    corpus = (prompt_of(example, specified, tokenizer) for example in questions.examples())
+    return specified.model_copy(update={"corpus_spacing": corpus_spacing(corpus)})
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
@@ -107,6 +115,7 @@ def facts(model: ModelEntry) -> dict[str, Any]:
 
 
 def _template(model: ModelEntry) -> str:
+    asked_by_account(model.source).check(vars(model), model.source)
     return model.template or ("chat" if model.served else template_of(model.source))
 
 
@@ -124,7 +133,8 @@ def template_of(source: str) -> str:
     the tokenizer tells is said.
     """
     folder = resolver.resolve(source)
-    if known := resolver.describe(source)["template"] or _trained_in(Path(folder)):
+    trained_in = asked_by_account(source).wrapping.get("template")
+    if known := resolver.describe(source)["template"] or trained_in:
         return str(known)
     guessed, why = (
         ("chat", "has one")
@@ -145,14 +155,3 @@ def local_chat(source: str, **engine_options: Any) -> LocalChat:
     from ragauge.engines.loading import load_lm
 
     return LocalChat(load_lm(source, **engine_options), template_of(source), source)
-
-
-def _trained_in(folder: Path) -> str | None:
-    """The template of a fine-tuned model, as the account next to its folder has it; None without an
-    account.
-    """
-    try:
-        template = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["template"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return template if isinstance(template, str) and template in TEMPLATES else None

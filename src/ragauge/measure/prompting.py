@@ -1,5 +1,6 @@
 """The prompt of a question, and the limits of its answer, under a specification."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 from ragauge.assets.catalog import Tokenization
@@ -39,7 +40,7 @@ def prompt_of(
         specification.dataset_options.get("blank_line", False),
         min(longest, default=None),
     )
-    return build_prompt(
+    prompt = build_prompt(
         example.question,
         [(d.title, d.text) for d in example.documents],
         style,
@@ -50,3 +51,4 @@ def prompt_of(
             for s in example.gold_stretches
         ],
     )
+    return replace(prompt, corpus_spacing=specification.corpus_spacing)

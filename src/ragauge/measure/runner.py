@@ -6,16 +6,16 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ragauge.config.code import answer_code
 from ragauge.cost.machine import processor, provenance
 from ragauge.datasets.base.dataset import Example
-from ragauge.engines.protocol import Engine, EngineLostError
+from ragauge.engines.protocol import Engine, EngineLostError, RemoteEngine
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
-from ragauge.io.records import Record, partial_path
+from ragauge.io.records import Record, partial_path, recorded_fingerprint
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure.answering import question_fields
 from ragauge.measure.concurrency import BatchSize, answers
@@ -54,7 +54,13 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
         raise UserError(f"--retry-failed: {out}: no such file of records")
     machine = "" if specification.engine.served else processor(specification.engine.device)
     keys = [e.key for e in job.examples]
-    with RecordWriter(out, fingerprint(job), keys, overwrite, machine=machine) as writer:
+    settings = fingerprint(job)
+    if specification.engine.served:
+        server = cast(RemoteEngine, loaded.of(specification)).identity()
+        # what a server that does not respond says is as records have it
+        recorded = recorded_fingerprint(out).get("server", {})
+        settings["server"] = server if "model" in server else recorded | server
+    with RecordWriter(out, settings, keys, overwrite, machine=machine) as writer:
         if retry_failed:
             writer.forget_failed()
         done = len(writer.done)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from ragauge.assets import resolver
+from ragauge.assets import resolver, store
 from ragauge.errors import UserError
 
 SERVERS = ("llama.cpp",)
@@ -26,8 +26,8 @@ KEY = "RAGAUGE_SERVER_KEY"  # hands the key of the server to it
 def serving(
     server: str, model: str, threads: int | None = None, environment: str = "OPENAI"
 ) -> Iterator[str]:
-    """Serve a model for the length of the block: its URL, which with a new key stands in the
-    environment meanwhile.
+    """Serve a model for the length of the block: its URL, which with a new key and the server's name
+    stands in the environment meanwhile.
 
     Jobs that the block starts inherit both. The server ends with this process, however that ends.
 
@@ -35,7 +35,7 @@ def serving(
         server: one of SERVERS.
         model: a name in the catalog, a source or a folder with a GGUF file, or such a file.
         threads: of the server; None: all cores.
-        environment: prefix of the two variables, as of a model's key `served.environment`.
+        environment: prefix of the variables, as of a model's key `served.environment`.
 
     Raises UserError: the wheel is missing, there is no GGUF file, or the server does not start.
     """
@@ -45,6 +45,8 @@ def serving(
     file = gguf_file(model)
     key = secrets.token_urlsafe(16)
     variables = {f"{environment}_BASE_URL": "", f"{environment}_API_KEY": key, KEY: key}
+    # its address is another one each time
+    variables[f"{environment}_SERVER"] = f"{server}, sha256 {store.digest(store.contents(file))}"
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -4,8 +4,8 @@ a quiet machine.
 
 import gc
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TypeVar, cast
@@ -34,7 +34,7 @@ from ragauge.measure.inputs import QuestionSource, specification
 from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Answer, Method
-from ragauge.methods.prompts import Prompt
+from ragauge.methods.prompts import Prompt, corpus_spacing
 from ragauge.methods.prompts.templates import set_template_arguments
 from ragauge.results.times import Watched
 
@@ -101,10 +101,17 @@ def prompts_of(
 ) -> list[Prompt]:
     common = specification(make("naive"), questions, model, new_tokens)
     set_template_arguments(engine.tokenizer, common.template_arguments, common.template_date)
-    return [
+    return with_corpus(
         prompt_of(example, common, engine.tokenizer, engine.max_context)
         for example in questions.examples(count)
-    ]
+    )
+
+
+def with_corpus(prompts: Iterable[Prompt]) -> list[Prompt]:
+    """Return prompts that know the spacing of their corpus, whose documents are all of theirs."""
+    known = list(prompts)
+    spacing = corpus_spacing(known)
+    return [replace(prompt, corpus_spacing=spacing) for prompt in known]
 
 
 def trace_of(
@@ -167,7 +174,8 @@ def shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, P
 
 
 def random_prompt(shape: Shape, counts: str) -> Prompt:
-    return Prompt(**lengths.random_segments(lengths.load(counts, vocab=shape.vocab), shape.vocab))
+    counted = lengths.load(counts, vocab=shape.vocab)
+    return with_corpus([Prompt(**lengths.random_segments(counted, shape.vocab))])[0]
 
 
 def median_answer(config: Config, dataset: str, model: str, variants: Sequence[str]) -> int | None:

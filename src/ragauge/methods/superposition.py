@@ -11,7 +11,15 @@ from ragauge.errors import UserError
 from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method, State
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
-from ragauge.methods.prompts import LAYOUTS, PREAMBLE, Name, Prompt, Segment, unit_segment
+from ragauge.methods.prompts import (
+    LAYOUTS,
+    PREAMBLE,
+    Name,
+    Prompt,
+    Segment,
+    equilibrium,
+    unit_segment,
+)
 from ragauge.options import PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
@@ -34,6 +42,15 @@ class Superposition(Method):
     documents join the prefix of the next round over the remaining ones; only the first round can be
     cached. `factor` is the superposition factor of Figure 5: adjacent documents are joined until
     there are that many paths.
+
+    Equilibrium positions (section 3.2.2, equation 1 and Algorithm 1) put token j of document d_i at
+    |p| + j S / |d_i| and every query at |p| + S, where S = n / sum(1 / |d_i|) is the harmonic mean
+    of the lengths of the documents. With `spacing` = set it is over the n documents of the question,
+    as in the paper, so that a path cached for one set (section 3.3.1) serves only sets of the same
+    S; with corpus it is over all documents of the data set, each once, so that paths are cached
+    before anything is retrieved. In either a document of more than S tokens is squeezed to steps
+    below 1, not cut. Left-aligned paths do not depend on the set, only where their queries start
+    does.
     """
 
     requires = FULL_ATTENTION
@@ -41,6 +58,8 @@ class Superposition(Method):
 
     top_k: PositiveInt = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
+    # of equilibrium positions: what S is the harmonic mean of
+    spacing: Literal["set", "corpus"] = "set"
     # "none" keeps every path
     saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"
     # of the attention of query tokens to document tokens: section 5.2 averages, released code sums
@@ -81,7 +100,16 @@ class Superposition(Method):
             raise UserError(
                 f"{where}.path_temperature: requires path_pruning and a saliency, which it biases paths by"
             )
+        apart = self.positions == "equilibrium" and not (self.factor or self.drop_first_token)
+        if self.reads_corpus() and not apart:
+            raise UserError(
+                f"{where}.spacing: corpus requires positions: equilibrium, and paths of one document"
+                " with all of its tokens (no factor, no drop_first_token)"
+            )
         return self
+
+    def reads_corpus(self) -> bool:
+        return self.spacing == "corpus"
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Round | None:
         return self._first_round(engine, prompt, offline=True) if self.path_caching else None
@@ -145,7 +173,16 @@ class Superposition(Method):
         offline: bool,
     ) -> _Round:
         ids = [self._trim([token for i in path for token in prompt.documents[i]]) for path in paths]
-        positions, length = LAYOUTS[self.positions]([len(d) for d in ids], start)
+        lengths = [len(d) for d in ids]
+        if self.reads_corpus():
+            if prompt.corpus_spacing is None:
+                raise UserError(
+                    "superposition.spacing: corpus needs the documents of a data set, and here is"
+                    " only one question's; choose set"
+                )
+            positions, length = equilibrium(lengths, start, prompt.corpus_spacing)
+        else:
+            positions, length = LAYOUTS[self.positions](lengths, start)
         names = [("document", path[0]) for path in paths]
         for name, tokens, at in zip(names, ids, positions, strict=True):
             reading.graph.add(Segment(name, tokens, at, tuple(prefix)))

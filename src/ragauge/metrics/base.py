@@ -2,20 +2,17 @@
 the record.
 
 Answers are compared as text by SQuAD's normalisation (Rajpurkar et al., EMNLP 2016), to the letter
-in the metrics of papers; a study's own comparison, `comparable`, sets more aside.
+in the metrics of papers; a study's own metrics compare words (`ragauge.text.words`).
 """
 
 import re
 import string
-import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from ragauge import registry
-from ragauge.text import fold
+from ragauge.text import words
 
 RecordFields = Mapping[str, Any]
 """The fields of a record."""
@@ -76,24 +73,12 @@ def normalise(text: str) -> str:
 
 
 def comparable(text: str) -> str:
-    """Normalise a text as a study compares it: as `normalise`, after `fold`, without punctuation of
-    any script.
-    """
-    return normalise(text if text.isascii() else fold(text).translate(_all_punctuation()))
+    """The words of a text between blanks: one text holds another where this is part of that."""
+    return f" {' '.join(words(text))} "
 
 
-@cache
-def _all_punctuation() -> dict[int, None]:
-    """Map every punctuation character of Unicode to nothing."""
-    return dict.fromkeys(
-        i for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)).startswith("P")
-    )
-
-
-def token_f1(prediction: str, answer: str) -> float:
-    """F1 of the normalised words that two texts share."""
-    predicted = normalise(prediction).split()
-    expected = normalise(answer).split()
+def token_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
+    """F1 of the words that two texts share."""
     common = sum((Counter(predicted) & Counter(expected)).values())
     if not common:  # right only where both are empty
         return float(predicted == expected)

@@ -4,11 +4,14 @@ from ragauge.metrics.base import RecordFields, comparable
 
 
 def score(record: RecordFields) -> float | None:
-    """1.0 if an answer is a substring of the prediction's first line, both `comparable`, else 0.0.
-    Reads `prediction` and `answers`. As `best_subspan_em`, with Unicode forms and punctuation of
-    all scripts set aside; an answer of which nothing is left, such as "The" or "?", is in no
-    prediction.
+    """1.0 if the words of an answer follow one another in the prediction's first line, else 0.0.
+
+    Reads `prediction` and `answers`. Words are those of `ragauge.text.words`: "no" is not in "known",
+    nor "12.5 bar" in "125 bar", and "1,200" is "1200". An answer without a word, such as "?", is in
+    no prediction.
     """
     first_line = comparable(record["prediction"].split("\n")[0])
     answers = map(comparable, record["answers"])
-    return max((float(bool(answer) and answer in first_line) for answer in answers), default=None)
+    return max(
+        (float(bool(answer.strip()) and answer in first_line) for answer in answers), default=None
+    )

@@ -1,6 +1,7 @@
 """Whether an answer stands in what the model was shown."""
 
-from ragauge.metrics.base import RecordFields, normalise
+from ragauge.metrics.base import RecordFields
+from ragauge.text import words
 
 
 def score(record: RecordFields) -> float | None:
@@ -13,7 +14,7 @@ def score(record: RecordFields) -> float | None:
     there: it finds what was made up, not what was misread.
     """
     passages = record.get("passages")
-    own = set(normalise(record["prediction"]).split()) - set(normalise(record["question"]).split())
+    own = set(words(record["prediction"])) - set(words(record["question"]))
     if not passages or not own:
         return None
-    return len(own & set(normalise(" ".join(passages)).split())) / len(own)
+    return len(own & set(words("\n".join(passages)))) / len(own)

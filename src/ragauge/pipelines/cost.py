@@ -25,8 +25,9 @@ def calls(entry: PipelineSettings) -> Iterator[Call]:
     window = -1
     attended = 0
     reads_at = entry.schedule_class.reads_at
+    encodes_anew = entry.encoding == "every_window"
     for start, stop, now in Windows(entry.interval).pieces(0, entry.tokens):
-        if now > window and reads_at(now):
+        if now > window and (reads_at(now) or encodes_anew):
             attended = entry.neighbours * NEIGHBOUR
             yield Call(
                 "neighbours",
@@ -42,6 +43,12 @@ def calls(entry: PipelineSettings) -> Iterator[Call]:
         written = max(start, read_end)
         if written < stop:
             yield Call("decode", (1,), (written + attended,), logits=(1,), steps=stop - written)
+
+
+def retrievals(entry: PipelineSettings) -> int:
+    """Count the retrievals of one sequence."""
+    once = entry.model_copy(update={"encoding": "once"})
+    return sum(call.stage == "neighbours" for call in calls(once))
 
 
 def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
@@ -106,7 +113,7 @@ def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
             key: getattr(entry, key)
             for key in ("schedule", "task", "interval", "neighbours", "tokens")
         },
-        "retrievals": sum(call.stage == "neighbours" for call in calls(entry)),
+        "retrievals": retrievals(entry),
         "flop": stages.total(),
         "flop_by_stage": dict(stages),
         "over_no_retrieval": stages.total() / _flop(plain, decoder).total(),
@@ -136,7 +143,7 @@ def search_floor(
         "fits_memory": index_bytes <= server["memory_bytes"],
         "nprobe": nprobe,
         "retrieval_at_least_s": seconds,
-        "retrievals_at_least_s": seconds * sum(call.stage == "neighbours" for call in calls(entry)),
+        "retrievals_at_least_s": seconds * retrievals(entry),
     }
 
 

@@ -101,6 +101,11 @@ class PipelineSettings(Section):
     read_ahead: bool = Field(
         True, description="schedule piperag: the thread that searches reads neighbours as well"
     )
+    encoding: Literal["once", "every_window"] = Field(
+        "once",
+        description="schedule retrieve_once: every_window encodes its neighbours anew in each window, as PipeRAG's "
+        "released scoring",
+    )
     bias: float = Field(
         0.0, description=_for_modes("bias", "added to the attention scores of neighbours' keys")
     )

@@ -116,15 +116,17 @@ class BlockingRetrieval(NeighbourSource):
     note: Note
     # where not, the neighbours of the window before stay
     reads_at: Callable[[int], bool] = lambda window: True
+    encodes_anew: bool = False  # whether those that stay are encoded again, for this window
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | None:
-        if not self.reads_at(window):
+        if self.reads_at(window):
+            query = self.options.query(ids[self.windows.query(window)], self.windows.continuation)
+            neighbours, seconds = self.options.search(query)
+            self.note(_call(RETRIEVAL, seconds))
+            self.results.append(neighbours)
+        elif not self.encodes_anew:
             return None
-        query = self.options.query(ids[self.windows.query(window)], self.windows.continuation)
-        neighbours, seconds = self.options.search(query)
-        self.note(_call(RETRIEVAL, seconds))
-        self.results.append(neighbours)
-        return self.options.texts(neighbours, self.windows.part(window))
+        return self.options.texts(self.results[-1], self.windows.part(window))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ragauge.results.stats import Limits, bootstrap_interval, paired_test
+from ragauge.results.stats import Limits, mean_interval, paired_test
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ class CellSource(StrEnum):
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured value, its bootstrap 95% interval and its number of questions or trials; or why
+    """A measured value, its 95% interval and its number of questions or trials; or why
     there is none.
     """
 
@@ -156,7 +156,7 @@ def mean(
     """
     if not values:
         return Measure(reason=note or nothing)
-    low, high = bootstrap_interval(values, seed=seed, limits=limits)
+    low, high = mean_interval(values, seed=seed, limits=limits)
     return with_interval_note(Measure(sum(values) / len(values), low, high, len(values), note=note))
 
 

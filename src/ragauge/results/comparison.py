@@ -14,7 +14,7 @@ from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.io.records import SequenceRecord, read_kind
-from ragauge.results.stats import bootstrap_interval, paired_test, pooled
+from ragauge.results.stats import mean_interval, paired_test, pooled
 
 # projections
 FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.0, 16.0)]
@@ -29,7 +29,7 @@ def summary(path: Path) -> JsonObject:
     if not scored:
         return _latency(records)
     nll = pooled([record.nll or 0.0 for record in scored], [record.scored for record in scored])
-    low, high = (None if end is None else math.exp(end) for end in bootstrap_interval(nll))
+    low, high = (None if end is None else math.exp(end) for end in mean_interval(nll))
     mean = sum(nll) / len(nll)
     perplexity = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
     return {**perplexity, "sequences": len(nll), "scored": sum(record.scored for record in scored)}

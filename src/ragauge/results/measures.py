@@ -11,6 +11,7 @@ from ragauge.results import materials
 from ragauge.results.cells import Measure, Measures, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import Limits
 
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
 # part of the longest variant's questions that a variant must have answered to be paired with it
@@ -30,6 +31,11 @@ def metric_name(runs: Runs, dataset: str) -> str:
     """The name of a data set's primary metric, for readers."""
     metric = runs.metrics(dataset)[0]
     return NAMES.get(metric, metric.replace("_", " "))
+
+
+def metric_limits(runs: Runs, dataset: str) -> Limits | None:
+    """The least and the greatest score of a data set's primary metric; None if it has none."""
+    return metrics.limits(runs.metrics(dataset)[0])
 
 
 def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:

@@ -11,6 +11,8 @@ from ragauge.results.cells import Cell, CellSource, Measure
 from ragauge.results.runs import Runs, Variant, identities
 
 PREDICTED = "predicted from the model's shape"
+# of times at the sizes that a paper names; the GPUs follow
+ON_SHAPE = "measured on the paper's model shape, random weights"
 LONGBENCH = "longbench_"  # what our names of LongBench's data sets have before its own
 GENERATORS = {  # CFIC's names of the models that answer
     "llama-2-7b-chat-hf": "Llama2-7B-chat-4k",

@@ -29,8 +29,8 @@ from ragauge.io import progress, records
 from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
-from ragauge.methods.base.states import recorded_state
 from ragauge.results.cells import Cell
+from ragauge.results.stats import pooled
 from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFile
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Times = TypeVar("Times", bound=TimesFile)
 
-RANKED = ("top", "bm25", "tfidf", "dense")
+RANKED = ("top", "bm25", "tfidf", "dense", "shortest")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
 # marks a served model's numbers in notes, as they are not of this package's decoder
 ELSEWHERE = "another stack"
@@ -60,6 +60,8 @@ class Variant:
     specification: AnswerSpecification | None
     meta: Mapping[str, Any]
     path: Path  # of the records
+    # options whose defaults a training decides, of the model that finds evidence
+    asked: Mapping[str, Any]
     missing: str | None = None  # why there are none
 
     @cached_property
@@ -81,12 +83,15 @@ class Variant:
 
     @property
     def cached_shares(self) -> list[float]:
-        """The share of each prompt that a server found in its cache, where it says so."""
-        return [
-            response.cached_tokens / response.prompt_tokens
+        """The share of each prompt that a server found in its cache, where it says so, such that
+        their mean is the share of all tokens.
+        """
+        known = [
+            (response.cached_tokens / response.prompt_tokens, response.prompt_tokens)
             for response in self.responses
             if response.prompt_tokens and response.cached_tokens is not None
         ]
+        return pooled(*zip(*known, strict=True)) if known else []
 
     @property
     def row(self) -> str:
@@ -116,7 +121,7 @@ class Variant:
         """Whether this is a method with every option at its default, or as given in `others`;
         `free` may be any. An option that did not exist when the records were made has its default.
         """
-        known = defaults(method)
+        known = {**defaults(method), **self.asked}
         wanted = {k: v for k, v in known.items() if k not in free} | others
         options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
@@ -326,12 +331,7 @@ class Runs:
         if times.states or times.protocol.is_served:
             return times
         methods = {name: method_of(self.named(times.model, name)) for name in times.variants}
-        known = {name: method for name, method in methods.items() if method}
-        times = times.model_copy(update={"rows": [r for r in times.rows if r.variant in known]})
-        recorded = {name: recorded_state(method) for name, method in known.items()}
-        return times.with_states(
-            recorded, {name: method.usable_state() for name, method in known.items()}
-        )
+        return times.with_states({name: method for name, method in methods.items() if method})
 
     def _times(self, folder: str, kind: type[Times]) -> tuple[Times, ...]:
         return tuple(map(kind.read, sorted((self.folder / folder).glob("*/*.json"))))
@@ -440,7 +440,8 @@ class Runs:
         options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        return Variant(name, dataset, model, method, options, None, {}, path, missing)
+        asked = self.config.asked(model).options if model in self.config.models else {}
+        return Variant(name, dataset, model, method, options, None, {}, path, asked, missing)
 
 
 def _agree(recorded: Any, configured: Any) -> bool:

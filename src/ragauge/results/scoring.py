@@ -11,7 +11,7 @@ from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.jsonl import JsonObject, read_jsonl
 from ragauge.metrics import base as metrics
-from ragauge.results.stats import bootstrap_interval, paired_test
+from ragauge.results.stats import mean_interval, paired_test
 
 _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "prediction": ("text", TypeAdapter(str)),
@@ -74,9 +74,7 @@ def score_file(
             scores = [literal.get(at, score) for at, score in enumerate(scores)]
     applying = [score for score in scores if score is not None]
     low, high = (
-        bootstrap_interval(applying, seed, limits=metrics.limits(metric))
-        if applying
-        else (None, None)
+        mean_interval(applying, seed, limits=metrics.limits(metric)) if applying else (None, None)
     )
     return {
         "metric": metric,

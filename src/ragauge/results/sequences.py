@@ -13,7 +13,7 @@ from ragauge.results.cells import Cell, Measure, join, noted, paired, with_inter
 from ragauge.results.pipelines import PipelineRun, SequenceKey, Task
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
-from ragauge.results.stats import bootstrap_interval, median_ratio_interval, pooled
+from ragauge.results.stats import mean_interval, median_ratio_interval, pooled
 from ragauge.results.systems import System
 
 PAPER_TOKENS = 1024  # of PipeRAG's texts at most
@@ -44,7 +44,7 @@ def perplexity(runs: Runs, system: System, keys: set[SequenceKey] | None = None)
     note = "the systems share no sequence" if keys is not None and not keys else note
     note = join(note, _failed(system.scored), _of_proxy(system), system.unshown(system.scored))
     value = math.exp(sum(nll) / len(nll))
-    interval = bootstrap_interval(nll, seed=runs.seed)
+    interval = mean_interval(nll, seed=runs.seed)
     low, high = (None if end is None else math.exp(end) for end in interval)
     return with_interval_note(Measure(value, low, high, len(nll), note=note))
 

@@ -8,7 +8,7 @@ import math
 
 from ragauge.cost import cycles
 from ragauge.methods.base.method import State
-from ragauge.methods.base.states import effective_state, recorded_state
+from ragauge.methods.base.states import effective_state, usable_state
 from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measures
 from ragauge.results.costs import CyclesFold, online_cycles
@@ -24,10 +24,10 @@ def waits_for_documents(variant: Variant, state: State) -> bool | None:
     if method is None:
         return None
     one_document = all(record.documents == 1 for record in variant.records.values())
-    effective = effective_state(method.usable_state(), state, one_document)
-    if effective == recorded_state(method):
-        return False
-    return True if effective == "nothing" else None
+    effective = effective_state(usable_state(method, one_document), state)
+    if effective == "nothing":
+        return method.prepares
+    return None if not method.prepares else False
 
 
 def seconds(variant: Variant, field: str, state: State) -> list[float]:

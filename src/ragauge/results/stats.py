@@ -1,9 +1,9 @@
-"""Uncertainty as part of a number: bootstrap intervals, paired tests, and the chance of being on
-the frontier.
+"""Uncertainty as part of a number: intervals, paired tests, and the chance of being on the
+frontier.
 
-Everywhere `seed` is that of the resampling and `n` the number of resamples; intervals are
-percentiles of the bootstrap. Where the resamples do not vary, equal values of known limits have an
-exact interval and others have none: (None, None).
+Everywhere `seed` is that of the random draws and `n` their number. Equal values without known
+limits have no interval: (None, None). `reports/coverage.py` simulates how often intervals hold the
+true value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,21 +16,22 @@ RESAMPLES = 10_000
 LEVEL = 0.95  # the share of resampled values inside an interval
 SHARE = (0.0, 1.0)  # limits of a score from wrong to right
 _DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
+_FEW = 30  # distinct scores; of fewer more weights are drawn in the same time
 
 Limits: TypeAlias = tuple[float, float]  # the least and the greatest value that is possible
 Interval: TypeAlias = tuple[float | None, float | None]  # both None: not known
 
 
-def bootstrap_interval(
+def mean_interval(
     values: ArrayLike, seed: int = 0, n: int = RESAMPLES, limits: Limits | None = None
 ) -> Interval:
-    """Percentile bootstrap interval of the mean of (question,) scores (Efron and Tibshirani, 1993,
-    chapter 13), or the exact one where all scores are equal.
+    """Interval of the mean of (question,) scores: of a proportion Clopper and Pearson's (1934), of
+    other scores between limits its generalisation (Gaffke, 2005), without limits Student's t.
 
-    n equal scores are seen with a probability of 2.5% or more only if at least 0.025^(1/n) of all
-    questions have that score; the others may have any between the limits. Of scores that are all 0
-    or all 1 this is Clopper and Pearson's interval (1934). Of differences that are all 1 or all -1
-    it excludes 0 exactly where the sign test has p < 0.05.
+    Each end is a quantile of the mean over random (Dirichlet) weights of the questions and of one
+    more, unseen, whose score is the limit at that end. Of scores of 0 and 1 these means have the
+    Beta distributions of Clopper and Pearson. With three or more distinct scores half an unseen
+    question counts, as in mid-P intervals: a whole one makes intervals too wide.
 
     Args:
         values: (question,) scores.
@@ -44,11 +45,25 @@ def bootstrap_interval(
         ValueError: there is no score or one is not finite.
     """
     scores = _checked(values, "values")
-    low, high = percentile_interval(resampled_means([scores], seed, n))
-    if low is None and limits and limits[0] <= scores[0] <= limits[1]:
-        others = 1 - ((1 - LEVEL) / 2) ** (1 / len(scores))  # the part that may have other scores
+    tail = (1 - LEVEL) / 2
+    rng = np.random.default_rng(seed)
+    points, counts = np.unique(scores, return_counts=True)
+    if limits is None or not limits[0] <= points[0] <= points[-1] <= limits[1]:
+        if points[-1] - points[0] <= _slack(scores):
+            return None, None
+        error = scores.std(ddof=1) / len(scores) ** 0.5
+        width = float(error * np.quantile(abs(rng.standard_t(len(scores) - 1, n)), LEVEL))
+        return float(scores.mean()) - width, float(scores.mean()) + width
+    if len(points) == 1:  # the weights of other scores have the distribution Beta(1, questions)
+        others = 1 - tail ** (1 / len(scores))
         low, high = (float(scores[0] + others * (end - scores[0])) for end in limits)
-    return low, high
+        return low, high
+    shapes = [*counts, 1.0 if len(points) == 2 else 0.5]
+    chunks = _chunks(n * max(1, _FEW // len(shapes)), len(shapes))
+    weights = (rng.standard_gamma(shapes, (size, len(shapes))) for size in chunks)
+    means = [(w[:, :-1] @ points + np.outer(limits, w[:, -1])) / w.sum(axis=1) for w in weights]
+    lows, highs = np.concatenate(means, axis=1)
+    return float(np.quantile(lows, tail)), float(np.quantile(highs, 1 - tail))
 
 
 def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
@@ -73,10 +88,11 @@ def paired_test(
     """The difference of two methods on the same questions, by their (question,) scores, and whether
     it is significant.
 
-    Returns `difference` (mean of a - b), `low` and `high` (its interval, as `bootstrap_interval`
-    has it for scores of these limits), `p` (two-sided, from `n` random flips of the differences'
-    signs; never 0, since the observed signs count as one of the flips) and `n` (questions). Raises
-    ValueError if the two differ in length, are empty or hold a value that is not finite.
+    Returns `difference` (mean of a - b), `low` and `high` (its interval, as `mean_interval` has it
+    for differences of scores of these limits, extended to 0 where p is not below 0.05), `p`
+    (two-sided, from `n` random flips of the differences' signs; never 0, since the observed signs
+    count as one of the flips) and `n` (questions). Raises ValueError if the two differ in length,
+    are empty or hold a value that is not finite.
     """
     first = _checked(a, "a")
     second = _checked(b, "b")
@@ -86,7 +102,7 @@ def paired_test(
         )
     differences = first - second
     extremes = limits and (limits[0] - limits[1], limits[1] - limits[0])
-    low, high = bootstrap_interval(differences, seed, n, extremes)
+    low, high = mean_interval(differences, seed, n, extremes)
     rng = np.random.default_rng(seed)
     extreme = 0
     # sums in another order differ by rounding
@@ -95,6 +111,9 @@ def paired_test(
         signs = rng.integers(0, 2, (size, len(differences)), dtype=np.int8) * 2 - 1
         extreme += int((np.abs(signs @ differences) >= abs(differences.sum()) - slack).sum())
     p = (1 + extreme) / (1 + n)
+    if low is not None and high is not None and p >= 1 - LEVEL:
+        low = min(low, 0.0)
+        high = max(high, 0.0)
     return {
         "difference": float(differences.mean()),
         "low": low,
@@ -104,28 +123,12 @@ def paired_test(
     }
 
 
-def holm(p: ArrayLike) -> list[float]:
-    """Each p of a family of tests, such that below 0.05 any one is false with at most that
-    probability (Holm, 1979).
-    """
-    values = np.array(p, dtype=float)
-    order = np.argsort(values)
-    values[order] = np.minimum(
-        1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    )
-    return values.tolist()
-
-
 def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Interval:
-    """Interval of mean(a) / mean(b), of the same questions (question,), which are resampled in
-    pairs.
+    """Interval of mean(a) / mean(b), of the same questions (question,), all b above 0: that of each
+    question's ratio, pooled with b as its weight.
     """
-    pairs = np.column_stack([_checked(a, "a"), _checked(b, "b")])
-    rng = np.random.default_rng(seed)
-    sums = np.concatenate(
-        [pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), RESAMPLES, width=2)]
-    )
-    return percentile_interval(sums[:, 0] / sums[:, 1])
+    bottoms = _checked(b, "b")
+    return mean_interval(pooled(_checked(a, "a") / bottoms, bottoms), seed)
 
 
 def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Interval:
@@ -144,7 +147,8 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
     """(method,) probabilities that each method is on the frontier of cost and quality, over
     resampled questions. A method is on the frontier unless another one is at least as cheap and at
     least as good, and better in one of the two. Costs are known ones (method,), lower is better;
-    values are (method, question), higher is better.
+    values are (method, question), higher is better. Where others are as cheap, no probability is
+    surer than `doubts` of any of them allows.
     """
     quality = np.asarray(values, dtype=float)
     price = np.asarray(costs, dtype=float)
@@ -152,7 +156,23 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> 
     on = np.zeros(len(quality))
     for rows in _resamples(rng, quality.shape[1], RESAMPLES, width=2 * len(quality)):
         on += _on_frontier(price[:, None], quality[:, rows].mean(axis=2)).sum(axis=1)
-    return on / RESAMPLES
+    rivals = price[:, None] - price >= -_slack(price)
+    np.fill_diagonal(rivals, False)
+    doubt = doubts(quality)
+    least = np.min(doubt, axis=1, where=rivals, initial=0.5)
+    most = np.max(doubt, axis=1, where=rivals, initial=0.0)
+    return np.clip(on / RESAMPLES, least, 1 - most)
+
+
+def doubts(values: ArrayLike) -> np.ndarray:
+    """(method, other) probability that a method which is ahead on every one of the d questions on
+    which the two differ is not the better one: 0.5^(d + 1), of a win probability that is uniform
+    beforehand. Methods that never differ have the doubt of all questions. Values are (method,
+    question).
+    """
+    quality = np.asarray(values, dtype=float)
+    differing = (quality[:, None] != quality).sum(axis=2)
+    return np.asarray(0.5 ** (1.0 + np.where(differing, differing, quality.shape[1])))
 
 
 def detectable_difference(n: int) -> float:

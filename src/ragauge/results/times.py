@@ -3,19 +3,21 @@
 A key that does not apply to a measurement is not set, and is left out of the file (`to_json`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragauge.errors import UserError, first_problem
 from ragauge.io.jsonl import read_object
-from ragauge.methods.base.method import STATES, State
-from ragauge.methods.base.states import effective_state
+from ragauge.methods.base.method import Method, State
+from ragauge.methods.base.states import effective_state, usable_state
 
 SERVER = "server"  # the device of times of a served model
-UNKNOWN = "?"
+UNKNOWN: Literal["?"] = "?"
 STATE_WORDS: dict[str, str] = {
     "nothing": "nothing read",
     "documents": "each document read",
@@ -84,17 +86,34 @@ class RequestTimes(TimesModel):
     start_at_s: float = 0.0
     first_token_at_s: float | None = None
     end_at_s: float = 0.0
-    new_tokens: int = 0
+    new_tokens: int | None = 0  # None: a server that counts none
     queued_s: float = 0.0
     first_token_s: float | None = None
     per_token_s: float | None = None
-    total_s: float | None = None
+    total_s: float | None = None  # None: also of a response shorter than requested
     failure: str | None = None  # why there is no answer, and so no times
-    found: float | None = None  # share of the documents' tokens found stored
+    # share of the documents' tokens found stored, of a server the prompt's, and those tokens
+    found: float | None = None
+    found_of: int = 1
     prompt_tokens: int | None = None  # by the server's count
     cached_tokens: int | None = None  # of the prompt, in the server's cache
     model: str | None = None  # what the server calls its model
     server: dict[str, float] | None = None  # times by the server's clock
+    remarks: list[str] = []  # on the response: its length, how its tokens were counted
+
+
+def remarks(rows: Sequence[RequestTimes]) -> list[str]:
+    """Return each remark with the number of responses that it is about."""
+    answered = [row for row in rows if not row.warmup and not row.failure]
+    counts = Counter(remark for row in answered for remark in row.remarks)
+    return [f"{n} of {len(answered)} responses: {remark}" for remark, n in counts.items()]
+
+
+def share_found(rows: Sequence[RequestTimes]) -> float | None:
+    """Return the share of all tokens that was found; None where no row has one."""
+    known = [row for row in rows if row.found is not None]
+    weights = [row.found_of for row in known]
+    return fmean([row.found or 0.0 for row in known], weights) if known else None
 
 
 class TrialFacts(TimesModel):
@@ -178,10 +197,12 @@ class RequestSummary(TimesModel):
     failed: int = 0
     seconds: float = 0.0
     questions_per_s: float = 0.0
-    tokens_per_s: float = 0.0
+    tokens_per_s: float | None = 0.0
     goodput_per_s: float = 0.0
     good_share: float = 0.0
     in_service: float = 0.0
+    # of a number of clients: while each has a request under way
+    steady: "RequestSummary | None" = None
 
 
 class GpuState(TimesModel):
@@ -269,14 +290,11 @@ class StateTimes(TimesModel):
     """The variants in one state of what was read before the question.
 
     Attributes:
-        measured: the state of each variant's trials: this one, or below it one from which it gains
-            as much.
         stages: of each variant, the calls of its first prompt by stage.
         gap: why each variant's measured speedup is not the theoretical one.
         summary: the spread of each variant's times.
     """
 
-    measured: dict[str, State | None]
     stages: dict[str, dict[str, dict[str, float]]] = {}
     gap: dict[str, SpeedupGap] = {}
     summary: dict[str, dict[str, Spread]] = {}
@@ -313,40 +331,35 @@ class LatencyTimes(TimesFile, Watched):
 
     machine: dict[str, Any] = {}
     load: TrialLoad = TrialLoad()
+    # the state from which each variant gains; of a server whose cache is as it was found: none
+    usable: dict[str, State] = {}
     states: dict[State, StateTimes] = {}  # the default of tables first
     rows: list[Trial] = []
+    # summaries of an older file, which had no states; nothing reads them
+    stages: Any = None
+    gap: Any = None
+    summary: Any = None
     documents: DocumentTrials | None = None
     evidence_batches: EvidenceTrials | None = None
     other_lengths: list["LatencyTimes"] = []
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_summary(cls, content: Any) -> Any:
-        """Leave out the summary of an older file, which had no states."""
-        is_older = isinstance(content, dict) and "states" not in content
-        unused = ("stages", "gap", "summary") if is_older else ()
-        return {key: value for key, value in content.items() if key not in unused}
-
-    def with_states(self, recorded: Mapping[str, State], usable: Mapping[str, State]) -> Self:
-        """Return an older file's times with the states in which they were taken.
-
-        Args:
-            recorded: the state of each variant, which had ready what its method prepares.
-            usable: the state from which each gains.
+    def with_states(self, methods: Mapping[str, Method]) -> Self:
+        """Return an older file's times, for which each method had ready what it prepares itself,
+        with the states of that.
         """
         one_document = len((self.protocol.tokens or {}).get("documents", ())) == 1
-
-        def is_measured(name: str, state: State) -> bool:
-            return effective_state(usable[name], state, one_document) == recorded[name]
-
-        states: dict[State, StateTimes] = {}
-        for state in ("documents", "set", "nothing"):
-            names = [name for name in self.variants if is_measured(name, state)]
-            if names:
-                states[state] = StateTimes(measured={name: recorded[name] for name in names})
-        rows = [row.model_copy(update={"state": recorded[row.variant]}) for row in self.rows]
-        others = [other.with_states(recorded, usable) for other in self.other_lengths]
-        return self.model_copy(update={"states": states, "rows": rows, "other_lengths": others})
+        usable = {name: usable_state(method, one_document) for name, method in methods.items()}
+        read = {name: usable[name] if methods[name].prepares else "nothing" for name in usable}
+        rows = [row.model_copy(update={"state": read.get(row.variant)}) for row in self.rows]
+        order: tuple[State, ...] = ("documents", "set", "nothing")
+        states = {
+            state: StateTimes()
+            for state in order
+            if any(effective_state(usable[name], state) == read[name] for name in usable)
+        }
+        others = [other.with_states(methods) for other in self.other_lengths]
+        update = {"usable": usable, "states": states, "rows": rows, "other_lengths": others}
+        return self.model_copy(update=update)
 
     @property
     def default_state(self) -> State:
@@ -354,17 +367,11 @@ class LatencyTimes(TimesFile, Watched):
         return next(iter(self.states), "documents")
 
     def measured_state(self, name: str, state: State | None = None) -> State | None:
-        """Return the state of a variant's trials in a state, by default the first; None: none there,
-        or not known.
+        """Return the state of a variant's trials in a state, by default the first: the one from
+        which it gains, or `nothing` below it; None: not known.
         """
-        return self._measured(state or self.default_state).get(name)
-
-    def best_state(self, name: str) -> State:
-        """Return the first state in which a variant gains as much as in any that was timed."""
-        by_state = {state: self._measured(state).get(name, UNKNOWN) for state in STATES}
-        there = {state: measured for state, measured in by_state.items() if measured != UNKNOWN}
-        best = list(there.values())[-1:]
-        return next((s for s, measured in there.items() if [measured] == best), self.default_state)
+        usable = self.usable.get(name)
+        return usable and effective_state(usable, state or self.default_state)
 
     @property
     def at_answer_length(self) -> "LatencyTimes":
@@ -385,9 +392,8 @@ class LatencyTimes(TimesFile, Watched):
         """Return a variant's trials in a state, by default the first: undisturbed ones, or all where
         the machine was always busy.
         """
-        measured = self._measured(state or self.default_state)
-        rows = [row for row in self.rows if row.state == measured.get(row.variant, UNKNOWN)]
-        return self._counted(rows, name)
+        measured = self.measured_state(name, state)
+        return self._counted([row for row in self.rows if row.state == measured], name)
 
     def document_trials(self, name: str) -> list[DocumentTrial]:
         return self._counted(self.documents.rows if self.documents else (), name)
@@ -399,9 +405,6 @@ class LatencyTimes(TimesFile, Watched):
         """Return the times of the trials of a variant that count, in a state."""
         values = (getattr(trial, key) for trial in self.trials(name, state))
         return [seconds for seconds in values if seconds is not None]
-
-    def _measured(self, state: State) -> Mapping[str, State | None]:
-        return self.states[state].measured if state in self.states else {}
 
     def _counted(self, rows: Sequence[AnyTrial], name: str) -> list[AnyTrial]:
         counts_all = bool(self.load.busy)

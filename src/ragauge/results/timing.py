@@ -53,7 +53,7 @@ def speedup_cells(
                     f"{state}_speedup_{latency.device}": speedup(runs, latency, name, state)
                     for state in latency.states
                 }
-                measures |= preparation(latency, name, latency.best_state(name))
+                measures |= preparation(latency, name, latency.usable.get(name, "nothing"))
                 measure = speedup(runs, latency, name)
                 cells += row_cells(row, measures)
                 cells.append(Cell(row, f"{TIMED}_{latency.device}", measure, paper_model=model))
@@ -67,14 +67,14 @@ def speedup(runs: Runs, latency: LatencyTimes, name: str, state: State | None = 
     if latency.refused:
         return Measure(reason=f"timing refused: {latency.refused}")
     base = naive_of(runs, latency)
-    best = state or latency.best_state(name)
+    best = state or latency.usable.get(name, "nothing")
     slow = latency.seconds(base, state=state or "nothing")
     fast = latency.seconds(name, state=best)
     if not slow or not fast:
         missing = next(n for n, values in ((base, slow), (name, fast)) if not values)
         return Measure(reason=f"{missing or 'naive'} was not timed in this state")
     note = described(latency, state=best)
-    if state is None and latency.measured_state(base, best) != "nothing":
+    if state is None and best != "nothing" and latency.measured_state(base, best) != "nothing":
         read = f"{name}: {STATE_WORDS[best]}, {base}: {STATE_WORDS['nothing']}"
         note = join(described(latency, state=best), f"{LIKE_PAPERS}: {read}")
     return ratio(slow, fast, runs.seed, n=len(fast), note=note)

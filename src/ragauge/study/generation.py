@@ -24,10 +24,9 @@ from ragauge.methods.evidence import sentences, sft
 from ragauge.methods.evidence.chat import Chat
 from ragauge.methods.prompts.templates import document_text, query_text
 from ragauge.methods.rankers.bm25 import CorpusBM25
-from ragauge.metrics.base import normalise, score
+from ragauge.metrics.base import comparable, score
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
-from ragauge.study.retrieval import whole_words
 
 ATTEMPTS = 25  # for each requested question, at most
 MIN_QUESTIONS = 10  # questions: with fewer, a report recommends nothing
@@ -261,8 +260,8 @@ def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
 
 def _problem(written: Written) -> str | None:
     spot = written.spot
-    question = normalise(written.text)
-    if normalise(spot.answer) in question:
+    question = comparable(written.text)
+    if comparable(spot.answer) in question:
         return "holds its answer"
     if spot.is_number != bool(_ASKS_NUMBER.search(question)):
         return "asks for another kind of answer"
@@ -275,26 +274,26 @@ class _Checks:
     def __init__(self, texts: Sequence[str], reader: Chat) -> None:
         self.index = CorpusBM25(texts)
         self.reader = reader
-        self.texts = [normalise(text) for text in texts]
+        self.texts = [comparable(text) for text in texts]
         # not to be copied
-        self.questions = {normalise(example.rpartition("Question: ")[2]) for example in EXAMPLES}
+        self.questions = {comparable(example.rpartition("Question: ")[2]) for example in EXAMPLES}
 
     def by_texts(self, written: Written) -> str | None:
         """Reject a question that is repeated, or whose answer further passages hold; None if
         neither. A passage that holds the whole sentence around the answer is the same one: a
         neighbour that overlaps, a copy.
         """
-        question = normalise(written.text)
+        question = comparable(written.text)
         if question in self.questions:
             return "duplicate"
         self.questions.add(question)
         answer, sentence = (
-            normalise(text) for text in (written.spot.answer, written.spot.sentence)
+            comparable(text) for text in (written.spot.answer, written.spot.sentence)
         )
         [scores] = self.index.scores([written.text])
         near = (-scores).argsort(kind="stable")[:NEIGHBOURS]
         others = [self.texts[i] for i in near if sentence not in self.texts[i]]
-        return "several_passages" if any(map(whole_words(answer).search, others)) else None
+        return "several_passages" if any(answer in other for other in others) else None
 
     def by_reader(self, written: Sequence[Written]) -> dict[Written, str]:
         """Reject, with the reason, questions that the reader answers without documents, or not with
@@ -347,7 +346,7 @@ def _spots(passage: Passage) -> list[Spot]:
     has: a question may name it.
     """
     text = passage.text
-    title = set(normalise(passage.document).split())
+    title = set(comparable(passage.document).split())
     lengths = range(SENTENCE_WORDS[0], SENTENCE_WORDS[1] + 1)
     parts = [(text[start:stop], stop) for start, stop in sentences.split(text)]
     prose = [part for part in parts if sft.is_prose(part[0]) and len(part[0].split()) in lengths]
@@ -361,7 +360,7 @@ def _spots(passage: Passage) -> list[Spot]:
                 if m.start() > begins or m[0][0].isdigit()
             ]
             spots += [Spot(passage, sentence.strip(), *match.span()) for match in matches]
-    answers = [(spot, normalise(spot.answer).split()) for spot in spots]
+    answers = [(spot, comparable(spot.answer).split()) for spot in spots]
     return [
         spot
         for spot, words in answers

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ RERANKED = 50
 # passages whose embeddings are a file: what is encoded when a study is stopped stays encoded
 SHARD = 10_000
 MAX_NAMED = 3  # questions that a warning names
-UNSPACED = "\u0e00"  # the first character of scripts whose words no blank parts, Thai before others
 BLOCK = 256  # passages encoded between two updates of the progress bar
 
 Ranking = list[list[int]]  # (question, rank) passages, the best first
@@ -109,7 +107,7 @@ class Searcher:
 def dense(
     queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str, folder: Path
 ) -> Ranking:
-    """Rank all passages by the dot product of their embeddings with the question's."""
+    """Rank all passages by the similarity of their embeddings with the question's."""
     from ragauge.methods.rankers.dense import load_encoder
 
     vectors = load_encoder(encoder).encode(queries, query=True)
@@ -131,15 +129,15 @@ def _embeddings(
     folder are not made.
     """
     from ragauge.assets import resolver
-    from ragauge.methods.rankers.dense import load_encoder
+    from ragauge.methods.rankers.dense import VECTORS, load_encoder
 
     weights = resolver.fingerprint(encoder)
     with bar("encoding passages", "passage", len(texts), delay=2) as progress:
         for start in range(0, len(texts), SHARD):
             shard = texts[start : start + SHARD]
-            digest = hashlib.sha256(json.dumps([encoder, weights, *shard]).encode()).hexdigest()[
-                :16
-            ]
+            digest = hashlib.sha256(
+                json.dumps([encoder, weights, VECTORS, *shard]).encode()
+            ).hexdigest()[:16]
             path = folder / f"{digest}.npy"
             if not path.is_file():
                 parts = []
@@ -222,20 +220,10 @@ def gold_passages(
     for question in questions:
         names = _named(question.gold, originals) if question.gold else []
         within = [number for name in names for number in by_document[originals[name]]]
-        answers = [whole_words(answer) for answer in map(comparable, question.answers) if answer]
+        answers = [answer for answer in map(comparable, question.answers) if answer.strip()]
         # all, too, where every passage of the gold document was dropped
         searched = within or range(len(texts))
-        yield [i for i in searched if any(answer.search(texts[i]) for answer in answers)] or within
-
-
-def whole_words(answer: str) -> re.Pattern[str]:
-    """Find an answer word for word: not 12 in 2012. Scripts beyond Thai have no blanks between
-    words, or few.
-    """
-    starts, ends = (
-        r"\b" if char.isalnum() and char < UNSPACED else "" for char in (answer[0], answer[-1])
-    )
-    return re.compile(starts + re.escape(answer) + ends)
+        yield [i for i in searched if any(answer in texts[i] for answer in answers)] or within
 
 
 def _nearest(title: str, titles: Sequence[str]) -> str | None:

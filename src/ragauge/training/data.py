@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import chain, islice, zip_longest
@@ -29,7 +28,7 @@ from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, LocalCha
 from ragauge.methods.evidence.sft import TrainingDocument
 from ragauge.pipelines.database.corpus import Corpus
 from ragauge.pipelines.database.documents import ShardShare
-from ragauge.text import terms
+from ragauge.pipelines.database.near_duplicates import near_duplicates
 from ragauge.training.settings import ENDPOINT, TrainingDataSettings
 
 logger = logging.getLogger(__name__)
@@ -40,12 +39,6 @@ MANIFEST = "manifest.json"
 WRITER = "RAGAUGE_WRITER"  # prefix of the environment variables that name an endpoint
 MIN_SHARE = 0.9  # of the requested documents; with fewer it would be another training
 DOCUMENTS_PER_REQUEST = 4
-PIECE_WORDS = 100  # of pieces of evaluation text
-SHORT_WORDS = 50  # up to which a piece is compared by shorter n-grams
-GRAM = 5  # words
-SHORT_GRAM = 3  # words; of 12 words, with one changed, 7 of 10 n-grams stay
-# In 2,349 Wikipedia articles 12 contain one of 33,395 other texts of 12 words, none one of 20.
-MIN_GRAMS = 7
 
 
 def build(
@@ -203,56 +196,6 @@ def in_random_order(
         return hashlib.sha256(f"{settings.seed}/{document.key}".encode()).digest()
 
     return sorted(documents, key=rank)
-
-
-def near_duplicates(texts: Iterable[str], threshold: float) -> Callable[[str], bool]:
-    """Return a test whether a text contains a piece of `texts`, word for word or nearly.
-
-    A piece is `PIECE_WORDS` words, or a whole text with fewer. It is contained where so many of its
-    distinct word n-grams stand within `PIECE_WORDS` words of the other text as two pieces of equal
-    length share whose Jaccard similarity is `threshold`, but at least `MIN_GRAMS`. A piece that has
-    fewer is not searched for: common phrases are as long.
-
-    Args:
-        texts: to search for; a text's words are those of BM25, so Chinese, Japanese and Thai are
-            compared by pairs of characters.
-        threshold: Jaccard similarity, from 0 to 1.
-    """
-    share = 2 * threshold / (1 + threshold)  # of n-grams that equally long pieces share
-    pieces_with: dict[int, list[int]] = {}  # hash of an n-gram -> numbers of pieces
-    needed: list[int] = []  # n-grams, by piece
-    for text in dict.fromkeys(texts):
-        words = terms(text)
-        # a much shorter last piece is left out, unless it is the whole text
-        for start in range(0, max(1, len(words) - SHORT_WORDS), PIECE_WORDS):
-            piece = words[start : start + PIECE_WORDS]
-            grams = set(_grams(piece, SHORT_GRAM if len(piece) <= SHORT_WORDS else GRAM))
-            if len(grams) < MIN_GRAMS:
-                continue
-            for gram in grams:
-                pieces_with.setdefault(gram, []).append(len(needed))
-            needed.append(max(math.ceil(share * len(grams)), MIN_GRAMS))
-
-    def is_near(text: str) -> bool:
-        words = terms(text)
-        last_seen = defaultdict[int, dict[int, int]](dict)  # piece -> n-gram -> its last position
-        for size in (SHORT_GRAM, GRAM):
-            for position, gram in enumerate(_grams(words, size)):
-                for piece in pieces_with.get(gram, ()):
-                    seen = last_seen[piece]
-                    seen[gram] = position
-                    if len(seen) >= needed[piece]:
-                        first = position + size - PIECE_WORDS
-                        if sum(at >= first for at in seen.values()) >= needed[piece]:
-                            return True
-        return False
-
-    return is_near
-
-
-def _grams(words: Sequence[str], size: int) -> Iterator[int]:
-    """Return hashes of the runs of so many words."""
-    return map(hash, zip(*(words[i:] for i in range(size)), strict=False))
 
 
 class QuestionWriter:

@@ -23,8 +23,10 @@ from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.methods.evidence import sft
+from ragauge.methods.evidence.account import FINE_TUNED
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
+from ragauge.methods.prompts.templates import after_response, token_ids
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
@@ -35,9 +37,9 @@ DecoderInputs = dict[str, Any]
 tokens that `logits_to_keep` names: (label,).
 """
 LossCurve = list[dict[str, Any]]
-"""By point: steps done, split ("train": the mean of the step's documents, before its update;
-"held_out"), loss in nats per token of the response, learning rate, and seconds of training until
-then, in all runs.
+"""By point: steps done, split ("train": the documents of the step, before its update; "held_out"),
+loss in nats per token of all their responses, learning rate, and seconds of training until then, in
+all runs.
 """
 
 
@@ -113,6 +115,9 @@ class Material:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
         catalogued = settings.template or resolver.describe(settings.model)["template"]
         self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
+        closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
+        # the model may have several end tokens, of which the template writes one after a turn
+        self.end = next(filter(self.shape.eos.__contains__, closing), self.shape.eos[0])
 
     @cached_property
     def train(self) -> list[Encoded]:
@@ -141,7 +146,7 @@ class Material:
         settings = self.settings
         options = (
             REQUESTS[settings.request],
-            self.shape.eos[0],
+            self.end,
             settings.max_length,
             settings.sentences,
         )
@@ -248,17 +253,21 @@ def separate(encoded: Encoded) -> list[Encoded]:
     return [Encoded(encoded.document, (request,)) for request in encoded.requests]
 
 
-def response_loss(decoder: Any, batch: DecoderInputs) -> Tensor:
-    """Return the mean cross-entropy of a batch's responses by a decoder of transformers, in nats
-    per token.
+def response_nll(decoder: Any, batch: DecoderInputs) -> Tensor:
+    """Return the cross-entropy of each token of a batch's responses by a decoder of transformers:
+    (label,), in nats.
     """
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = decoder(**inputs, use_cache=False).logits[0]
-    return F.cross_entropy(logits.float(), batch["labels"])
+    return F.cross_entropy(logits.float(), batch["labels"], reduction="none")
 
 
 class FineTuning(TimedTrainer):
-    """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed."""
+    """Supervised fine-tuning on one process or several, by plain torch or DeepSpeed.
+
+    The loss of a step is the mean over all tokens of its responses, as if one batch held its
+    documents: a mean of the documents' means would weigh a token by how few its document has.
+    """
 
     def __init__(self, settings: TrainingSettings, material: Material, folder: Path) -> None:
         self.settings = settings
@@ -279,6 +288,9 @@ class FineTuning(TimedTrainer):
             activation_checkpointing_kwargs={"use_reentrant": False},
             **engine,
         )
+        # Trainer counts the labels of a step over all processes, and here each is a prediction
+        self.model_accepts_loss_kwargs = True
+        self._loss_shifts_labels = False
 
     def example(self, number: int) -> DecoderInputs:
         epoch, position = divmod(number, self.documents)
@@ -300,15 +312,19 @@ class FineTuning(TimedTrainer):
         """See `TimedTrainer.rate`: it rises linearly, then stays constant."""
         return min(1.0, (step + 1) / (self.settings.warmup_steps + 1))
 
-    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **__: Any) -> Tensor:
-        return response_loss(model, inputs)
+    def compute_loss(self, model: Any, inputs: DecoderInputs, *_: Any, **more: Any) -> Tensor:
+        """See `Trainer.compute_loss`: the document's part of the loss of its step, of which the
+        processes' mean is taken.
+        """
+        total = response_nll(model, inputs).sum()
+        return total * self.args.world_size / more["num_items_in_batch"]
 
     def measure(self) -> dict[str, float]:
         windows = self.material.shape.windows
         packed = [pack(encoded, windows) for encoded in self.material.held_out]
         held_out = [self._prepare_inputs(batch) for batch in packed]
-        losses = [float(response_loss(self.model, batch)) for batch in held_out]
-        return {"eval_loss": sum(losses) / len(losses)} if losses else {}
+        losses = [response_nll(self.model, batch) for batch in held_out]
+        return {"eval_loss": float(torch.cat(losses).mean())} if losses else {}
 
     def pauses(self, step: int) -> tuple[bool, bool]:
         return step % self.settings.evaluate_steps == 0, step % self.settings.checkpoint_steps == 0
@@ -330,7 +346,7 @@ def _write_model(material: Material, weights: Mapping[str, Tensor], folder: Path
     decoder.tie_weights()
     decoder.save_pretrained(folder)
     material.tokenizer.save_pretrained(folder)
-    store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
+    store.write_manifest(folder, {"source": f"{FINE_TUNED}{material.settings.model}"})
 
 
 def _point(entry: Mapping[str, float]) -> dict[str, Any]:
@@ -347,6 +363,7 @@ def _write_account(material: Material, curve: LossCurve, seconds: float, out: Pa
     account = {
         "settings": material.settings.model_dump(),
         "template": material.template,
+        "end": material.tokenizer.convert_ids_to_tokens(material.end),
         "steps": max(point["step"] for point in curve),
         "seconds": seconds,
         "documents": len(material.train),

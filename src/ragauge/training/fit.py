@@ -20,7 +20,7 @@ from ragauge.assets import resolver
 from ragauge.engines.lm import LM
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
-from ragauge.io.files import replace_atomically, text_sha256
+from ragauge.io.files import os_errors_as_user_errors, replace_atomically, text_sha256
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.modes.base import Checkpoint, mode_class
 from ragauge.pipelines.retrieval.retriever import Searcher
@@ -54,12 +54,18 @@ class RetrofitMaterial:
     settings: RetrofitSettings
     windows: Windows = field(default_factory=Windows)
 
-    def example(self, start: int, random: bool = False) -> NeighbourExample | None:
-        """Return the text that begins with chunk `start`; None if its document ends first."""
+    def text(self, start: int) -> list[int]:
+        """Return the tokens of the text that begins with chunk `start`; none if its document ends
+        first.
+        """
         chunks = self.settings.chunks
         _, ids = self.passages.passage(start, chunks - 1)
-        if len(ids) < chunks * CHUNK:
-            return None
+        return ids if len(ids) == chunks * CHUNK else []
+
+    def example(self, start: int, random: bool = False) -> NeighbourExample:
+        """Return the text that begins with chunk `start`, which its document has in full."""
+        chunks = self.settings.chunks
+        ids = self.text(start)
         windows = range(self.windows.window_at(len(ids) - 2) + 1)
         if random:
             rng = np.random.default_rng([self.settings.seed, start])
@@ -83,18 +89,16 @@ class RetrofitMaterial:
         )
         return [chunk for chunk, document in documents if (document % HELD_OUT == 0) == held_out]
 
-    def drawn(self, step: int) -> Iterator[NeighbourExample]:
-        """Endless training texts in a random order that depends on the step, so that a resumed run
-        sees new ones.
-        """
+    def drawn(self) -> Iterator[int]:
+        """Endless chunks that training texts start with, in a random order, fixed by the seed."""
         starts = self.starts(held_out=False)
-        draw = np.random.default_rng([self.settings.seed, step])
+        draw = np.random.default_rng([self.settings.seed, 0])
         misses = 0
         while starts and misses <= MOST_MISSES:
-            text = self.example(starts[int(draw.integers(len(starts)))])
-            misses = 0 if text else misses + 1
-            if text:
-                yield text
+            start = starts[int(draw.integers(len(starts)))]
+            misses = 0 if self.text(start) else misses + 1
+            if not misses:
+                yield start
         raise UserError(f"no document has {self.settings.chunks} chunks; use a larger database")
 
     def held_out(self, random: bool) -> list[NeighbourExample]:
@@ -105,8 +109,8 @@ class RetrofitMaterial:
         """
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
-        texts = (self.example(starts[i], random) for i in order)
-        examples = list(islice(filter(None, texts), self.settings.held_out))
+        whole = (starts[i] for i in order if self.text(starts[i]))
+        examples = [self.example(start, random) for start in islice(whole, self.settings.held_out)]
         if not examples:
             raise UserError(
                 f"no held-out document has {self.settings.chunks} chunks; use a larger database"
@@ -131,7 +135,7 @@ class RetroFit(TimedTrainer):
         self.material = material
         self.out = out
         self.about = about
-        self.texts: Iterator[NeighbourExample] | None = None
+        self.starts: Iterator[int] | None = None
         # a training may be extended
         fixed = self.settings.model_dump(exclude={"minutes", "curve_every_s"})
         folder = out / "checkpoints" / text_sha256(fixed, about)[:16]
@@ -160,18 +164,20 @@ class RetroFit(TimedTrainer):
             else:
                 del point["learning_rate"], point["epoch"]
                 curve.append({**point, **loss})
-        replace_atomically(
-            self.out / "curve.jsonl", "".join(json.dumps(point) + "\n" for point in curve).encode()
-        )
         path = self.out / "adapters.safetensors"
-        self.model.save(path, **self.about)
-        self.remove_others()
+        with os_errors_as_user_errors(path):
+            replace_atomically(
+                self.out / "curve.jsonl",
+                "".join(json.dumps(point) + "\n" for point in curve).encode(),
+            )
+            self.model.save(path, **self.about)
+            self.remove_others()
         return path
 
     def example(self, number: int) -> NeighbourExample:
-        if self.texts is None:
-            self.texts = self.material.drawn(number // self.settings.batch)
-        return next(self.texts)
+        if self.starts is None:  # a resumed run goes on behind the texts of those before
+            self.starts = islice(self.material.drawn(), number, None)
+        return self.material.example(next(self.starts))
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         groups = [

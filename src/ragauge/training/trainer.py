@@ -26,6 +26,7 @@ from transformers import (
 )
 
 from ragauge.errors import UserError, error_line
+from ragauge.io.files import os_errors_as_user_errors
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,6 @@ class TimedTrainer(Trainer):
     """
 
     reports_every_step = True
-    # the loss is a mean over one batch: Trainer divides it by the accumulated batches
-    loss_is_scaled_for_ga = False
 
     def __init__(
         self, model: nn.Module, folder: Path, minutes: float | None, steps: int, **arguments: Any
@@ -93,7 +92,6 @@ class TimedTrainer(Trainer):
             ),
             callbacks=[_AfterStep(self)],
         )
-        self.model_accepts_loss_kwargs = False
         self.remove_callback(PrinterCallback)
 
     @property
@@ -160,6 +158,10 @@ class TimedTrainer(Trainer):
                 f"{self.checkpoint}: damaged ({error_line(error)[:200]}); {again}"
             ) from error
         return [point for point in self.state.log_history if "train_runtime" not in point]
+
+    def _save_checkpoint(self, *given: Any) -> None:
+        with os_errors_as_user_errors(self.folder):
+            super()._save_checkpoint(*given)
 
     def remove_others(self) -> None:
         """Remove the checkpoints of trainings with other settings, data or code."""

@@ -4,6 +4,7 @@ had.
 
 import json
 import random
+import shutil
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -388,6 +389,33 @@ def test_a_model_in_several_files_is_read_as_one(tmp_path):
     second.unlink()
     with pytest.raises(UserError, match=r"3 files .*missing: m-00002-of-00003\.gguf$"):
         resolve(first)
+
+
+@pytest.mark.parametrize("split", [0, 5])
+def test_a_model_is_its_content_wherever_it_lies(split, tmp_path, monkeypatch):
+    """Files of the first place may be replaced by others of the same size, or go."""
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    for place in ("a", "b", "c"):
+        (tmp_path / place).mkdir()
+        write_gguf(tmp_path / place / "m.gguf", types=TYPES, d=256, ffn=256, split=split)
+
+    def resolve(place):
+        return resolver.resolve(f"path:{tmp_path / place}")
+
+    def values(folder):
+        readers = gguf_weights.readers(folder / gguf_weights.FILE)
+        return {name: read() for name, read in readers.items()}
+
+    expected = values(resolve("a"))
+    largest = max((tmp_path / "a").iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[-2000:] = bytes(2000)  # zeros in place of a block's values
+    largest.write_bytes(content)
+    assert resolve("b") != resolve("a")
+    for place in ("b", "c"):
+        found = values(resolve(place))
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+        shutil.rmtree(tmp_path / place)
 
 
 def test_a_truncated_file_is_refused(tmp_path):

@@ -3,9 +3,13 @@
 import os
 import sys
 import sysconfig
+from functools import partial
+from types import SimpleNamespace
 
 from ragauge.config.launch import files, processes
 from ragauge.config.launch.failed_jobs import failed_jobs
+from ragauge.config.launch.module_use import begin_with
+from ragauge.config.launch.processes import lock_folder
 
 FAILED = """\
 Error in rule answers:
@@ -50,3 +54,19 @@ def test_a_command_runs_in_any_shell(tmp_path, monkeypatch):
         processes.use_own_commands()
         assert own in os.environ["PATH"].split(os.pathsep)
         assert os.environ["PATH"].count(own) == 1
+
+
+def test_each_module_begins_once_however_often_it_is_read():
+    """Snakemake reads a module for each `use rule`; two experiments are two modules."""
+    begun = []
+    workflow = SimpleNamespace(_onstart=lambda log: begun.append(f"outer {log}"))
+    for module in ("first", "first", "second", "first"):
+        outer = workflow._onstart
+        workflow._onstart = None  # older versions have that of the module here
+        begin_with(workflow, outer, module, partial(begun.append, module))
+    workflow._onstart("log")
+    assert begun == ["outer log", "first", "second"]
+
+
+def test_modules_of_one_workflow_share_the_lock_of_their_folder(tmp_path):
+    assert lock_folder(tmp_path / "lock") is lock_folder(tmp_path / "lock")

@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import tiny_models
 from ragauge import registry
+from ragauge.cost.flop import attention_macs, trace_macs
+from ragauge.cost.trace import Call
 from ragauge.engines import batched_cache
 from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.kernels import choice
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.engines.spans import Row, Span
+from ragauge.engines.store import MemoryStore
 from ragauge.methods.base import making
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
@@ -90,6 +96,53 @@ def test_every_method_answers_as_alone(family, encoder):
         assert (calls, cached) == expected[1:], name
 
 
+class AttentionMacs(TorchFunctionMode):
+    """Counts the products of attention that torch computes, from the shapes of its calls."""
+
+    macs = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function is torch.nn.functional.scaled_dot_product_attention:
+            self.macs += 2 * result.numel() * args[1].shape[-2]
+        return result
+
+
+@pytest.mark.parametrize("lengths", [(9, 9, 9, 9), (9, 30, 14), (3, 200)])
+def test_costs_of_a_batch_are_those_of_its_requests_and_padding_is_not_among_them(
+    monkeypatch, lengths
+):
+    """A step attends to as many keys in each row as in the longest; no other product is padded."""
+    monkeypatch.setattr(Decoder, "runs_fused", lambda *_: False)
+    lm = tiny_models.tiny_lm(tiny_models.FAMILIES["llama"])
+    shape = lm.shape
+    new = 5
+
+    def work(count, engine):
+        with engine.tracing() as trace:
+            read(list(range(4, 4 + count)), new, engine)
+        return trace
+
+    works = [partial(work, count) for count in lengths]
+    with choice.using(choice.DEFAULT), AttentionMacs() as computed, BatchScheduler(lm, 4) as batch:
+        tasks = [batch.submit(work) for work in works]
+        finish(batch)
+    traces = [task.result() for task in tasks]
+    bare = [[replace(call, seconds=None) for call in work(lm)] for work in works]
+    assert traces == bare
+    assert [trace_macs(trace, shape) for trace in traces] == [trace_macs(t, shape) for t in bare]
+    counted = sum(
+        attention_macs(shape, *call.lengths, *call.past, call.steps)
+        for trace in traces
+        for call in trace
+    )
+    padding = sum(
+        max(lengths) - length for length in lengths for _ in range(new - 1)
+    )  # keys, over rows and steps
+    each = 2 * shape.head_dim * sum(shape.heads)  # MACs of a key
+    assert computed.macs == counted + each * padding
+
+
 @pytest.mark.parametrize("family", ["llama", "bloom", "olmo2"])
 def test_short_and_long_responses_side_by_side(family):
     """In rows of two lengths, of which some are left and taken again; what follows finds the
@@ -139,6 +192,24 @@ def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(
 
 
 # ---- one pass for all
+
+
+def test_questions_side_by_side_share_stored_documents(lm):
+    """Each document is read for the first of them; answers are those without a store."""
+    method = making.make("superposition", positions="left_aligned", top_k=2)
+    corpus = tiny_models.tiny_prompt([9, 14, 5, 11, 9, 30])
+    chosen = [(0, 1, 2), (1, 3, 0), (5, 2, 4), (4, 0, 5)]
+    prompts = [replace(corpus, documents=[corpus.documents[i] for i in c]) for c in chosen]
+    expected = [method.answer(lm, method.prepare(lm, p), p, LIMITS) for p in prompts]
+    lm.documents = MemoryStore("x", 1 << 30)
+    with BatchScheduler(lm, 3) as batch:
+        tasks = [batch.submit(partial(answered, method, prompt)) for prompt in prompts]
+        finish(batch)
+    lm.documents = None
+    found, calls, _ = zip(*(task.result() for task in tasks), strict=True)
+    assert [(a.ids, a.kept) for a in found] == [(a.ids, a.kept) for a in expected]
+    offline = [Call.from_json(c) for part in calls for c in part if c["stage"] == "documents"]
+    assert sum(call.computed_tokens for call in offline) == sum(map(len, corpus.documents))
 
 
 def test_a_pass_reads_weights_once_for_all(lm, monkeypatch):

@@ -145,7 +145,7 @@ def test_a_move_rounds_once():
 def test_moved_slots_have_no_name(lm):
     cache = lm.new_cache(9)
     read(lm, cache, Row(ids(9), line(0, 9)))
-    cache.name_spans([Span(0, 9)], "document")
+    cache.name_span(Span(0, 9), "document")
     cache.move(Span(3, 5), line(50, 2))
     assert cache.contents([Span(0, 3), Span(5, 9)]) == [("document", 0, 3), ("document", 5, 9)]
     assert cache.contents([Span(2, 4)]) is None

@@ -4,16 +4,20 @@ is.
 
 import logging
 import os
+import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from ragauge.cost.trace import Call
 from ragauge.engines import store
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
-from ragauge.engines.store import DocumentStore
+from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.methods.prompts import unit_steps
 from tiny_models import SHAPES
 
@@ -77,14 +81,75 @@ def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_know
         [Row([5, 6, 8], unit_steps(4, 3), (Span(0, 4),)), ROWS[1]],
         [Row([5, 6, 7], [4.0, 5.0, 6.5], (Span(0, 4),)), ROWS[1]],
         [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 3),)), ROWS[1]],
-        [ROWS[0]],
-        [ROWS[1], ROWS[0]],
     ],
-    ids=["token", "position", "past", "batch", "order"],
+    ids=["token", "position", "past"],
 )
-def test_another_call_is_another_entry(lm, rows):
+def test_another_row_is_another_entry(lm, rows):
+    """The preamble and the other row of the call are found, this one is read."""
     read(lm)
-    assert [c.loading_s is None for c in read(lm, rows)[2]] == [False, True]
+    _, got, trace = read(lm, rows)
+    assert trace[1].lengths == (3, 2)
+    assert trace[1].computed == (3, 0)
+    assert [len(span) for span in got.spans] == [3, 2]
+
+
+@pytest.mark.parametrize("order", [[0], [1, 0], [1, 1, 0]])
+def test_rows_are_found_in_any_company_and_order(lm, order):
+    computed, got, _ = read(lm)
+    found, again, trace = read(lm, [ROWS[i] for i in order])
+    assert all(c.loading_s is not None for c in trace)
+    for span, logp, i in zip(again.spans, again.logp, order, strict=True):
+        assert torch.equal(logp, got.logp[i])
+        same_slots((computed, got.spans[i]), (found, span))
+
+
+def same_slots(one, other, **within):
+    """Spans of two caches hold the same keys, values and positions, to the last bit unless
+    `within`.
+    """
+    (mine, a), (theirs, b) = one, other
+    compare = {"atol": 0, "rtol": 0} | within
+    for (name, x), (_, y) in zip(mine.tensors(), theirs.tensors(), strict=True):
+        torch.testing.assert_close(x[:, slice(*a)], y[:, slice(*b)], **compare, msg=name)
+    assert torch.equal(mine.positions[slice(*a)], theirs.positions[slice(*b)])
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+@pytest.mark.parametrize("seed", range(4))
+def test_segments_of_random_calls_are_those_computed_alone(lm, seed, kind):
+    """Documents of one token to forty come back in changing company, some behind another document:
+    keys, values and log-probabilities are those of a decoder without a store, but for the order of
+    sums of other batch sizes; each is read once, and what is found is to the last bit the first.
+    """
+    draw = random.Random(seed)
+    plain = random_lm(lm.shape, threads=1)
+    if kind == "memory":
+        lm.documents = MemoryStore("this decoder", 10**9)
+    corpus = [[draw.randrange(260) for _ in range(draw.choice([1, 2, 7, 40]))] for _ in range(9)]
+    starts = [draw.uniform(4, 9) for _ in corpus]
+    first = {}
+    tokens_read = 0
+    for _ in range(8):
+        numbers = draw.sample(range(9), 4)
+        rows = [
+            Row(corpus[i], unit_steps(starts[i], len(corpus[i])), (Span(0, 4),)) for i in numbers
+        ]
+        cache, got, trace = read(lm, rows)
+        [call] = trace[1:]
+        assert call.lengths == tuple(map(len, got.spans))
+        tokens_read += call.computed_tokens
+        for i, row, span, logp in zip(numbers, rows, got.spans, got.logp, strict=True):
+            alone, expected, _ = read(plain, [row])
+            same_slots((cache, span), (alone, expected.spans[0]), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(logp, expected.logp[0], atol=1e-5, rtol=1e-5)
+            earlier = first.setdefault(i, (cache, span, logp))
+            same_slots((cache, span), earlier[:2])
+            assert torch.equal(logp, earlier[2])
+        behind = (Span(0, 4), got.spans[0])
+        row = Row([3, 5], [60.0, 61.0], behind)
+        a, b = (lm.extend(cache, [row], stage="x", offline=True).spans[0] for _ in range(2))
+        same_slots((cache, a), (cache, b))
+    assert tokens_read == sum(len(corpus[i]) for i in first)
 
 
 def test_another_past_is_another_entry(lm):
@@ -92,12 +157,27 @@ def test_another_past_is_another_entry(lm):
     assert [c.loading_s is None for c in read(lm, last=9)[2]] == [True, True]
 
 
+def test_a_call_in_part_from_the_store_costs_what_it_costs_without(lm):
+    """One call of all rows, whatever the store has; only its clock and `computed` tell."""
+    read(lm)
+    rows = [*ROWS, Row([9] * 5, unit_steps(4, 5), (Span(0, 4),))]
+    found = read(lm, rows)[2]
+    lm.documents = None
+    plain = read(lm, rows)[2]
+    clocks = {"seconds": None, "loading_s": None, "computed": ()}
+    assert [replace(c, **clocks) for c in found] == [replace(c, **clocks) for c in plain]
+    assert (found[1].computed, found[1].computed_tokens) == ((0, 0, 5), 5)
+    assert Call.from_json(found[1].to_json()) == found[1]
+    assert (plain[1].computed, plain[1].computed_tokens) == ((), 10)
+
+
 def test_another_decoder_and_other_threads_are_other_entries(tmp_path):
     lm = random_lm(SHAPES["llama"], threads=1)
     cache = lm.new_cache(8)
-    kinds = {DocumentStore(tmp_path, name, 10**9).key(cache, ROWS[:0]) for name in ("a", "b")}
+    row = Row([1, 2], [0.0, 1.0])
+    kinds = {DocumentStore(tmp_path, name, 10**9).key(cache, row) for name in ("a", "b")}
     torch.set_num_threads(2)
-    kinds.add(DocumentStore(tmp_path, "a", 10**9).key(cache, ROWS[:0]))
+    kinds.add(DocumentStore(tmp_path, "a", 10**9).key(cache, row))
     torch.set_num_threads(1)
     assert len(kinds) == 3
 
@@ -178,13 +258,34 @@ def test_a_damaged_entry_is_made_anew(
     assert all(c.loading_s is not None for c in loaded[2])
 
 
+def test_entries_of_another_version_are_not_read(lm, monkeypatch):
+    """Neither under their own names nor under those of today's."""
+    computed = read(lm)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "VERSION", "1")
+        assert all(c.loading_s is None for c in read(lm)[2])
+        old = [path for path in entries(lm) if not store.damage(path)]
+    assert len(entries(lm)) == 6
+    assert len(old) == 3
+    for path in old:
+        assert "of another version" in store.damage(path)
+        path.unlink()
+    for path in entries(lm):
+        content = path.read_bytes()
+        body = content[store.CHECKSUM_BYTES :].replace(b'"version":"2"', b'"version":"1"')
+        path.write_bytes(store._checksum(np.frombuffer(body, np.uint8)) + body)
+    again = read(lm)
+    assert all(c.loading_s is None for c in again[2])
+    same(lm, computed, again)
+
+
 def test_the_least_recently_used_go_first(tmp_path):
     lm = random_lm(SHAPES["llama"], threads=1)
 
     def entry(token):
         row = Row([token] * 8, unit_steps(0, 8))
         cache = lm.new_cache(8)
-        key = lm.documents.key(cache, [row])
+        key = lm.documents.key(cache, row)
         lm.extend(cache, [row], stage="documents", offline=True)
         return lm.documents.folder / f"{key}.kv"
 
@@ -199,6 +300,17 @@ def test_the_least_recently_used_go_first(tmp_path):
     new = entry(3)
     assert (tmp_path / "thesis").exists()
     assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
+
+
+def test_a_full_folder_is_measured_once_a_call(tmp_path, monkeypatch):
+    measured = []
+    files_of = store.files_of
+    monkeypatch.setattr(store, "files_of", lambda folder: measured.append(1) or files_of(folder))
+    lm = random_lm(SHAPES["llama"], threads=1)
+    lm.documents = DocumentStore(tmp_path, "d", 1)
+    rows = [Row([token] * 8, unit_steps(0, 8)) for token in range(6)]
+    lm.extend(lm.new_cache(48), rows, stage="documents", offline=True)
+    assert (len(measured), entries(lm)) == (1, [])
 
 
 def test_a_disk_that_is_full_costs_the_entry_not_the_answer(lm, monkeypatch, caplog):

@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+import tiny_models
 from ragauge.cli._main import main
 from ragauge.config.protocols import LatencySettings
+from ragauge.engines.shape_lm import ShapeLM
+from ragauge.engines.store import MemoryStore
 from ragauge.errors import UserError
 from ragauge.measure import costing, timing
 from ragauge.measure.protocols import latency
@@ -45,6 +48,32 @@ def test_what_is_prepared_is_costed_apart():
     assert naive["trace"] == [{"stage": "prompt", "lengths": (2914,), "past": (0,), "logits": (1,)}]
     assert naive["offline_flop"] == naive["offline_kv_bytes"] == 0
     assert naive["theoretical_speedup"] == 1.0
+
+
+@pytest.mark.parametrize("kv", ["full", "int8"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("superposition", {"positions": "left_aligned"}),
+        ("superposition", {"spacing": "corpus"}),
+        ("prompt_cache", {}),
+        ("epic", {}),
+        ("parallel_experts", {}),
+    ],
+)
+def test_the_bytes_of_what_is_prepared_are_those_that_a_store_holds(name, options, kv):
+    """Of keys and values: preamble and documents, each an entry of its own."""
+    method = making.make(name, **options)
+    [prompt] = timing.with_corpus([tiny_models.tiny_prompt([9, 14, 5])])
+    lm = tiny_models.tiny_lm(kv=kv)
+    lm.documents = MemoryStore("x", 1 << 30)
+    method.prepare(lm, prompt)
+    entries = lm.documents._entries.values()
+    assert sorted(len(entry.tensors["positions"]) for entry in entries) == [5, 7, 9, 14]
+    stored = [t for e in entries for key, t in e.tensors.items() if key[0] in "kv"]
+    shaped = ShapeLM(lm.shape, precision=lm.precision)
+    report = costing.costs(name, method, shaped, prompt)
+    assert report["offline_kv_bytes"] == sum(tensor.nbytes for tensor in stored)
 
 
 def test_the_command_line_prints_one_json_object(capsys):

@@ -193,6 +193,23 @@ def test_the_files_of_an_encoder_are_part_of_the_specification(model, data, enco
     assert setting_of(model, data, "naive").assets == {}
 
 
+def test_the_spacing_of_the_corpus_is_part_of_the_specification(model, data, lm):
+    """Of all questions of the file, whatever the limit; prompts know it, and other variants are
+    as they were.
+    """
+    by_corpus = setting_of(model, data, spacing="corpus")
+    prompts = [answering.prompt_of(e, by_corpus, lm.tokenizer) for e in examples_of(data)]
+    lengths = {tuple(ids) for prompt in prompts for ids in prompt.documents}
+    mean = len(lengths) / sum(1 / len(ids) for ids in lengths)
+    assert by_corpus.corpus_spacing == pytest.approx(mean)
+    assert {prompt.corpus_spacing for prompt in prompts} == {by_corpus.corpus_spacing}
+    assert setting_of(model, data).corpus_spacing is None
+    compressed = {"inner": "superposition", "inner_options": {"spacing": "corpus"}}
+    assert setting_of(model, data, "compressed", **compressed).corpus_spacing
+    method = making.make("superposition", spacing="corpus")
+    assert answering.ask(lm, method, examples_of(data)[0], by_corpus).status == "ok"
+
+
 def test_the_meta_file_says_what_was_run(model, data, tmp_path):
     out = tmp_path / "x.jsonl"
     assert (

@@ -343,6 +343,45 @@ def test_left_aligned_positions(lm, prompt):
     assert answer.ids == greedy(lm, graph, task)[0]
 
 
+@pytest.mark.parametrize("options", [{}, {"top_k": 2, "iterations": 2}, {"path_caching": False}])
+def test_the_spacing_of_a_corpus_of_one_length_is_that_of_the_set(lm, options):
+    prompt = tiny_prompt([9] * 5)
+    known = replace(prompt, corpus_spacing=9.0)
+    chosen = {"top_k": 2, **options}
+    by_set = answered(lm, variant("superposition", **chosen), prompt)
+    by_corpus = answered(lm, variant("superposition", spacing="corpus", **chosen), known)
+    assert by_corpus[0] == by_set[0]
+    close(by_corpus[1], by_set[1])
+
+
+@pytest.mark.parametrize("spacing", [3.7, 10.0, 31.5])
+def test_positions_by_the_spacing_of_the_corpus(lm, prompt, spacing):
+    graph = trunk(prompt)
+    at = [[7 + j * spacing / len(d) for j in range(len(d))] for d in prompt.documents]
+    expected, logits = greedy(lm, graph, fork(graph, prompt, range(4), at, 7 + spacing))
+    found, first = answered(
+        lm,
+        variant("superposition", spacing="corpus", saliency="none"),
+        replace(prompt, corpus_spacing=spacing),
+        LIMITS,
+    )
+    assert found == expected
+    close(first, logits)
+
+
+def test_a_corpus_that_is_not_known_is_refused(llama, prompt):
+    with pytest.raises(UserError, match=r"superposition\.spacing: corpus .*; choose set"):
+        fresh(llama, make("superposition", spacing="corpus"), prompt)
+
+
+@pytest.mark.parametrize(
+    "other", [{"positions": "left_aligned"}, {"factor": 2}, {"drop_first_token": True}], ids=str
+)
+def test_what_the_spacing_of_a_corpus_requires(other):
+    with pytest.raises(UserError, match=r"superposition\.spacing: corpus requires"):
+        make("superposition", spacing="corpus", **other)
+
+
 def test_paths_of_several_documents(lm, prompt):
     joined = replace(
         prompt, documents=[[*a, *b] for a, b in (prompt.documents[:2], prompt.documents[2:])]

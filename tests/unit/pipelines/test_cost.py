@@ -51,25 +51,37 @@ def test_the_closed_forms_are_what_torch_counts(sizes, lengths):
 
 
 @pytest.mark.parametrize(
-    "kind", ["no_retrieval", "retrieve_once", "retro", "retro_plus", "piperag"]
+    ("kind", "encoding"),
+    [
+        ("no_retrieval", "once"),
+        ("retrieve_once", "once"),
+        ("retrieve_once", "every_window"),
+        ("retro", "once"),
+        ("retro_plus", "once"),
+        ("piperag", "once"),
+    ],
 )
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
-def test_the_calls_are_those_of_a_real_reader(kind, task):
+def test_the_calls_are_those_of_a_real_reader(kind, encoding, task):
     interval = CHUNK if kind == "retro" else 32
     retriever = ExactRetriever([tokens(600, 2), tokens(700, 4)])
-    chosen = specified(kind, interval, task, tokens=200, mode="retro", weights="random")
+    options = {"tokens": 200, "encoding": encoding}
+    chosen = specified(kind, interval, task, mode="retro", weights="random", **options)
     pipeline = Pipeline(RetroLM(random_network(TINY)), chosen, retriever, retriever)
     trace = [
         Call.from_json(call)
         for call in pipeline.record(EvaluationStretch("0", 0, tuple(tokens(200, 7)))).trace
     ]
-    entry = PipelineSettings(schedule=kind, task=task, interval=interval, tokens=200)
+    entry = PipelineSettings(schedule=kind, task=task, interval=interval, **options)
     planned = covered(retro_calls(entry, TINY))
     real = covered(trace)
     assert not real - planned
     assert sum((planned - real).values()) <= 1, "the last token is written and not read"
     found = [call for call in trace if call.stage == "neighbours"]
     assert len(found) == sum(call.stage == "neighbours" for call in retro_calls(entry, TINY))
+    assert report(entry, TINY)["retrievals"] == sum(call.stage == "retrieval" for call in trace) + (
+        sum(call.stage == "prefetch" for call in trace)
+    )
 
 
 def covered(trace):

@@ -85,6 +85,7 @@ TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
             "retro.task: 'perplexity' is meaningless with random weights",
         ),
         ({"retro": {"first_nprobe": 32}}, "retro.first_nprobe: only valid with nprobe 'hide'"),
+        ({"retro": {"encoding": "every_window"}}, "retro.encoding: 'every_window' requires"),
         (
             {"retro": {}, "random": {"scoring": "after_first_query"}},
             "random.scoring: 'after_first_query', but pipelines.retro has 'published'",

@@ -1,6 +1,7 @@
 """What a run left behind: methods and options from specifications and the configuration."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path):
     )
     (variant,) = Runs(tmp_path, config).variants
     assert variant.missing == "no records"
-    assert variant.options == vars(making.make("cfic"))
+    assert variant.options == asdict(making.make("cfic"))
 
 
 def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(

@@ -3,6 +3,7 @@ another stack's.
 """
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(run
     table = frontier.table(runs)
     cells = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
     assert cells["measured"]["served_first_token_s"] == 0.5
-    assert cells["measured"]["served_per_token_s"] == pytest.approx(0.15)
+    assert cells["measured"]["served_per_token_s"] == pytest.approx(0.3 / 9)
     assert cells["measured"]["cached_share"] == pytest.approx(0.4)
     assert cells["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
     for quantity in ("quality", "served_first_token_s", "served_per_token_s", "online_latency_s"):
@@ -74,6 +75,42 @@ def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(run
     here = table[table["model"] == MODEL]
     assert not here["note"].str.contains(ELSEWHERE).any()
     assert not here["quantity"].str.startswith("served").any()
+
+
+def edited(runs, *served):
+    """The runs with other facts of the responses of the served variant `naive`."""
+    path = next(v.path for v in runs.variants if (v.model, v.name) == ("there", "naive"))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, facts in zip(lines, served, strict=True):
+        line["served"] |= facts
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    meta = json.loads(records.meta_path(path).read_text())
+    records.meta_path(path).write_text(json.dumps(meta | {"sha256": None}))
+    table = frontier.table(Runs(runs.folder, config(price=PRICE)))
+    return table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+
+
+def test_a_hit_rate_is_by_tokens(runs):
+    cells = edited(
+        runs,
+        {"prompt_tokens": 1000, "cached_tokens": 0},
+        {"prompt_tokens": 10, "cached_tokens": 10},
+        {"prompt_tokens": 90, "cached_tokens": 90},
+    )
+    assert cells["measured"]["cached_share"] == pytest.approx(100 / 1100)
+
+
+def test_a_speed_needs_the_servers_count(runs):
+    bundled = {"token_s": [0.5, 0.7], "new_tokens": 5}
+    alone = {"token_s": [0.5, 0.6, 0.7], "new_tokens": 3}
+    ended = {**alone, "new_tokens": 4}  # by a token without text
+    cells = edited(runs, bundled, alone, ended)
+    assert cells["measured"]["served_per_token_s"] == pytest.approx(0.1)
+    assert "several tokens in one event" in cells["note"]["served_per_token_s"]
+    cells = edited(runs, *[{**alone, "new_tokens": None}] * 3)
+    for quantity in ("served_per_token_s", "cost_per_1000_questions"):
+        assert math.isnan(cells["measured"][quantity])
+        assert "the server does not count tokens" in cells["note"][quantity]
 
 
 def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counted_and_paid(

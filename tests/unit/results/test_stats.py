@@ -8,32 +8,65 @@ import pytest
 from ragauge.results.cells import NO_SPREAD, mean
 from ragauge.results.stats import (
     SHARE,
-    bootstrap_interval,
+    doubts,
     frontier_probability,
-    holm,
     hypervolume,
+    mean_interval,
     mean_ratio_interval,
     median_ratio_interval,
     paired_test,
+    percentile_interval,
     pooled,
+    resampled_means,
 )
 
 
-# 10,000 resamples of 900 questions are drawn in portions
-@pytest.mark.parametrize("questions", [120, 900])
-def test_the_interval_is_scipys(questions):
+@pytest.mark.parametrize("questions", [4, 20, 900])
+def test_without_limits_the_interval_is_students(questions):
     scipy_stats = pytest.importorskip("scipy.stats")
-    values = np.random.default_rng(1).beta(0.5, 0.7, questions)
-    expected = scipy_stats.bootstrap(
-        (values,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    assert bootstrap_interval(values) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    values = np.random.default_rng(questions).gamma(3, 50, questions)
+    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval()
+    width = expected.high - expected.low
+    assert mean_interval(values) == pytest.approx((expected.low, expected.high), abs=0.02 * width)
+
+
+@pytest.mark.parametrize(("right", "n"), [(1, 5), (3, 20), (10, 20), (49, 50), (88, 300)])
+def test_a_proportion_has_clopper_and_pearsons_interval(right, n):
+    scipy_stats = pytest.importorskip("scipy.stats")
+    expected = scipy_stats.binomtest(right, n).proportion_ci(method="exact")
+    interval = mean_interval([1] * right + [0] * (n - right), limits=SHARE)
+    assert interval == pytest.approx((expected.low, expected.high), abs=0.003)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_other_scores_have_the_quantiles_of_dirichlet_weights(seed):
+    rng = np.random.default_rng(seed)
+    values = np.round(rng.beta(0.4, 0.6, 25), 1)
+    weights = rng.dirichlet([1] * 25 + [0.5], 40_000)
+    ends = [weights @ [*values, limit] for limit in SHARE]
+    expected = np.quantile(ends[0], 0.025), np.quantile(ends[1], 0.975)
+    assert mean_interval(values, limits=SHARE) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_paired_interval_excludes_zero_only_where_the_sign_test_does(seed):
+    scipy_stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(seed)
+    wins, losses, ties = (int(count) for count in rng.integers(0, [14, 5, 80]))
+    values = [1] * wins + [-1] * losses + [0] * (ties + 1)
+    test = paired_test(np.maximum(values, 0), np.maximum(np.negative(values), 0), limits=SHARE)
+    exact = scipy_stats.binomtest(wins, max(1, wins + losses)).pvalue if wins + losses else 1.0
+    assert test["p"] == pytest.approx(exact, abs=0.015)
+    if test["low"] > 0 or test["high"] < 0:
+        assert exact < 0.055
+    elif exact < 0.01:
+        assert wins + losses == 0
 
 
 @pytest.mark.parametrize("values", [[], [np.nan], [1, np.inf], [[1]]])
 def test_no_interval_of_nothing(values):
     with pytest.raises(ValueError, match="at least one finite number"):
-        bootstrap_interval(values)
+        mean_interval(values)
 
 
 def exact_p(differences):
@@ -61,7 +94,7 @@ def test_p_is_that_of_all_sign_flips(a):
     ],
 )
 def test_equal_scores_have_an_exact_interval(values, expected):
-    assert bootstrap_interval(values, limits=SHARE) == pytest.approx(expected, abs=5e-4)
+    assert mean_interval(values, limits=SHARE) == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("n", [1, 4, 7, 33, 300])
@@ -69,7 +102,7 @@ def test_the_interval_of_equal_scores_is_scipys(n):
     scipy_stats = pytest.importorskip("scipy.stats")
     for right in (0, n):
         expected = scipy_stats.binomtest(right, n).proportion_ci(method="exact")
-        interval = bootstrap_interval([float(right == n)] * n, limits=SHARE)
+        interval = mean_interval([float(right == n)] * n, limits=SHARE)
         assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
@@ -89,8 +122,8 @@ def test_methods_of_equal_scores_may_differ_on_other_questions():
 
 
 def test_equal_values_without_limits_or_beyond_them_have_no_interval():
-    assert bootstrap_interval([700.0] * 3) == (None, None)
-    assert bootstrap_interval([70.0] * 3, limits=SHARE) == (None, None)
+    assert mean_interval([700.0] * 3) == (None, None)
+    assert mean_interval([70.0] * 3, limits=SHARE) == (None, None)
     assert paired_test([2.5, 2.5], [2.4, 2.4])["low"] is None
     assert median_ratio_interval([2.0], [1.0]) == (None, None)
     assert mean([7.0, 7.0], 0, "a note").note == f"a note; {NO_SPREAD}"
@@ -104,8 +137,8 @@ def test_an_interval_holds_the_estimate_and_is_never_empty(seed):
     if seed % 4 == 0:
         a *= rng.random(n)  # such as F1
     intervals = [
-        (a.mean(), bootstrap_interval(a, seed, limits=SHARE)),
-        ((a - b).mean(), bootstrap_interval(a - b, seed, limits=(-1, 1))),
+        (a.mean(), mean_interval(a, seed, limits=SHARE)),
+        ((a - b).mean(), mean_interval(a - b, seed, limits=(-1, 1))),
     ]
     for estimate, (low, high) in intervals:
         assert low is not None
@@ -122,16 +155,36 @@ def test_methods_of_other_questions_are_not_paired():
 def test_frontier_of_clear_cases():
     good = np.ones(20)
     bad = np.zeros(20)
-    np.testing.assert_array_equal(frontier_probability([1, 2, 3], [bad, good, bad]), [1, 1, 0])
-    np.testing.assert_array_equal(frontier_probability([1, 2, 3], [good, good, good]), [1, 0, 0])
+    apart = frontier_probability([1, 2, 3], [bad, good, bad])
+    np.testing.assert_allclose(apart, [1, 1, 0], atol=1e-6)
+    alike = frontier_probability([1, 2, 3], [good, good, good])
+    np.testing.assert_allclose(alike, [1, 0, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 8])
+def test_few_questions_make_no_probability_certain(n):
+    good = np.ones(n)
+    chances = frontier_probability([1, 2, 2, 3], [0 * good, good, good, 0 * good])
+    bound = 0.5 ** (n + 1)
+    assert chances == pytest.approx(
+        [1, 1 - bound, 1 - bound, bound]
+    )  # none is as cheap as the first
+
+
+def test_a_probability_is_no_surer_than_the_sign_test_of_the_questions_that_differ():
+    """Five of 100 questions are won and none is lost: half of the sign test's p is 1/32."""
+    won = np.array([1.0] * 5 + [0.0] * 95)
+    assert frontier_probability([1, 2], [0 * won, won])[1] == 1 - 0.5**6
+    assert frontier_probability([1, 2], [won, 0 * won])[1] == 0.5**6
+    assert doubts([won, 0 * won, won])[0] == pytest.approx([0.5**101, 0.5**6, 0.5**101])
 
 
 @pytest.mark.parametrize(
-    ("costs", "chances"), [([1, 2], [1, 1 - 0.9**10]), ([1, 1 + 1e-15], [0.9**10, 1])]
+    ("costs", "chances"), [([1, 2], [1, 1 - 0.9**10]), ([1, 1 + 1e-15], [0.9**10, 0.75])]
 )
 def test_frontier_probability_is_that_of_the_binomial(costs, chances):
     """A dearer method is on the frontier where it wins on one more of the resampled questions; at
-    one cost they tie.
+    one cost they tie, and one question that differs leaves a doubt of a quarter.
     """
     worse = np.zeros(10)
     better = np.array([1.0] + [0.0] * 9)
@@ -156,9 +209,9 @@ def test_hypervolume_of_clear_cases(costs, qualities, expected):
     assert interval == [None, None]  # one question does not vary
 
 
-def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean():
+def test_the_hypervolume_of_one_method_is_its_mean_and_has_the_bootstraps_interval():
     values = np.random.default_rng(0).random(40)
-    expected = values.mean(), *bootstrap_interval(values)
+    expected = values.mean(), *percentile_interval(resampled_means([values])[0])
     assert hypervolume([1], [[*values]], (1, 10)) == pytest.approx(expected, abs=1e-12)
 
 
@@ -178,15 +231,3 @@ def test_a_pooled_mean_counts_tokens_and_equal_counts_change_nothing():
     """
     assert pooled([2.0, 5.0], [10, 30]) == pytest.approx([3.125, 5.375])
     assert pooled([2.0, 5.0], [7, 7]) == pytest.approx([2.0, 5.0])
-
-
-def test_holms_p_are_those_of_closed_bonferroni_tests():
-    p = [0.01, 0.04, 0.03, 0.005, 0.9]
-    families = [
-        f for size in range(1, len(p) + 1) for f in itertools.combinations(range(len(p)), size)
-    ]
-    closed = [
-        max(min(1, len(f) * min(p[j] for j in f)) for f in families if i in f)
-        for i in range(len(p))
-    ]
-    assert holm(p) == pytest.approx(closed)

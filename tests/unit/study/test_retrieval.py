@@ -264,7 +264,9 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path):
     assert lines["fused", "recall", 3]["measured"] == 0.75
     assert lines["fused", "mrr", 10]["measured"] == 1
     cell = lines["dense", "mrr", 10]
-    assert (cell["measured"], cell["low"], cell["high"], cell["n"]) == (0.75, 0.5, 1.0, 2)
+    assert (cell["measured"], cell["n"]) == (0.75, 2)
+    assert 0 < cell["low"] < 0.5
+    assert cell["high"] == pytest.approx(1, abs=0.01)
     expected = (
         "gold document stated for 1 of 2; 1 of 3 questions not counted: no passage answers them"
     )
@@ -275,7 +277,7 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path):
     assert len(study_retrieval.draw(table).axes) == 2
     assert study_retrieval.footer(made, table) == (
         "Measured on q: 3 questions; 9 documents (1 near-duplicate); 30 passages (4 near-duplicates, left "
-        "out of the search); 1 file skipped; encoder: minilm; intervals: bootstrap 95%."
+        "out of the search); 1 file skipped; encoder: minilm; intervals: 95%."
     )
 
 

@@ -24,8 +24,8 @@ from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.prompts import PromptStyle, build_prompt, unit_steps
 from ragauge.methods.prompts.templates import token_ids, wrapper
+from ragauge.pipelines.database.near_duplicates import near_duplicates
 from ragauge.training import data
-from ragauge.training.data import near_duplicates
 from sft_material import DAMAGED_REPLIES, Parrot, article, settings, write_corpus
 
 TEXT = (

@@ -2,11 +2,13 @@
 their training.
 """
 
+import errno
 import json
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 import tiny_models
@@ -123,6 +125,18 @@ def test_training_ends_with_its_budget_and_resumes_with_a_longer_one(tmp_path):
     assert curve()[: len(points)] == points
 
 
+def test_a_resumed_training_goes_on_with_the_texts_that_come_next(tmp_path, monkeypatch):
+    def run(name, steps):
+        monkeypatch.setattr(fit, "MOST_STEPS", steps)
+        made = trainer(tmp_path / name, minutes=1e6)
+        curve = made.run()
+        weights = {name: tensor.detach() for name, tensor in made.model.state_dict().items()}
+        return [point["loss"] for point in curve if "loss" in point], weights
+
+    run("cut", 2)
+    torch.testing.assert_close(run("cut", 5), run("whole", 5), rtol=0, atol=0)
+
+
 def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_path):
     trainer(tmp_path, minutes=0.001).fit()
     other = trainer(tmp_path, minutes=0.001, rank=3)
@@ -135,8 +149,8 @@ def test_a_text_is_no_neighbour_of_its_own(tmp_path):
     material = trainer(tmp_path).material
     searcher = material.searcher
     for start in material.starts(held_out=False)[:8]:
-        example = material.example(start)
-        if example:
+        if material.text(start):
+            example = material.example(start)
             own = set(range(start - 1, start + 3))
             asked = RetrievalOptions(searcher, 2, excluded_chunks=frozenset(own))
             found, _ = asked.search(asked.query(example["ids"][:64], 1))
@@ -150,3 +164,24 @@ def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path):
     material = RetrofitMaterial(searcher, searcher, RetrofitSettings())
     with pytest.raises(UserError, match="use a larger database"):
         RetroFit(tiny_models.tiny_lm(), material, tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        (
+            "torch.save",
+            RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 9 vs 8"),
+        ),
+        ("ragauge.training.fit.replace_atomically", OSError(errno.ENOSPC, "No space left")),
+        ("ragauge.pipelines.modes._trained.save", SafetensorError("os error 28")),
+    ],
+)
+def test_a_full_disk_is_one_line(where, error, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    made = trainer(tmp_path, minutes=0.001)
+    monkeypatch.setattr(where, fail)
+    with pytest.raises(UserError, match=rf"^[^\n]*{tmp_path}/[^\n]*{str(error)[-8:]}[^\n]*$"):
+        made.fit()

@@ -16,7 +16,9 @@ def check_module(paths: Any) -> None:
         )
 
 
-def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], None]) -> None:
+def begin_with(
+    workflow: Any, outer: Callable[[Any], None], module: str, begin: Callable[[], None]
+) -> None:
     """Have `begin` called when a run starts of a workflow that uses this one as a module.
 
     Snakemake calls one `onstart` handler: that of the main Snakefile or, in older versions, of
@@ -24,12 +26,17 @@ def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], 
 
     Args:
         outer: the handler before this module was read, which comes first.
+        module: its name; each `use rule` reads the module again, and several may use this workflow.
     """
+    modules: dict[str, Callable[[], None]] = getattr(outer, "modules", {})
+    first = getattr(outer, "outer", outer)
 
-    def start_both(log: Any) -> None:
-        outer(log)
-        begin()
+    def start_all(log: Any) -> None:
+        first(log)
+        for begin_module in modules.values():
+            begin_module()
 
-    # once for each `use rule`
-    read_before = getattr(outer, "__qualname__", "") == start_both.__qualname__
-    workflow._onstart = outer if read_before else start_both
+    modules.setdefault(module, begin)
+    start_all.modules = modules  # type: ignore[attr-defined]
+    start_all.outer = first  # type: ignore[attr-defined]
+    workflow._onstart = start_all

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ragauge.cost.machine import uncommitted
 from ragauge.errors import UserError
 
 LOCK = Path(".snakemake", "ragauge.lock")
@@ -25,7 +26,7 @@ def lock_folder(path: Path = LOCK) -> FileLock:
     Raises:
         UserError: another run has locked it.
     """
-    lock = FileLock(path)
+    lock = FileLock(path, is_singleton=True)  # modules of one workflow share it
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -42,9 +43,19 @@ def use_own_commands() -> None:
         os.environ["PATH"] = f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
+def check_committed(run: str, file: Path = Path(__file__)) -> None:
+    """Raise UserError if a reference run, which is published, is of code that no commit has."""
+    changed = uncommitted(file)
+    if run.startswith("reference") and changed:
+        count = f"{len(changed)} files have uncommitted changes, the first is {changed[0]}"
+        raise UserError(
+            f"reports/{run}: {count}; commit them, or give the run a name that does not begin with 'reference'"
+        )
+
+
 def start_fork_server(folder: Path = FORKS) -> None:
     """Have `ragauge` start at once in the jobs of this process (`ragauge.cli._fork_server`)."""
-    if sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
+    if _STARTED or sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
         return
     command = [sys.executable, "-m", "ragauge.cli._fork_server", str(folder)]
     # as the jobs that it serves

@@ -37,16 +37,9 @@ class TimingPlan(PlanPart):
         """The records whose median length a protocol times."""
 
         def of_job(labels: Labels) -> list[str]:
-            section = self._section(protocol, labels)
-            if getattr(section, "answer_tokens", None) != "median":
-                return []
-            jobs = (job for job in self.config.answers() if job.variant in section.methods)
-            place = (labels.dataset, labels.model)
-            return [
-                f"{self.paths.answers}.jsonl".format(**job._asdict())
-                for job in jobs
-                if job[:2] == place
-            ]
+            length = getattr(self._section(protocol, labels), "answer_tokens", None)
+            place = f"/{labels.dataset}/{labels.model}/"
+            return [path for path in self._answers.files() if length == "median" and place in path]
 
         return of_job
 

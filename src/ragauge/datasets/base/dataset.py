@@ -108,6 +108,11 @@ class Dataset(ABC):
         """The registered name, which is that of the file."""
         return type(self).__module__.rpartition(".")[2]
 
+    @property
+    def instruction(self) -> str:
+        """The text in front of the documents: the preamble, as the options have it."""
+        return self.preamble
+
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         """Parse one official record, a JSON object.

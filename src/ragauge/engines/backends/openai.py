@@ -22,7 +22,13 @@ from typing import Any
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Limits, Response, Traced
-from ragauge.engines.served.completions import Completion, count, read_completion, text_of
+from ragauge.engines.served.completions import (
+    Completion,
+    count,
+    read_completion,
+    read_models,
+    text_of,
+)
 from ragauge.engines.served.http import EndpointError, JsonObject, JsonServer
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
@@ -49,6 +55,10 @@ REFUSABLE = {
     "ignore_eos": "",
 }
 """Keys of a request, and the keys in their place."""
+FACTS_S = 10.0  # seconds for a reply about the server itself
+# What servers say of their models; times and the like, which differ from request to request, are
+# left out.
+FACTS = ("id", "root", "parent", "owned_by", "max_model_len", "meta")
 
 
 class PieceTokenizer:
@@ -121,8 +131,10 @@ class ServedEngine(Traced):
         max_context: int | None = None,
         body: JsonObject | None = None,
         concurrency: int | None = None,
+        name: str = "",
     ) -> None:
         self.model = model
+        self.name = name  # of the server, in place of its address
         self.server = server
         self.tokenizer = tokenizer
         self.max_context = max_context or UNBOUNDED
@@ -144,6 +156,20 @@ class ServedEngine(Traced):
         engine.concurrency = concurrency
         engine._turn = turn
         return engine
+
+    def identity(self) -> JsonObject:
+        """See `RemoteEngine.identity`; asks the server."""
+        named = {"address": self.name or self.server.url}
+        server = replace(self.server, attempts=1, timeout_s=min(self.server.timeout_s, FACTS_S))
+        stack, entries = "", list[JsonObject]()
+        try:
+            stack, entries = server.ask("models", None, read_models)
+        except EndpointError as error:
+            if error.status is None:
+                return named
+        own = [e for e in entries if len(entries) == 1 or e.get("id") == self.model]
+        facts = {key: e[key] for e in own for key in FACTS if key in e}
+        return {**named, "stack": stack, "model": facts}
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
@@ -269,7 +295,8 @@ class ServedEngine(Traced):
         return ServedResponse(
             prompt_tokens=count(completion.usage, "prompt_tokens"),
             cached_tokens=count(completion.usage.get("prompt_tokens_details"), "cached_tokens"),
-            new_tokens=count(completion.usage, "completion_tokens"),
+            new_tokens=completion.new_tokens,
+            response_tokens=completion.new_tokens,
             token_s=[piece.at - sent[-1] for piece in completion.pieces],
             first_answer_s=answer[0].at - sent[-1] if answer else None,
             thought_tokens=tokens,
@@ -326,7 +353,12 @@ def load(
     pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
     server = JsonServer(url, key or None, **limits)
     return ServedEngine(
-        source.removeprefix(PREFIX), server, pieces, max_context=max_context, **options
+        source.removeprefix(PREFIX),
+        server,
+        pieces,
+        max_context=max_context,
+        name=os.environ.get(f"{environment}_SERVER", ""),
+        **options,
     )
 
 

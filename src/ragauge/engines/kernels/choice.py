@@ -125,6 +125,11 @@ def product_kernel(dtype: torch.dtype, rows: int) -> str:
 
 
 def runs_fused(dtype: torch.dtype, tokens: int) -> bool:
-    """Whether so many tokens pass all layers, with matrices of a type, in one compiled call."""
+    """Whether so many tokens pass all layers, with matrices of a type, in one compiled call.
+
+    Blocks of a GGUF file (uint8) always do: no operator of torch multiplies with them.
+    """
+    if dtype == torch.uint8:
+        return tokens <= MOST_ROWS
     operation = Operation.ONE_TOKEN if tokens == 1 else Operation.FEW_TOKENS
     return tokens <= MOST_ROWS and _active.kernel(dtype, operation) == COMPILED

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
+#include "blocks.h"
 #include "vectors.h"
 #ifdef __AVX512F__
 #define TOKENS 6 /* that a block of a product has at most: with ROWS rows, their sums fill the registers */
@@ -19,10 +20,11 @@
 #define NEAR 120 /* tokens whose activations stay near a core while a matrix passes */
 #define CHUNK 128 /* keys that a task of an attention has at most */
 
-enum { FLOAT32, BFLOAT16, INT8 };
+enum { FLOAT32, BFLOAT16, INT8, BLOCKS };
 
 typedef struct {
-    const void *weight;   /* (out, in); of INT8 (panel, in / 4, PANEL, 4), 0 where there is no row or number */
+    /* (out, in); of INT8 (panel, in / 4, PANEL, 4), 0 where there is no row or number; of BLOCKS those of blocks.h */
+    const void *weight;
     const float *scale;   /* (out,) in whole panels: of 8-bit integers */
     const int32_t *moved; /* the same: 128 times the sum of a row, of INT8 */
     const float *bias;    /* (out,), in whole panels for INT8, or null */
@@ -178,7 +180,8 @@ INLINE void panels_of(const Matrix *m, const uint8_t *x, const float *scale, flo
 typedef struct { /* what a product multiplies with: (token, in) */
     const float *x;
     const uint8_t *rounded;
-    const float *scale; /* (token,) */
+    const float *scale;  /* (token,), or for each near_to(in) activations of BLOCKS */
+    const int32_t *sums; /* (token, in / GROUP): of BLOCKS */
 } Input;
 
 /* The tokens in blocks of one size, or one less. */
@@ -211,9 +214,13 @@ static void multiply(const Matrix *m, Input in, float *y, int64_t tokens, int64_
     if (m->kind == FLOAT32) rows_of(m, in, y, tokens, from, to, add, FLOAT32);
     if (m->kind == BFLOAT16) rows_of(m, in, y, tokens, from, to, add, BFLOAT16);
     if (m->kind == INT8) panels_of(m, in.rounded, in.scale, y, tokens, from, to, add);
+    if (m->kind == BLOCKS)
+        multiply_blocks(m->weight, m->bias, in.rounded, in.sums, in.scale, y, tokens, m->in, m->out, from, to, add);
 }
 
-/* The activations of a product with an INT8 matrix: a scale a token, its largest magnitude over 127. */
+INLINE int is_whole(const Matrix *m) { return m->kind == INT8 || m->kind == BLOCKS; } /* of whole numbers */
+
+/* The activations of a product with such a matrix: a scale a token, its largest magnitude over 127. */
 static void quantise(const float *x, uint8_t *q, float *scale, int64_t tokens, int64_t width) {
     for (int64_t t = 0; t < tokens; t++, x += width, q += width) {
         float largest = 1e-20f;
@@ -241,11 +248,14 @@ typedef struct { /* of one thread */
     float *x;
     uint8_t *rounded;
     float *scale;
+    int32_t *sums;
 } Own;
 
 INLINE Input input(const Matrix *m, const float *x, Own own, int64_t tokens) {
-    if (m->kind == INT8) quantise(x, own.rounded, own.scale, tokens, m->in);
-    return (Input){x, own.rounded, own.scale};
+    const int64_t near = m->kind == BLOCKS ? near_to(m->in) : m->in;
+    if (is_whole(m)) quantise(x, own.rounded, own.scale, tokens * (m->in / near), near);
+    if (m->kind == BLOCKS) sum_groups(own.rounded, own.sums, tokens, m->in);
+    return (Input){x, own.rounded, own.scale, own.sums};
 }
 
 INLINE void share(int64_t all, int64_t of, int64_t *from, int64_t *to) { /* whole multiples of `of`, but the last */
@@ -255,14 +265,16 @@ INLINE void share(int64_t all, int64_t of, int64_t *from, int64_t *to) { /* whol
     if (*to > all) *to = all;
 }
 
-INLINE int64_t group(const Matrix *m) { return m->kind == INT8 ? PANEL : ROWS; }
+INLINE int64_t group(const Matrix *m) { return is_whole(m) ? PANEL : ROWS; }
 
-INLINE int64_t own_bytes(int64_t tokens, int64_t width) { return ((tokens * (5 * width + 4) + 63) / 64 + 1) * 64; }
+INLINE int64_t own_bytes(int64_t tokens, int64_t width) { return ((tokens * (6 * width + 8) + 63) / 64 + 1) * 64; }
 
 /* The calling thread's part of `space`, which has as many bytes for each of them. */
 static Own own(void *space, int64_t tokens, int64_t width) {
     char *at = (char *)space + omp_get_thread_num() * own_bytes(tokens, width);
-    return (Own){(float *)at, (uint8_t *)at + 4 * tokens * width + 4 * tokens, (float *)at + tokens * width};
+    float *scale = (float *)at + tokens * width;
+    int32_t *sums = (int32_t *)(scale + tokens * (width / 32 + 1));
+    return (Own){(float *)at, (uint8_t *)(sums + tokens * (width / GROUP + 1)), scale, sums};
 }
 
 /* (token, in) -> (token, out); 1 if memory is short. */
@@ -279,7 +291,7 @@ int product(const Matrix *m, const float *x, float *y, int64_t tokens, int threa
     return 0;
 }
 
-/* The same of INT8 for many tokens, x and y in float32 or bfloat16: a thread has tokens of its own. */
+/* The same of whole numbers for many tokens, x and y in float32 or bfloat16: a thread has tokens of its own. */
 int product_many(const Matrix *m, const void *x, void *y, int64_t tokens, int64_t kind, int threads) {
     const int64_t in = m->in, out = m->out, widest = in > out ? in : out;
     void *space = aligned_alloc(64, threads * own_bytes(NEAR, widest));
@@ -294,8 +306,7 @@ int product_many(const Matrix *m, const void *x, void *y, int64_t tokens, int64_
             const int widens = kind == BFLOAT16;
             float *into = widens ? mine.x : (float *)y + t * out;
             for (int64_t i = 0; widens && i < count * in; i++) mine.x[i] = read_one(x, t * in + i, BFLOAT16);
-            quantise(widens ? mine.x : (const float *)x + t * in, mine.rounded, mine.scale, count, in);
-            panels_of(m, mine.rounded, mine.scale, into, count, 0, out, 0);
+            multiply(m, input(m, widens ? mine.x : (const float *)x + t * in, mine, count), into, count, 0, out, 0);
             for (int64_t i = 0; widens && i < count * out; i++) ((uint16_t *)y)[t * out + i] = half(mine.x[i]);
         }
     }

@@ -26,8 +26,8 @@ from ragauge.io.files import file_sha256, locked, write_file
 logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
-SOURCES = ("compiled.c", "attention.c")
-HEADERS = ("vectors.h",)
+SOURCES = ("compiled.c", "attention.c", "blocks.c")
+HEADERS = ("vectors.h", "blocks.h")
 COMPILERS = ("cc", "gcc", "clang")
 OPTIONS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp")
 LIMIT_S = 120.0  # of a compilation
@@ -39,6 +39,7 @@ LANES = 16  # heads are of whole vectors
 MOST_DIM = 256  # of a head
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+BLOCKS = 3  # a matrix's kind: numbers of a few bits with scales, see `blocks.h`
 # represents 0 among unsigned activations, which processors multiply with signed weights
 ZERO_POINT = 128
 PANEL = 16  # rows of 8-bit integers that stand together
@@ -75,7 +76,7 @@ class Matrix(ctypes.Structure):
 
     _fields_ = _pointers("weight", "scale", "moved", "bias") + _sizes("out", "width", "kind")
 
-    tensors: tuple[Tensor | None, ...]
+    tensors: tuple[Any, ...]
 
     @classmethod
     def of(
@@ -166,7 +167,7 @@ class AttentionArguments(ctypes.Structure):
 def multiply(matrix: Matrix, x: Tensor) -> Tensor:
     """(token, in) -> (token, out), in the type of x; raises MemoryError."""
     tokens = x.shape[0]
-    if matrix.kind == KINDS[torch.int8] and tokens > MOST_ROWS:
+    if matrix.kind in (KINDS[torch.int8], BLOCKS) and tokens > MOST_ROWS:
         x_taken = (x if x.dtype in FLOATS else x.float()).contiguous()
         y = x_taken.new_empty(tokens, matrix.out)
         failed = call("product_many", ctypes.byref(matrix), x_taken, y, tokens, y.dtype)

@@ -56,7 +56,7 @@ class Completion:
     pieces: list[Piece] = field(default_factory=list)
     usage: JsonObject = field(default_factory=dict)
     finish: str | None = None  # why it ended, in the server's words
-    ended: float = 0.0
+    ended: float = 0.0  # when the last piece arrived; counts may follow
     events: int = 0  # 1: the reply was not streamed
     stack: str = ""  # the server's name for itself
     model: str = ""  # that the server says it answers with
@@ -67,7 +67,8 @@ class Completion:
         if error := event.get("error") or (event.get("object") == "error" and event):
             words = (isinstance(error, Mapping) and error.get("message")) or error
             raise ValueError(f"the reply holds an error: {str(words)[:4096]}")
-        self.ended = time.perf_counter()
+        now = time.perf_counter()
+        self.ended = self.ended if self.pieces else now
         self.events += 1
         self.usage = _object(event.get("usage")) or self.usage
         self.timings = _object(event.get("timings")) or self.timings
@@ -75,15 +76,15 @@ class Completion:
         choices = event.get("choices")
         choice = _object(choices[0]) if isinstance(choices, list) and choices else {}
         message = _object(choice.get("delta")) or _object(choice.get("message")) or choice
-        self._add("thought", next(filter(None, map(message.get, THOUGHTS)), None))
-        self._add("answer", message.get("text" if message is choice else "content"))
-        self._add("refusal", message.get("refusal"))
+        self._add("thought", next(filter(None, map(message.get, THOUGHTS)), None), now)
+        self._add("answer", message.get("text" if message is choice else "content"), now)
+        self._add("refusal", message.get("refusal"), now)
         if message.get("tool_calls") or message.get("function_call"):
-            self._add("tool", "call")
+            self._add("tool", "call", now)
         if reason := choice.get("finish_reason"):
             self.finish = str(reason)
 
-    def _add(self, channel: Channel, value: Any) -> None:
+    def _add(self, channel: Channel, value: Any, now: float) -> None:
         for part_channel, text in _texts(value, channel):
             if self.pieces:
                 last = self.pieces[-1]
@@ -91,7 +92,8 @@ class Completion:
                 if last.channel == part_channel and "\ud800" <= last.text[-1:] <= "\udbff":
                     self.pieces[-1] = last._replace(text=last.text[:-1])
                     text = last.text[-1] + text
-            self.pieces.append(Piece(part_channel, text, self.ended))
+            self.pieces.append(Piece(part_channel, text, now))
+            self.ended = now
 
     def checked(self) -> Self:
         """The reply itself; raises ValueError if it was broken off or holds no completion."""
@@ -121,6 +123,11 @@ class Completion:
 
     def _of_channel(self, channel: Channel) -> list[Piece]:
         return [piece for piece in self.pieces if piece.channel == channel]
+
+    @property
+    def new_tokens(self) -> int | None:
+        """Tokens by the server's count; None where it states none."""
+        return count(self.usage, "completion_tokens") or count(self.timings, "predicted_n") or None
 
     def thought_tokens(self) -> tuple[int, CountSource | None]:
         """Tokens of the thoughts by the server's count, else their pieces, and which of the two;
@@ -193,6 +200,15 @@ def read_completion(response: HTTPResponse) -> Completion:
     except (OSError, HTTPException) as error:
         return reading.end(error)
     return reading.end()
+
+
+def read_models(response: HTTPResponse) -> tuple[str, list[JsonObject]]:
+    """(the server's name for itself, the entries of its list of models). Raises ValueError: it is
+    no JSON object.
+    """
+    listed = json_object(response.read(MAX_REPLY), "the reply").get("data")
+    entries = list(map(_object, listed)) if isinstance(listed, list) else []
+    return response.headers.get("Server") or "", entries
 
 
 def text_of(pieces: Sequence[Piece]) -> str:

@@ -71,12 +71,12 @@ class JsonServer:
     def ask(
         self,
         path: str,
-        body: JsonObject,
+        body: JsonObject | None,
         read: Callable[[HTTPResponse], Read],
         name: str = "",
         sent: list[float] | None = None,
     ) -> Read:
-        """POST a request and return what `read` makes of the response.
+        """POST a body, or GET without one, and return what `read` makes of the response.
 
         Args:
             path: below the URL, such as "chat/completions".
@@ -93,9 +93,8 @@ class JsonServer:
             if sent is not None:
                 sent.append(time.perf_counter())
             try:
-                request = Request(
-                    self.address(path), json.dumps(body).encode(), self.headers, method="POST"
-                )
+                data = None if body is None else json.dumps(body).encode()
+                request = Request(self.address(path), data, self.headers)
                 with build_opener(_NoRedirect).open(request, timeout=self.timeout_s) as response:
                     return read(response)
             except (

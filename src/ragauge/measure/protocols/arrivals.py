@@ -20,7 +20,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ragauge.results.times import Percentile, Percentiles, RequestSummary, RequestTimes
+from ragauge.results.times import (
+    Percentile,
+    Percentiles,
+    RequestSummary,
+    RequestTimes,
+)
 
 PERCENTILES = (50, 95, 99)
 RESAMPLES = 1000
@@ -60,7 +65,7 @@ class TimedRequest:
     start_s: float  # when the server began it
     first_token_s: float
     end_s: float
-    new_tokens: int
+    new_tokens: int | None  # None: not counted
     failure: str | None = None  # why there is no answer
     pause_s: float = 0.0  # that the server wishes before its client's next request
     facts: Mapping[str, Any] = field(default_factory=dict)  # further ones of its record
@@ -172,7 +177,7 @@ def rows(served: Sequence[TimedRequest], warmup: int) -> list[RequestTimes]:
 def _times(timed: TimedRequest, begin: float, warmup: int) -> RequestTimes:
     """The times of a request, counted from the moment `begin` and from its own arrival."""
     arrival = timed.request.arrival_s
-    further = timed.new_tokens - 1
+    further = (timed.new_tokens or 1) - 1
     answer_s = {
         "first_token_at_s": timed.first_token_s - begin,
         "first_token_s": timed.first_token_s - arrival,
@@ -191,9 +196,7 @@ def _times(timed: TimedRequest, begin: float, warmup: int) -> RequestTimes:
         end_at_s=timed.end_s - begin,
         new_tokens=timed.new_tokens,
         queued_s=timed.start_s - arrival,
-        **answer_s,
-        **failure,
-        **timed.facts,
+        **{**answer_s, **failure, **timed.facts},
     )
 
 
@@ -209,12 +212,14 @@ def summarise(
     requests: Sequence[RequestTimes],
     targets: Mapping[str, float | None] | None = None,
     seed: int = 0,
+    clients: int | None = None,
 ) -> RequestSummary:
     """Percentiles of the times with their intervals, throughput and goodput, of the requests after
     the warm-up.
 
-    A request that failed has no times, and is no good answer. `targets`: limits of a good answer by
-    time (one of TIMES), in seconds; without any, every answer is good.
+    A request that failed has no times, and is no good answer, nor is one that is shorter than
+    requested. `targets`: limits of a good answer by time (one of TIMES), in seconds; without any,
+    every other answer is good. `clients`: of a closed loop, which has a steady window.
 
     Returns: `seconds` from the first arrival to the last answer, and what docs/protocols.md
         defines.
@@ -225,7 +230,8 @@ def summarise(
     limits = [(key, limit) for key, limit in (targets or {}).items() if limit is not None]
     answered = [request for request in counted if not request.failure]
     good = sum(
-        all((getattr(request, key) or 0.0) <= limit for key, limit in limits)
+        request.total_s is not None
+        and all((getattr(request, key) or 0.0) <= limit for key, limit in limits)
         for request in answered
     )
     served_s = sum(request.end_at_s - request.start_at_s for request in counted)
@@ -234,13 +240,38 @@ def summarise(
         **{key: percentiles(values, seed) for key, values in times.items() if values},
         requests=len(counted),
         failed=len(counted) - len(answered),
-        seconds=seconds,
-        questions_per_s=len(answered) / seconds,
-        tokens_per_s=sum(request.new_tokens for request in counted) / seconds,
+        **rates(counted, seconds),
         goodput_per_s=good / seconds,
         good_share=good / len(counted),
         in_service=served_s / seconds,
+        **(steady_window(requests, clients) if clients else {}),
     )
+
+
+def rates(requests: Sequence[RequestTimes], seconds: float) -> dict[str, float | None]:
+    """What was answered in so many seconds; tokens None where those of a response were not counted."""
+    tokens = [request.new_tokens for request in requests]
+    answered = sum(not request.failure for request in requests)
+    return {
+        "seconds": seconds,
+        "questions_per_s": answered / seconds,
+        "tokens_per_s": None if None in tokens else sum(filter(None, tokens)) / seconds,
+    }
+
+
+def steady_window(requests: Sequence[RequestTimes], clients: int) -> dict[str, RequestSummary]:
+    """Summarise what was answered while all clients had a request under way: from the first arrival
+    after the warm-up to the first answer after the last arrival, since then a client has no more to
+    ask. Requests of the warm-up count if they were answered in it. Empty where it has fewer than a
+    request a client.
+    """
+    begin = min(request.arrival_at_s for request in requests if not request.warmup)
+    last = max(request.arrival_at_s for request in requests)
+    end = min((r.end_at_s for r in requests if r.end_at_s > last), default=last)
+    inside = [request for request in requests if begin < request.end_at_s <= end]
+    if len(inside) < clients:
+        return {}
+    return {"steady": RequestSummary(requests=len(inside), **rates(inside, end - begin))}
 
 
 def percentiles(values: Sequence[float], seed: int = 0) -> Percentiles:

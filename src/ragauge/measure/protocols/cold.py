@@ -54,7 +54,7 @@ def time_documents(
             missed_s, _ = _timed(prepare, lm)
             size = drop_page_cache(store)
             loading_s, calls = _timed(prepare, lm)
-    if any(_is_storable(call) and call.loading_s is None for call in calls):
+    if any(_is_storable(call) and call.computed_tokens for call in calls):
         raise UserError(f"{name}: its documents could not be stored in {folder}; is the disk full?")
     return DocumentTrial(
         variant=name,

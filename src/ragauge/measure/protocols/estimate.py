@@ -29,7 +29,7 @@ from ragauge.cost import shapes
 from ragauge.cost.flop import parameters
 from ragauge.errors import UserError
 from ragauge.io import progress, records
-from ragauge.methods.base.states import recorded_state
+from ragauge.methods.base.states import effective_state
 
 if TYPE_CHECKING:
     from ragauge.datasets.base.dataset import Example
@@ -335,11 +335,12 @@ def _times(config: Config, job: AnswerJob, offline_s: float, online_s: float) ->
     prompts = min(TRIAL_PROMPTS, protocol.trials)
     trials = protocol.warmup * prompts + protocol.trials
     total = 0.0
-    for state in set(protocol.effective_states(method).values()):
-        if state == recorded_state(method):
-            total += prompts * offline_s + trials * online_s
-        elif state == "nothing":
+    usable = method.usable_state()
+    for state in {effective_state(usable, state) for state in protocol.timed_states}:
+        if state == "nothing":
             total += trials * (offline_s + online_s)
+        elif method.prepares:
+            total += prompts * offline_s + trials * online_s
         else:
             total += prompts * online_s
     return Span.of_samples([total])

@@ -11,7 +11,7 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,7 +49,7 @@ from ragauge.measure.protocols import cold
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.grounding import Finding
 from ragauge.methods.base.method import Method, State
-from ragauge.methods.base.states import in_state
+from ragauge.methods.base.states import effective_state, in_state, usable_state
 from ragauge.methods.naive import Naive
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
@@ -102,9 +102,8 @@ def measure_latency(
     on_disk = "disk" in settings.states or device == "cpu"
     disk = folder if on_disk else None
     result = run(variants, bench, settings, machine, seed=seed, disk=disk)
-    states = [state for state in settings.states if state != "disk"]
     others = [
-        settings.model_copy(update={"new_tokens": n, "states": states})
+        settings.model_copy(update={"new_tokens": n, "states": settings.timed_states})
         for n in settings.all_new_tokens[1:]
     ]
     alone = replace(bench, batch=())
@@ -147,13 +146,11 @@ def run(
         )
     able, unsupported = bench.supported(variants)
     one_document = all(len(prompt.documents) == 1 for prompt in bench.prompts)
-    measured = {
-        name: settings.effective_states(method, one_document) for name, method in able.items()
-    }
+    usable = {name: usable_state(method, one_document) for name, method in able.items()}
     timed_methods = {
-        (name, state): in_state(able[name], state)
-        for name, states in measured.items()
-        for state in states.values()
+        (name, effective_state(usable[name], state)): method
+        for name, method in able.items()
+        for state in settings.timed_states
     }
     trials = settings.trials
     count = len(bench.prompts)
@@ -170,7 +167,13 @@ def run(
         _quiet_collector(),
     ):
         timed = _Trials(
-            timed_methods, bench.lm, settings, machine, random.Random(seed), disk, progress
+            {key: in_state(method, key[1]) for key, method in timed_methods.items()},
+            bench.lm,
+            settings,
+            machine,
+            random.Random(seed),
+            disk,
+            progress,
         )
         for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
             if share:
@@ -182,15 +185,13 @@ def run(
     all_count = busy is not None
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
     states = {
-        state: _in_state(
-            {name: by_state[state] for name, by_state in measured.items()},
-            timed,
+        state: timed.state_times(
+            {(name, effective_state(usable[name], state)) for name in able},
             naive,
             all_count,
-            bool(refused),
+            is_shown=not refused,
         )
-        for state in settings.states
-        if state != "disk"
+        for state in settings.timed_states
     }
     documents = DocumentTrials(state=cold.STATE, rows=timed.documents)
     batches = EvidenceTrials(questions=len(bench.batch), rows=timed.batches)
@@ -211,31 +212,11 @@ def run(
         load=timed.load_facts(busy),
         refused=refused,
         unsupported=unsupported,
+        usable=usable,
         states=states,
         rows=rows,
         documents=documents if "disk" in settings.states else None,
         evidence_batches=batches if bench.batch else None,
-    )
-
-
-def _in_state(
-    measured: Mapping[str, State],
-    timed: "_Trials",
-    naive: str | None,
-    all_count: bool,
-    refused: bool,
-) -> StateTimes:
-    """The summary of the variants in one state; `measured` is the state of each one's trials."""
-    rows = [row for row in timed.rows if row.state == measured[row.variant]]
-    warm = {name: timed.stages[name, state] for name, state in measured.items()}
-    stages = _timed_stages(warm, rows, all_count)
-    if refused:
-        return StateTimes(measured=dict(measured), stages=stages)
-    return StateTimes(
-        measured=dict(measured),
-        stages=stages,
-        gap=gaps(stages, rows, naive, all_count),
-        summary=summarise(rows, all_count),
     )
 
 
@@ -353,6 +334,7 @@ class _Trials:
     load: Load = field(default_factory=Load)
     rows: list[Trial] = field(default_factory=list)
     stages: dict[Timed, dict[str, dict[str, float]]] = field(default_factory=dict)
+    preparations: dict[Timed, JsonObject] = field(default_factory=dict)  # of the prompt
     documents: list[DocumentTrial] = field(default_factory=list)
     batches: list[EvidenceTrial] = field(default_factory=list)
 
@@ -371,13 +353,8 @@ class _Trials:
             if self.disk
             else nullcontext()
         ):
-            read = {key: self._prepared(method, prompt) for key, method in self.variants.items()}
-        states = {key: state for key, (state, _) in read.items()}
-        costs = {
-            key: {**preparation, **self._warm_up(key, states[key], prompt)}
-            for key, (_, preparation) in read.items()
-        }
-        read.clear()
+            states = {key: self._prepared(key, prompt) for key in self.variants}
+        costs = {key: self._warm_up(key, states[key], prompt) for key in self.variants}
         self.progress.set_postfix_str("")
         for _ in range(trials):
             gc.collect()
@@ -388,7 +365,7 @@ class _Trials:
                 times = self._undisturbed(partial(self._trial, key, states[key], prompt))
                 number = sum((row.variant, row.state) == key for row in self.rows)
                 facts = {"variant": key[0], "state": key[1], "trial": number, "prompt": index}
-                self.rows.append(Trial(**facts, **times, **costs[key]))
+                self.rows.append(Trial(**facts, **times, **costs[key], **self.preparations[key]))
         self.gpu.look()
         if self.disk and "disk" in self.settings.states:
             states.clear()  # memory for what is prepared anew
@@ -401,15 +378,30 @@ class _Trials:
                 documents = cold.time_documents(name, index, prepare, self.engine, self.disk)
                 self.documents += [documents] if documents else []
 
-    def _prepared(self, method: Method, prompt: Prompt) -> tuple[Any, JsonObject]:
-        """What a method has read before the question, with its seconds (computed, also where they
-        come from the disk) and the bytes of keys and values that stay.
+    def _prepared(self, key: Timed, prompt: Prompt) -> Any:
+        """What a variant has read before the question; notes its seconds (of computing, also where
+        it comes from the disk) and the bytes of keys and values that stay.
         """
         before = self.engine.cache_bytes
         with self.engine.tracing() as trace:
-            state = method.prepare(self.engine, prompt)
+            state = self.variants[key].prepare(self.engine, prompt)
         stays = self.engine.cache_bytes - before
-        return state, {"preparation_s": call_seconds(trace), "preparation_bytes": stays}
+        self.preparations[key] = {
+            "preparation_s": call_seconds(trace),
+            "preparation_bytes": stays,
+        }
+        return state
+
+    def state_times(
+        self, keys: Collection[Timed], naive: str | None, all_count: bool, is_shown: bool
+    ) -> StateTimes:
+        """The variants in one state, whose trials have these keys."""
+        rows = [row for row in self.rows if (row.variant, row.state) in keys]
+        stages = {key[0]: warm for key, warm in self.stages.items() if key in keys}
+        stages = _timed_stages(stages, rows, all_count)
+        shown = rows if is_shown else []
+        gap_of = gaps(stages, shown, naive, all_count)
+        return StateTimes(stages=stages, gap=gap_of, summary=summarise(shown, all_count))
 
     def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
         """Time finding the evidence of all prompts side by side, in seeded random orders. What is

@@ -41,6 +41,7 @@ from ragauge.results.times import (
     RequestTimes,
     TraceFacts,
     Watched,
+    remarks,
 )
 from ragauge.text import aligned
 
@@ -149,7 +150,7 @@ def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
     served, seen = timing.watched(server.lm, settings.allow_load, drive)
     rows = arrivals.rows(served, settings.warmup)
     if level.speed:
-        rows = [row.model_copy(update={"found": server.found[row.prompt]}) for row in rows]
+        rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
     return level_times(level, rows, seen, settings, seed, variant=server.name, batch=server.size)
 
 
@@ -171,7 +172,9 @@ def level_times(
         rate=level.rate,
         clients=level.clients,
         speed=level.speed,
-        summary=RequestSummary() if seen.refused else arrivals.summarise(rows, targets, seed),
+        summary=RequestSummary()
+        if seen.refused
+        else arrivals.summarise(rows, targets, seed, level.clients),
         requests=rows,
         **seen.to_json(),
     )
@@ -191,8 +194,8 @@ class _Server:
         self.size = size  # size: requests that are answered together
         self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
         self.limits = list(map(timing.fixed_length, lengths(settings, bench.trace)))
-        # of each prompt, the share of its documents' tokens that was stored
-        self.found: dict[int, float | None] = {}
+        # of each prompt, what was stored of its documents' tokens
+        self.found: dict[int, dict[str, Any]] = {}
         self.engine = _ThreadEngine(self.lm)
         # of each prompt, those that no request uses
         self.free_states: dict[int, list[Any]] = defaultdict(list)
@@ -301,27 +304,30 @@ def table(times: LoadTimes) -> str:
             "p99 s",
             "token p95 s",
             "questions/s",
+            "steady",
             "good",
             "failed",
         ]
     ]
-    lost = list[str]()
+    said = list[str]()
     for level in times.levels:
         summary = level.summary
-        cells = ["nothing answered" if summary.requests else "refused", *[""] * 6]
+        name = Level(level.rate, level.clients, level.speed).name
+        said += [f"{level.variant}, {name}: {remark}" for remark in remarks(level.requests)]
+        cells = ["nothing answered" if summary.requests else "refused", *[""] * 7]
         if first := summary.first_token_s:
             token = summary.per_token_s
             cells = [
                 *(f"{percentile.value:.3g}" for _, percentile in first),
                 f"{token.p95.value:.3g}" if token else "",
                 f"{summary.questions_per_s:.3g}",
+                f"{summary.steady.questions_per_s:.3g}" if summary.steady else "",
                 f"{summary.good_share:.0%}",
                 str(summary.failed),
             ]
-        arriving = Level(level.rate, level.clients, level.speed).name
-        lines.append([level.variant, arriving, *cells])
+        lines.append([level.variant, name, *cells])
         counted = [row for row in level.requests if not row.warmup]
-        lost += [f"{level.variant}, {arriving}: {loss}" for loss in losses(counted)]
+        said += [f"{level.variant}, {name}: {loss}" for loss in losses(counted)]
     trace = times.protocol.trace
     notes = [f"text of the prompts: {trace.text}"] if trace else []
-    return "\n".join([aligned(lines), *lost, *notes])
+    return "\n".join([aligned(lines), *said, *notes])

@@ -28,7 +28,7 @@ from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines import backend
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.protocol import SpanEngine
-from ragauge.engines.served.completions import Completion, count
+from ragauge.engines.served.completions import Completion
 from ragauge.engines.served.http import MAX_PAUSE_S, EndpointError
 from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
@@ -54,6 +54,8 @@ from ragauge.results.times import (
     Trial,
     TrialLoad,
     Watched,
+    remarks,
+    share_found,
 )
 from ragauge.text import aligned
 
@@ -75,11 +77,6 @@ CACHE_STATES = {
 }
 # of trials, by the server's cache: what it has of a prompt is the beginning, in one order
 CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
-SERVED_STATES: dict[str, tuple[State, ...]] = {
-    "cold": ("documents", "nothing"),
-    "warm": ("set",),
-    "found": ("documents", "set", "nothing"),
-}
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
@@ -116,6 +113,7 @@ class ServedBench:
         facts |= {
             "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
             "threads": None,
+            "server": self.engine.identity(),
         }
         protocol: JsonObject = {
             **settings.model_dump(exclude={"methods", "models"}),
@@ -159,7 +157,7 @@ class ServedBench:
             gpu=None,
             client_late_p99_s=late_p99_s,
             refused=refused,
-            server=ServerView(cached_share=cached_share(counted), **medians, metrics=metrics),
+            server=ServerView(cached_share=share_found(counted), **medians, metrics=metrics),
         )
 
 
@@ -179,20 +177,9 @@ def bench(
         yield ServedBench(engine, engine.client, prompts, questions.name)
 
 
-def cached_share(rows: Sequence[RequestTimes]) -> float | None:
-    """The share of the prompts' tokens that the server's cache had; None where it does not say."""
-    known = [
-        (row.prompt_tokens, row.cached_tokens)
-        for row in rows
-        if row.prompt_tokens and row.cached_tokens is not None
-    ]
-    tokens = sum(prompt for prompt, _ in known)
-    return sum(cached for _, cached in known) / tokens if tokens else None
-
-
 def _refusal(rows: Sequence[RequestTimes], cache: str) -> str | None:
     """Why times must not be reported: a cache in another state than declared, or several models."""
-    share = cached_share(rows)
+    share = share_found(rows)
     models = list(dict.fromkeys(row.model for row in rows if row.model))
     had = f"the server's cache had {share or 0:.0%} of the prompts, which were to be {cache}"
     most = max((row.cached_tokens or 0 for row in rows), default=0)
@@ -307,8 +294,31 @@ class Sender:
         assert first
         self._answered_at = time.monotonic()
         counts = {"prompt_tokens": exchange.prompt_tokens, "cached_tokens": exchange.cached_tokens}
-        facts = {**counts, "model": completion.model, "server": server_times(completion)}
-        tokens = count(completion.usage, "completion_tokens") or len(completion.pieces)
+        facts: dict[str, Any] = {
+            **counts,
+            "model": completion.model,
+            "server": server_times(completion),
+        }
+        requested = self.limits[request.prompt % len(self.limits)].max_new_tokens
+        said = [*exchange.remarks, exchange.counting]
+        if exchange.response_tokens is None and completion.finish == "length":
+            exchange = exchange.model_copy(update={"response_tokens": requested})
+            said += [
+                f"counted as the {requested} at which it says that it ended",
+                exchange.counting,
+            ]
+        tokens = exchange.response_tokens
+        facts["per_token_s"] = exchange.per_token_s
+        if exchange.prompt_tokens and exchange.cached_tokens is not None:
+            facts["found"] = exchange.cached_tokens / exchange.prompt_tokens
+            facts["found_of"] = exchange.prompt_tokens
+        if (tokens or 0) < requested:
+            said.append(
+                f"{tokens or 'an unknown number'} of {requested} tokens, so without total_s"
+            )
+            facts["total_s"] = None
+        if any(said):
+            facts["remarks"] = list(filter(None, said))
         return TimedRequest(request, start, first, completion.ended, tokens, facts=facts)
 
 
@@ -375,15 +385,13 @@ def _time(
         trials, seen = bench.watched(settings, settings.server_cache, send_all)
     answered = [trial for trial in trials if not trial.failure]
     state = CACHED_STATES[settings.server_cache]
-    there = StateTimes(
-        measured=dict.fromkeys(able, state),
-        summary={} if seen.refused else latency.summarise(answered),
-    )
+    there = StateTimes(summary={} if seen.refused else latency.summarise(answered))
     return LatencyTimes(
         **bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup),
         **seen.to_json(),
         load=TrialLoad(share=seen.load_share),
-        states=dict.fromkeys(SERVED_STATES[settings.server_cache], there),
+        usable=dict.fromkeys(able, "set") if state else {},
+        states={"set" if state == "set" else "documents": there},
         rows=[trial.model_copy(update={"state": state}) for trial in trials],
     )
 
@@ -418,7 +426,7 @@ def latency_table(times: LatencyTimes) -> str:
     for name, summary in there.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
         clocks = [row.server or {} for row in rows]
-        share = cached_share(rows)
+        share = share_found(rows)
         server_s = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
         medians = [summary[key].median for key in latency.TIMES]
         cells = [
@@ -428,7 +436,12 @@ def latency_table(times: LatencyTimes) -> str:
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
-    return "\n".join([aligned(lines), *arrivals.losses(times.rows)])
+    said = [
+        f"{name}: {remark}"
+        for name in there.summary
+        for remark in remarks([row for row in times.rows if row.variant == name])
+    ]
+    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *said])
 
 
 def measure_load(
@@ -516,9 +529,7 @@ def _stream(
     def send_all() -> list[RequestTimes]:
         for _ in range(2 if settings.server_cache == "warm" else 1):
             done = [_served(sender, index, index) for index in range(len(sender.prompts))]
-        rows = arrivals.rows(done, warmup=0)
-        return [row.model_copy(update={"found": cached_share([row])}) for row in rows]
+        return arrivals.rows(done, warmup=0)
 
     rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
-    hit_rate = cached_share([row for row in rows if not row.failure])
-    return stream.stream_times(name, pairs, rows, seen, hit_rate, seed)
+    return stream.stream_times(name, pairs, rows, seen, seed)

@@ -35,6 +35,8 @@ from ragauge.results.times import (
     Stream,
     StreamTimes,
     Watched,
+    remarks,
+    share_found,
 )
 
 PARTS = 5  # of a stream, for which shares are shown
@@ -164,19 +166,15 @@ class _Stream:
                 method = fresh(self.method, self.settings.store_gb)
                 served = [self._answer(method, number) for number in range(len(self.prompts))]
             rows = arrivals.rows([request for request, _ in served], warmup=0)
-            shares = [share for _, share in served]
             return [
-                row.model_copy(update={"found": share})
-                for row, share in zip(rows, shares, strict=True)
+                row.model_copy(update=found) for row, (_, found) in zip(rows, served, strict=True)
             ]
 
         rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
-        shares = [row.found for row in rows if row.found is not None]
-        hit_rate = statistics.fmean(shares) if len(shares) == len(rows) else None
-        return stream_times(self.name, pairs, rows, seen, hit_rate, seed)
+        return stream_times(self.name, pairs, rows, seen, seed)
 
-    def _answer(self, method: Method, index: int) -> tuple[TimedRequest, float | None]:
-        """Answer a request; its times, and the share of its documents' tokens that was found."""
+    def _answer(self, method: Method, index: int) -> tuple[TimedRequest, dict[str, Any]]:
+        """Answer a request; its times, and what was found of its documents' tokens."""
         prompt = self.prompts[index]
         limits = timing.fixed_length(self.settings.new_tokens)
         self.lm.synchronize()
@@ -218,7 +216,6 @@ def stream_times(
     pairs: Sequence[tuple[TimedRequest, TimedRequest]],
     rows: list[RequestTimes],
     seen: Watched,
-    hit_rate: float | None,
     seed: int,
 ) -> Stream:
     """The times of a variant's stream.
@@ -232,7 +229,7 @@ def stream_times(
     is_shown = bool(answered) and not seen.refused
     return Stream(
         variant=name,
-        hit_rate=hit_rate,
+        hit_rate=share_found(rows),
         found_parts=shares_by_part(rows),
         probes=len(probes),
         missed_s=_median_wait(missed for missed, _ in probes),
@@ -255,30 +252,28 @@ def fresh(method: Method, store_gb: float) -> Method:
     return replace(method, **options).for_run()
 
 
-def found_share(trace: Sequence[Call], prompt: Prompt) -> float | None:
-    """The share of the documents' tokens that was not read anew; None for a method that keeps
-    nothing of them. Of a ranker, whose prompt contains all documents but the best, it is the share
-    of the best document's tokens.
+def found_share(trace: Sequence[Call], prompt: Prompt) -> dict[str, Any]:
+    """The share of the documents' tokens that was not read anew (`found`) and their number
+    (`found_of`); None for a method that keeps nothing of them. Of a ranker, whose prompt contains
+    all documents but the best, it is the share of the best document's tokens.
     """
     calls = [call for call in trace if call.stage == "documents"]
     in_tree = any(call.stage == "load" for call in trace)
     tokens = sum(map(len, prompt.documents))
     if not calls and not in_tree:
-        return None
+        return {"found": None}
     if not in_tree:  # documents of a tree that are found have no call
         tokens = min(tokens, sum(sum(call.lengths) for call in calls))
-    anew = sum(sum(call.lengths) for call in calls if call.loading_s is None)
-    return max(0.0, 1 - anew / tokens)
+    anew = sum(call.computed_tokens for call in calls)
+    return {"found": max(0.0, 1 - anew / tokens), "found_of": tokens}
 
 
 def shares_by_part(rows: Sequence[RequestTimes]) -> list[float | None]:
-    """The mean share that was found in each of `PARTS` successive parts of a stream; None: not
+    """The share of tokens that was found in each of `PARTS` successive parts of a stream; None: not
     known, or no request.
     """
-    shares = [row.found for row in rows]
     bounds = [i * len(rows) // PARTS for i in range(PARTS + 1)]
-    parts = ([share for share in shares[i:j] if share is not None] for i, j in pairwise(bounds))
-    return [statistics.mean(part) if part else None for part in parts]
+    return [share_found(rows[i:j]) for i, j in pairwise(bounds)]
 
 
 def line(stream: Stream) -> str:
@@ -292,18 +287,17 @@ def line(stream: Stream) -> str:
     hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
-    return "; ".join([f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s", *losses])
+    said = [f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s"]
+    return "; ".join([*said, *remarks(stream.requests), *losses])
 
 
 def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     """As of load; requests came one after another, so the rates are over the time of answering."""
-    seconds = sum(row.total_s or 0.0 for row in rows)
+    seconds = sum(row.end_at_s - row.arrival_at_s for row in rows)
     times = arrivals.summarise(rows, seed=seed).model_dump(
         include={"first_token_s", "per_token_s", "total_s", "requests"}, exclude_unset=True
     )
     return RequestSummary(
         **times,
-        seconds=seconds,
-        questions_per_s=len(rows) / seconds,
-        tokens_per_s=sum(row.new_tokens for row in rows) / seconds,
+        **arrivals.rates(rows, seconds),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ragauge.engines.protocol import ANSWERING, Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
@@ -21,6 +21,7 @@ from ragauge.methods.base.method import (
     read_plain,
 )
 from ragauge.methods.evidence import skip
+from ragauge.methods.evidence.account import Asked
 from ragauge.methods.evidence.prefix import EvidenceContext
 from ragauge.methods.evidence.request import REQUESTS, EvidenceRequest, Wording
 from ragauge.methods.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
@@ -127,6 +128,10 @@ class Finding(Method):
     # Table 2's words; "copy" is this project's, for models that were not trained
     request: Wording = "paper"
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
+
+    def asked_as(self, asked: Asked, where: str) -> Self:
+        asked.check(self.stated, where)
+        return replace(self, **asked.options)
 
     @abstractmethod
     def find(self, engine: SpanEngine, state: Any, prompt: Prompt) -> tuple[Evidence, ...]:

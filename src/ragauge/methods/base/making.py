@@ -14,8 +14,10 @@ def make(name: str, where: str = "", **options: Any) -> Method:
     Raises:
         UserError: unknown name or option, a value out of range, options that exclude each other.
     """
-    method: Method = declared.make("method", name, Method, where, options)
-    return method.checked(where or name)
+    made = declared.make("method", name, Method, where, options)
+    method: Method = made.checked(where or name)
+    vars(method)["stated"] = options
+    return method
 
 
 def changed_options(method: Method) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
+    from ragauge.methods.evidence.account import Asked
 
     Compress = Callable[[KVCache, Sequence[Span], Span, Sequence[int]], KVCache]
     """(cache, spans before a document, its span, its tokens) -> a cache of the document's remaining
@@ -95,6 +96,7 @@ class Method(ABC):
     requires: ClassVar[Capabilities] = frozenset()
     # the option that does without key-value caches, for messages
     without_caches: ClassVar[str] = ""
+    stated: ClassVar[Mapping[str, Any]] = {}  # the options that `making.make` was given
 
     @property
     def name(self) -> str:
@@ -139,6 +141,15 @@ class Method(ABC):
         """
         return self
 
+    def asked_as(self, asked: Asked, where: str) -> Self:
+        """Return a copy that asks a decoder as it was trained to be asked, where the method has a
+        request of its own.
+
+        Raises:
+            UserError: an option states otherwise; `where` is the method's place.
+        """
+        return self
+
     def assets(self) -> tuple[str, ...]:
         """Return the names or sources of text encoders and the like that these options read besides
         the model.
@@ -162,6 +173,12 @@ class Method(ABC):
         documents for later ones.
         """
         return self
+
+    def reads_corpus(self) -> bool:
+        """Return whether answers depend on `Prompt.corpus_spacing`, so on documents of other
+        questions.
+        """
+        return False
 
     def storable(self) -> bool:
         """Return whether prepared documents serve any question about them, as from a document

@@ -14,6 +14,7 @@ from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
 from ragauge.methods.base.method import SPANS, Answer, Method, State, read_plain, traced
 from ragauge.methods.base.reading import Reading, read_preamble
+from ragauge.methods.base.states import Around
 from ragauge.methods.prompts import PREAMBLE, Name, Prompt, unit_segment
 from ragauge.methods.prompts.templates import query_text
 from ragauge.methods.rankers import bm25
@@ -86,25 +87,17 @@ class Ranked(Method):
         return 0
 
 
-@dataclass(frozen=True)
-class _AllRead(Method):
+class _AllRead(Around):
     """A ranker that has read each document after the preamble, not the best one alone."""
 
     state = "documents"
 
-    method: Ranked
-
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
-        state = self.method.prepare(engine, prompt)
+        state: RankedState = self.method.prepare(engine, prompt)
         assert state.reading is not None
         for number in range(len(prompt.documents)):
             _read(state.reading, number, prompt)
         return state
-
-    def answer(
-        self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits
-    ) -> Answer:
-        return self.method.answer(engine, state, prompt, limits)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ragauge.engines.protocol import Limits, Response, SpanEngine
@@ -23,38 +22,34 @@ if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
 
 
-def effective_state(usable: State, state: State, one_document: bool = False) -> State:
-    """Return the state whose times a method has in a state: its usable one, or `nothing` below it.
-
-    Args:
-        usable: from which the method gains (`Method.usable_state`).
-        state: what was read.
-        one_document: the list has one document, so that both were read or neither.
-    """
-    read = "set" if one_document and state == "documents" else state
-    return usable if STATES.index(read) >= STATES.index(usable) else "nothing"
+def usable_state(method: Method, one_document: bool) -> State:
+    """Return the state from which a method gains; a list of one document is that document."""
+    usable = method.usable_state()
+    return "documents" if one_document and usable == "set" else usable
 
 
-def recorded_state(method: Method) -> State:
-    """Return the state in which a run of answers has a method: its times leave out what its own
-    `prepare` reads.
-    """
-    return method.usable_state() if method.prepares else "nothing"
+def effective_state(usable: State, state: State) -> State:
+    """Return the state whose times a method has in a state: its usable one, or `nothing` below it."""
+    return usable if STATES.index(state) >= STATES.index(usable) else "nothing"
 
 
 def in_state(method: Method, state: State) -> Method:
-    """Return the method in a state of `effective_state`."""
-    usable = method.usable_state()
-    if usable == "nothing":
-        return method
-    return method.read_before() if state == usable else Unprepared(method)
+    """Return the method in its usable state, or with nothing read."""
+    return Unprepared(method) if state == "nothing" else method.read_before()
 
 
 @dataclass(frozen=True)
-class Unprepared(Method):
-    """A method for which nothing was read before the question: all of its calls are online."""
+class Around(Method):
+    """A method that answers as another one does, and reads other things before the question."""
 
     method: Method
+
+    def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        return self.method.answer(engine, state, prompt, limits)
+
+
+class Unprepared(Around):
+    """A method for which nothing was read before the question: all of its calls are online."""
 
     def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         with engine.tracing() as trace:
@@ -75,24 +70,25 @@ class PlainPrompt(Method):
         return PrefixCached(self)
 
 
-@dataclass(frozen=True)
-class PrefixCached(Method):
+class PrefixCached(Around):
     """A plain prompt on an engine that has read preamble and documents in this order before, as a
     server's prefix cache has.
     """
 
-    method: Method
-
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _PrefixEngine:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> tuple[_PrefixEngine, Any]:
         ids = prompt.as_one(engine.tokenizer, prompt.documents)[: -len(prompt.ending)]
         cache = engine.new_cache(len(ids) + len(prompt.ending))
         engine.extend(cache, [plain_row(ids)], stage="documents", offline=True)
-        return _PrefixEngine(engine, ids, cache)
+        return _PrefixEngine(engine, ids, cache), self.method.prepare(engine, prompt)
 
     def answer(
-        self, engine: SpanEngine, state: _PrefixEngine, prompt: Prompt, limits: Limits
+        self,
+        engine: SpanEngine,
+        state: tuple[_PrefixEngine, Any],
+        prompt: Prompt,
+        limits: Limits,
     ) -> Answer:
-        return self.method.answer(state, None, prompt, limits)
+        return self.method.answer(state[0], state[1], prompt, limits)
 
 
 @dataclass(eq=False)
@@ -104,9 +100,9 @@ class _PrefixEngine(EngineAround):
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
         """See `Engine.respond`."""
-        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
-        pairs = zip(ids[:-1], self.ids, strict=False)
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        assert not isinstance(prompt, str)
+        most = min(len(prompt) - 1, len(self.ids))
+        shared = next((i for i in range(most) if prompt[i] != self.ids[i]), most)
         self.cache.truncate(shared)
-        row = plain_row(ids[shared:], shared)
+        row = plain_row(prompt[shared:], shared)
         return Response(read_and_generate(self.engine, self.cache, row, limits))

@@ -20,6 +20,7 @@ from ragauge.methods.base.method import (
     read_and_generate,
     read_plain,
 )
+from ragauge.methods.base.states import PlainPrompt, PrefixCached
 from ragauge.methods.prompts import Prompt
 from ragauge.options import PositiveFloat
 
@@ -30,16 +31,13 @@ Policy = Literal["pgdsf", "lru"]
 
 
 @dataclass(frozen=True)
-class TreeMethod(Method):
+class TreeMethod(PlainPrompt):
     """A method whose documents come from a tree of stored prefixes, and are read and stored where
     they are missing.
 
     The questions of a run share one tree (`for_run`); without a run every question starts with an
     empty one.
     """
-
-    state = "set"
-    prepares = False
 
     policy: Policy = "pgdsf"
     store_gb: PositiveFloat = 1.0  # keys and values of all nodes
@@ -61,7 +59,7 @@ class TreeMethod(Method):
         return self.state if self.stored else "nothing"
 
     def read_before(self) -> Method:
-        return _ReadTree(self, self.new_tree())
+        return PrefixCached(replace(self, stored=False))
 
     def new_tree(self) -> DocumentTree:
         """Make an empty tree."""
@@ -130,16 +128,6 @@ class TreeRun(Method):
 
     def answer(self, engine: SpanEngine, state: None, prompt: Prompt, limits: Limits) -> Answer:
         return self.method.answer_and_store(engine, self.tree, prompt, limits)
-
-
-class _ReadTree(TreeRun):
-    """A tree that has read the question's documents in their order."""
-
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> None:
-        super().prepare(engine, prompt)
-        order, prompt = self.method.arranged(engine, self.tree, prompt)
-        root = self.tree.roots[tuple(prompt.preamble)]
-        self.tree.read(engine, root, [prompt.documents[i] for i in order], 0)
 
 
 @dataclass(eq=False)

@@ -73,8 +73,7 @@ def read_windows(
         sees: what of the preamble a window attends to; its first token is the begin of text where
             there is one.
         indent: windows begin together (left) or end together (right).
-        parallel: read all windows in one call; one by one, a document store finds each next to any
-            others.
+        parallel: read all windows in one call.
     """
     start = len(prompt.preamble)
     windows = [[token for i in path for token in prompt.documents[i]] for path in paths]

@@ -56,6 +56,9 @@ class Wrapper(Method):
     def sequential(self) -> bool:
         return self.wrapped.sequential()
 
+    def reads_corpus(self) -> bool:
+        return self.wrapped.reads_corpus()
+
     def for_run(self) -> Self:
         method = replace(self)
         vars(method)["wrapped"] = self.wrapped.for_run()

@@ -7,10 +7,18 @@ from ragauge.methods.prompts.graph import (
     Name,
     PromptGraph,
     Segment,
+    equilibrium,
     unit_segment,
     unit_steps,
 )
-from ragauge.methods.prompts.prompt import Prompt, PromptStyle, Source, build_prompt, cut_middle
+from ragauge.methods.prompts.prompt import (
+    Prompt,
+    PromptStyle,
+    Source,
+    build_prompt,
+    corpus_spacing,
+    cut_middle,
+)
 
 __all__ = [
     "LAYOUTS",
@@ -23,7 +31,9 @@ __all__ = [
     "Segment",
     "Source",
     "build_prompt",
+    "corpus_spacing",
     "cut_middle",
+    "equilibrium",
     "unit_segment",
     "unit_steps",
 ]

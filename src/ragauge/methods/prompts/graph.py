@@ -77,12 +77,13 @@ Positions = tuple[list[list[float]], float]
 """The positions of each path's tokens, and the length that all paths together take up."""
 
 
-def equilibrium(lengths: Sequence[int], start: float) -> Positions:
+def equilibrium(lengths: Sequence[int], start: float, mean: float | None = None) -> Positions:
     """Stretch or squeeze each path to the harmonic mean of the paths' lengths, S = n / sum(1 /
-    |d_i|). Token j of a path of m tokens stands at start + j * S / m; what follows the paths begins
-    at start + S.
+    |d_i|), or to another length S = `mean`. Token j of a path of m tokens stands at start + j * S /
+    m, whatever m is: paths longer than S have steps below 1, none is cut, and no token reaches
+    start + S, where what follows the paths begins.
     """
-    mean = len(lengths) / sum(1 / n for n in lengths)
+    mean = mean or len(lengths) / sum(1 / n for n in lengths)
     return [[start + j * mean / n for j in range(n)] for n in lengths], mean
 
 

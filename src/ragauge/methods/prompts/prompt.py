@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import harmonic_mean
 from typing import Any, NamedTuple, Self
 
 from ragauge.assets.catalog import Tokenization
@@ -126,6 +127,8 @@ class Prompt:
     # whether the segments' tokens, joined, are those of the whole text
     exact_tokens: bool | None = None
     control_tokens: int = 0  # that documents and question quote, as words
+    # see `corpus_spacing`; None: the corpus is not known, or no method depends on it
+    corpus_spacing: float | None = None
 
     @property
     def ending(self) -> list[int]:
@@ -181,6 +184,15 @@ class Prompt:
     @property
     def total_tokens(self) -> int:
         return len(self.plain(self.documents))
+
+
+def corpus_spacing(prompts: Iterable[Prompt]) -> float:
+    """Return S of equilibrium positions over a corpus: the harmonic mean of the lengths, in tokens,
+    of all documents of its prompts, each counted once.
+    """
+    # by hash: the tokens of a corpus need not fit in memory twice
+    lengths = {hash(tuple(ids)): len(ids) for prompt in prompts for ids in prompt.documents}
+    return harmonic_mean(list(lengths.values()))
 
 
 def build_prompt(

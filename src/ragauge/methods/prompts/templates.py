@@ -73,7 +73,7 @@ def wrapper(
             raise UserError(
                 "template 'chat': the model's tokenizer has no chat template; use 'alpaca' or 'plain'"
             )
-        opening, _, task = _rendered(tokenizer).partition(_TURN)
+        opening, _, task = _rendered(tokenizer, "user").partition(_TURN)
         if not task:
             raise _unusable("writes nothing after the user's words")
         if _TURN in task and not repeats:
@@ -81,9 +81,17 @@ def wrapper(
     return TemplateText(opening), TemplateText(task)
 
 
-def _rendered(tokenizer: Any) -> str:
-    """Return the tokenizer's chat template around the user's turn, its content a text or, where it
-    takes no text, parts.
+def after_response(template: str, tokenizer: Any) -> TemplateText:
+    """Return the words that a tokenizer's chat template writes after a response; none for the other
+    templates.
+    """
+    written = _rendered(tokenizer, "user", "assistant") if template == "chat" else ""
+    return TemplateText(written.rpartition(_TURN)[2])
+
+
+def _rendered(tokenizer: Any, *roles: str) -> str:
+    """Return the tokenizer's chat template around the turns of these roles, the content a text or,
+    where it takes no text, parts.
     """
     options = dict(getattr(tokenizer, "template_arguments", {}))
     if "strftime_now" in str(tokenizer.chat_template):  # transformers gives the time of the call
@@ -93,10 +101,10 @@ def _rendered(tokenizer: Any) -> str:
         options["chat_template"] = macro + tokenizer.get_chat_template()
     problem = "does not show the user's words as they are"
     for content in (_TURN, [{"type": "text", "text": _TURN}]):
-        turns = [{"role": "user", "content": content}]
+        turns = [{"role": role, "content": content} for role in roles]
         try:
             text: str = tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True, **options
+                turns, tokenize=False, add_generation_prompt=roles[-1] == "user", **options
             )
         except Exception as error:  # a template is a program
             problem = f"cannot be rendered: {in_one_line(error)}"

@@ -1,9 +1,10 @@
 """Shared parts of rankers with a model: its checkpoint, batches of texts of like length."""
 
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from ragauge.assets.tokenizer import check_rows, load_tokenizer
 from ragauge.errors import UserError, in_one_line
 
 logger = logging.getLogger(__name__)
+
+Json = TypeVar("Json", list[Any], dict[str, Any])
+TRANSFORMER = "sentence_bert_config.json"  # of sentence-transformers: how an encoder reads a text
 
 
 def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
@@ -25,7 +29,7 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
 
     disable_progress_bar()  # of a second or less, among the lines of a run
     try:
-        tokenizer = load_tokenizer(path)
+        tokenizer = encoder_tokenizer(path)
         model, loading = model_class.from_pretrained(
             path,
             dtype=torch.float32,
@@ -42,6 +46,37 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
         )
     check_rows(tokenizer, model.get_input_embeddings().num_embeddings, f"{kind} {path}")
     return tokenizer, model.eval()
+
+
+def encoder_tokenizer(path: Path) -> Any:
+    """Load the tokenizer of an encoder's folder, in lower case where its settings say so.
+
+    Raises:
+        UserError: there is none, or its settings are no JSON.
+    """
+    from tokenizers import normalizers
+
+    tokenizer = load_tokenizer(path)
+    if read_settings(path / TRANSFORMER, dict).get("do_lower_case"):
+        backend = tokenizer.backend_tokenizer
+        own = [backend.normalizer] if backend.normalizer else []
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+    return tokenizer
+
+
+def read_settings(path: Path, kind: type[Json]) -> Json:
+    """Return the list or object of an encoder's settings; empty if there is no such file.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    try:
+        content = json.loads(path.read_bytes()) if path.is_file() else kind()
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"encoder {path}: no JSON: {error}") from error
+    if not isinstance(content, kind):
+        raise UserError(f"encoder {path}: must hold {'a list' if kind is list else 'an object'}")
+    return content
 
 
 def encoder_macs(config: Any, tokens: int) -> int:

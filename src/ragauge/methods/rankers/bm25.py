@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ragauge.methods.rankers.base import warn_of_ties
-from ragauge.text import terms
+from ragauge.text import search_terms, terms
 
 Idf = Literal["rank_bm25", "lucene"]
 Split = Literal["words", "white_space"]
@@ -33,8 +33,9 @@ def rank(
             `rank_bm25` (Brown, 2020; the library that Superposition Prompting cites for its
             baseline): such a word has EPSILON times the mean idf of all words. `lucene`: 1 is added
             inside the logarithm, and there is no factor k1 + 1.
-        split: `words`: see `text.terms`; `white_space`: what stands between white space, as
-            written, in the paper's released code.
+        split: `words`: see `text.terms`, which stays as the paper's protocol and committed results
+            have it; `white_space`: what stands between white space, as written, in the paper's
+            released code.
 
     Returns:
         (document,) float64; all zero where no word of the query occurs.
@@ -82,14 +83,12 @@ class CorpusBM25:
 
 
 def _without_stop_words(text: str) -> list[str]:
-    """Return words of a text; among thousands of passages stop words, and single letters, only say
-    that it is English.
+    """Return the words of a text that a search matches, without those that only say that it is
+    English.
+
+    An "a" that `search_terms` leaves is a name, as in vitamin A, and not an article.
     """
     from bm25s.stopwords import STOPWORDS_EN
 
-    stop_words = frozenset(STOPWORDS_EN)
-    return [
-        word
-        for word in terms(text)
-        if word not in stop_words and (len(word) > 1 or not word.isascii())
-    ]
+    stop_words = frozenset(STOPWORDS_EN) - {"a"}
+    return [word for word in search_terms(text) if word not in stop_words]

@@ -1,17 +1,16 @@
 """Dense retrieval over the documents of one question: a text encoder, mean or first-token pooling,
-dot products.
+dot products or cosines.
 
-Contriever (Izacard et al., 2022) pools by mean and compares by dot product, all-MiniLM-L6-v2 by
-cosine, BGE and LLM-Embedder take the first token: the checkpoint's folder says which (a
-sentence-transformers `modules.json` names its modules). It also has the prefixes of queries and
-texts that an encoder was trained with, where the catalog has none.
+The checkpoint's folder says how it is used, in the settings of sentence-transformers: modules,
+similarity, longest text, case, and the prefixes of queries and texts where the catalog has none. A
+plain transformer without such settings, as Contriever is (Izacard et al., 2022), pools by mean and
+compares by dot product.
 """
 
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,15 +18,18 @@ import torch
 from ragauge.assets.tokenizer import padded, plain_reader
 from ragauge.errors import UnsupportedError, UserError, in_one_line
 from ragauge.methods.rankers.base import (
+    TRANSFORMER,
     batches_by_length,
     check_finite,
     encoder_macs,
     load_checkpoint,
+    read_settings,
 )
 
+VECTORS = 2  # raised when the same folder gives other vectors
+SIMILARITIES = ("cosine", "dot")
 BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
 Dtype = Literal["float32", "bfloat16", "float16"]
-Json = TypeVar("Json", list[Any], dict[str, Any])
 
 
 class Encoder:
@@ -36,10 +38,12 @@ class Encoder:
 
     Attributes:
         dim: width of an embedding.
+        similarity: "cosine" or "dot", as its settings say.
         pooling: "mean" of all tokens, or the first one's ("cls").
         query_prefix, text_prefix: written before what is encoded as a query or not as one.
         max_tokens: longer texts are cut to this, special tokens included.
-        normalised: embeddings have length 1, so that dot products are cosines.
+        normalised: embeddings have length 1, by a module or for cosines, which dot products then
+            are.
     """
 
     def __init__(
@@ -61,7 +65,9 @@ class Encoder:
         self.path = path
         self.query_prefix = query_prefix
         self.text_prefix = text_prefix
-        self.pooling, self.normalised = _modules(path)
+        self.pooling, is_normalised = _modules(path)
+        self.similarity = _similarity(path)
+        self.normalised = is_normalised or self.similarity == "cosine"
         self._dtype, self._device = getattr(torch, dtype), torch.device(device)
         self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
         if hasattr(self.model, "pooler"):
@@ -69,15 +75,15 @@ class Encoder:
             self.model.pooler = None
         self.model.to(self._device)
         self.dim = int(self.model.config.hidden_size)
-        file = path / "sentence_bert_config.json"
-        declared = _json(file, dict).get("max_seq_length")
+        file = path / TRANSFORMER
+        declared = read_settings(file, dict).get("max_seq_length")
         if declared is None:
             declared = int(self.tokenizer.model_max_length)
         if type(declared) is not int or declared < 1:
             raise UserError(
                 f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}"
             )
-        self.max_tokens = min(declared, int(self.model.config.max_position_embeddings))
+        self.max_tokens = min(declared, _positions(self.model))
         try:
             self._encode([""])
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
@@ -159,7 +165,7 @@ def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> En
 
 
 def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:
-    """Dot products of the query's embedding with the documents': (document,) float32."""
+    """Similarities of the query's embedding with the documents': (document,) float32."""
     model = load_encoder(encoder)
     return model.encode(documents) @ model.encode([query], query=True)[0]
 
@@ -174,7 +180,7 @@ def _modules(path: Path) -> tuple[str, bool]:
     """
     pooling = "mean"
     normalised = False
-    for module in _json(path / "modules.json", list):
+    for module in read_settings(path / "modules.json", list):
         fields = module if isinstance(module, dict) else {}
         kind = fields.get("type")
         folder = fields.get("path")
@@ -184,13 +190,41 @@ def _modules(path: Path) -> tuple[str, bool]:
             )
         kind = kind.rpartition(".")[2]
         if kind == "Pooling":
-            pooling = _pooling(_json(path / folder / "config.json", dict))
+            pooling = _pooling(read_settings(path / folder / "config.json", dict))
         if kind not in ("Pooling", "Transformer", "Normalize") or not pooling:
             raise UnsupportedError(
                 f"encoder {path}: module {kind} is not mean or first-token pooling or normalisation"
             )
         normalised = normalised or kind == "Normalize"
     return pooling, normalised
+
+
+def _similarity(path: Path) -> str:
+    """Read how a checkpoint's embeddings are compared.
+
+    Raises:
+        UnsupportedError: by another measure than `SIMILARITIES`, or cut to fewer numbers.
+    """
+    settings = read_settings(path / "config_sentence_transformers.json", dict)
+    # sentence-transformers' own default, where the folder is one of its models
+    default = "cosine" if (path / "modules.json").is_file() else "dot"
+    stated = settings.get("similarity_fn_name") or default
+    width = settings.get("truncate_dim")
+    if stated not in SIMILARITIES or width:
+        raise UnsupportedError(
+            f"encoder {path}: similarity_fn_name {stated!r}, truncate_dim {width}; known: cosine and dot, whole"
+        )
+    return str(stated)
+
+
+def _positions(model: Any) -> int:
+    """Count the tokens of the longest text that a model has positions for.
+
+    RoBERTa and its kin begin to count after the padding's number: of 514 rows 512 are used.
+    """
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return int(model.config.max_position_embeddings) - (0 if padding is None else padding + 1)
 
 
 def _pooling(config: dict[str, Any]) -> str:
@@ -208,14 +242,3 @@ def _pooling(config: dict[str, Any]) -> str:
     if modes in (["mean"], ["mean_tokens"]):
         return "mean"
     return "cls" if modes in (["cls"], ["cls_token"]) else ""
-
-
-def _json(path: Path, kind: type[Json]) -> Json:
-    """Return the list or object of a settings file; empty if there is no such file."""
-    try:
-        content = json.loads(path.read_bytes()) if path.is_file() else kind()
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"encoder {path}: no JSON: {error}") from error
-    if not isinstance(content, kind):
-        raise UserError(f"encoder {path}: must hold {'a list' if kind is list else 'an object'}")
-    return content

@@ -18,6 +18,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.io import folders
+from ragauge.io.digest import digest
 from ragauge.io.files import text_sha256
 from ragauge.io.progress import bar
 from ragauge.pipelines.database import database as stored
@@ -31,7 +32,7 @@ from ragauge.pipelines.database.database import (
     tokenizer_sha256,
 )
 from ragauge.pipelines.database.documents import CorpusDocument, ShardShare
-from ragauge.pipelines.database.near_duplicates import EvaluationText, signatures
+from ragauge.pipelines.database.near_duplicates import THRESHOLD, near_duplicates
 from ragauge.text import MARKS, UNSPACED
 
 if TYPE_CHECKING:  # a database depends on its own keys, not on all code of settings
@@ -47,8 +48,6 @@ SHARD_FILES = (
     "documents.bin",
     "documents.jsonl",
     "evaluation.jsonl",
-    "document_signatures.bin",
-    "evaluation_signatures.bin",
 )
 
 
@@ -123,10 +122,7 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
 
     def make(folder: Path) -> dict[str, Any]:
         written = 0
-        with (
-            open(folder / "evaluation.jsonl", "wb") as lines,
-            open(folder / "evaluation_signatures.bin", "wb") as rows,
-        ):
+        with open(folder / "evaluation.jsonl", "wb") as lines:
             for document in bar(
                 f"cutting {label}", "document", iterable=corpus.documents(ShardShare())
             ):
@@ -136,7 +132,6 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
                             document=-1, place=document.place, title=document.title, text=text
                         )
                     )
-                    rows.write(signatures([text]).tobytes())
                     written += 1
         if not written:
             raise UserError(
@@ -151,8 +146,8 @@ def build_evaluation_set(database: Path, label: str, settings: EvaluationSetSett
 
 
 def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
-    """Mark the documents of one shard that are like evaluation text of any, or of the sets of these
-    labels. Returns whether there was anything to do.
+    """Mark the documents of one shard that contain a piece of the evaluation text of any, or of the
+    sets of these labels, as the tokenizer reads both. Returns whether there was anything to do.
 
     Raises:
         UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than
@@ -162,16 +157,25 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
+        tokenizer = load_tokenizer(shard.manifest["tokenizer_source"])
         texts: dict[str, Sequence[BuiltFolder]] = {
             "": parts,
             **{label: [one] for label, one in evaluation_sets.items()},
         }
-        like = {  # label -> (document,) bool
-            label: EvaluationText(part.evaluation_signatures for part in of).near_duplicates(
-                shard.document_signatures
-            )
+        held_out = {
+            label: [text.text for part in of for text in part.evaluation()]
             for label, of in texts.items()
         }
+        tests = {
+            label: near_duplicates(_read_by(tokenizer, encode(tokenizer, of)), THRESHOLD)
+            for label, of in held_out.items()
+        }
+        documents = _read_by(
+            tokenizer,
+            bar(f"comparing shard {number}", "document", iterable=shard.document_tokens()),
+        )
+        found = [[test(document) for test in tests.values()] for document in documents]
+        like = dict(zip(tests, np.array(found, dtype=bool).T, strict=True))  # (document,) each
         marked = np.flatnonzero(np.any(list(like.values()), axis=0))
         marked.astype(np.int64).tofile(folder / "documents.bin")
         chunks = np.bincount(shard.chunk_documents, minlength=shard.documents)[marked].sum()
@@ -232,12 +236,20 @@ def _parts(
                 f"{part.folder}: of another {key} than {parts[0].folder}; rebuild the shards"
             )
     evaluation_sets = {label: EvaluationSet(database, label) for label in sorted(sets)}
-    identities: dict[str, Any] = {"shards": [part.sha256 for part in parts]}
+    identities: dict[str, Any] = {
+        "shards": [part.sha256 for part in parts],
+        "near_duplicates": digest("ragauge.pipelines.database.near_duplicates"),
+    }
     if evaluation_sets:
         identities["evaluation_sets"] = {
             label: other.sha256 for label, other in evaluation_sets.items()
         }
     return parts, evaluation_sets, identities
+
+
+def _read_by(tokenizer: Any, ids: Iterable[list[int]]) -> Iterator[str]:
+    """Texts as a tokenizer has them, which may lack their case, accents or spaces."""
+    return (tokenizer.decode(each) for each in ids)
 
 
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -275,7 +287,7 @@ def _write_document(
     """Write the chunks of a document, whose text for the database has the tokens `ids`, and its
     evaluation text.
     """
-    document, text, held_out = cut
+    document, _, held_out = cut
     source = {"place": document.place, "title": document.title}
     number = counts["documents"] if len(ids) else -1
     chunks = -(-len(ids) // chunk_tokens)
@@ -287,13 +299,11 @@ def _write_document(
         files["lengths.bin"].write(lengths.tobytes())
         files["documents.bin"].write(np.full(chunks, number, dtype=np.int32).tobytes())
         files["documents.jsonl"].write(_json_line(**source))
-        files["document_signatures.bin"].write(signatures([text]).tobytes())
         counts["documents"] += 1
         counts["chunks"] += chunks
         counts["tokens"] += len(ids)
     if held_out:
         files["evaluation.jsonl"].write(_json_line(document=number, **source, text=held_out))
-        files["evaluation_signatures.bin"].write(signatures([held_out]).tobytes())
         counts["evaluation"] += 1
 
 

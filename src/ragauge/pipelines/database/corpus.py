@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ragauge.assets import pins, resolver
 from ragauge.assets.catalog import entries
 from ragauge.errors import UserError, unknown
+from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256
 from ragauge.pipelines.database import hub
 from ragauge.pipelines.database.documents import CorpusDocument, ShardShare, read_file
@@ -73,7 +74,7 @@ class Corpus:
 
     def identity(self, share: ShardShare) -> dict[str, Any]:
         """Return what the documents of a shard depend on: the hashes of its files, the revisions of
-        its hub data sets.
+        its hub data sets, the code that reads them.
         """
         parts, _ = self._assigned(share)
         return {
@@ -86,6 +87,7 @@ class Corpus:
             "text_field": self.text_field,
             "limit": self.limit,
             "share": [share.number, share.of],
+            "code": digest(__name__),
         }
 
     def _assigned(self, share: ShardShare) -> tuple[list[str], ShardShare]:

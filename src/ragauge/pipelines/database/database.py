@@ -6,11 +6,10 @@
                                 int32: the chunk's document, counted within the shard
                                 documents.jsonl  place and title of each document evaluation.jsonl
                                 text that is held out, and the document that it was cut from
-                                *_signatures.bin MinHash signatures of documents and evaluation text
                                 manifest.json    counts, hashes, and what it was made from
-    <database>/evaluation/LABEL/       evaluation.jsonl and its signatures: text of another corpus
-    <database>/near_duplicates/00000/  documents.bin (n,) int64: the shard's documents that are like
-    evaluation text <database>/database/        near_duplicates.bin, numbered in the database, and
+    <database>/evaluation/LABEL/       evaluation.jsonl: text of another corpus
+    <database>/near_duplicates/00000/  documents.bin (n,) int64: the shard's documents that are that
+    contain evaluation text <database>/database/        near_duplicates.bin, numbered in the database, and
     the manifest that names the shards
 
 A chunk's number is its place in the database, shard after shard; its continuation is the next chunk
@@ -21,6 +20,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from ragauge.assets.tokenizer import plain_reader
 from ragauge.errors import UserError, unknown
 from ragauge.io import folders
 from ragauge.io.jsonl import read_jsonl
-from ragauge.pipelines.database.near_duplicates import PERMUTATIONS
 
 SHARD = "shard of a chunk database"
 DATABASE = "chunk database"
@@ -79,11 +78,6 @@ class BuiltFolder:
             return np.empty((0, *row), dtype=dtype)
         return np.memmap(path, dtype=dtype, mode="r").reshape(-1, *row)
 
-    @property
-    def evaluation_signatures(self) -> np.ndarray:
-        """MinHash signatures of the evaluation text (text, permutation)."""
-        return self.array("evaluation_signatures.bin", "uint32", PERMUTATIONS)
-
     def evaluation(self) -> Iterator[HeldOutText]:
         """Yield the evaluation text, its documents counted within the folder."""
         yield from (
@@ -103,8 +97,13 @@ class Shard(BuiltFolder):
         self.lengths = self.array("lengths.bin", "uint16")  # (chunk,) tokens of each chunk
         # (chunk,), counted within the shard
         self.chunk_documents = self.array("documents.bin", "int32")
-        # (document, ...)
-        self.document_signatures = self.array("document_signatures.bin", "uint32", PERMUTATIONS)
+
+    def document_tokens(self) -> Iterator[list[int]]:
+        """Yield the tokens of each document."""
+        is_token = np.arange(self.chunk_tokens) < self.lengths[:, None]
+        ends = np.searchsorted(self.chunk_documents, range(self.documents), side="right")
+        for first, end in pairwise([0, *ends]):
+            yield self.tokens[first:end][is_token[first:end]].tolist()
 
 
 class EvaluationSet(BuiltFolder):
@@ -181,7 +180,7 @@ class Database:
 
     @cached_property
     def near_duplicates(self) -> np.ndarray:
-        """Numbers of the documents that are near-duplicates of evaluation text, ascending."""
+        """Numbers of the documents that contain a piece of evaluation text, ascending."""
         return np.fromfile(self.folder / "database" / "near_duplicates.bin", dtype=np.int64)
 
     def tokens(self, ids: np.ndarray) -> np.ndarray:

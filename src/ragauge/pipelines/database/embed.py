@@ -18,7 +18,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.progress import bar
-from ragauge.methods.rankers.base import batches_by_length, check_finite
+from ragauge.methods.rankers.base import batches_by_length, check_finite, encoder_tokenizer
 from ragauge.pipelines.database.database import BuiltFolder, Shard, load_tokenizer, tokenizer_sha256
 
 EMBEDDINGS = "embeddings of a shard"
@@ -80,7 +80,7 @@ class OnnxEncoder:
         self._name = name
         self.dim = int(facts["dim"])
         self._max_tokens = int(facts["max_tokens"])
-        self._tokenizer = load_tokenizer(name)
+        self._tokenizer = encoder_tokenizer(folder)
         self._query_prefix, self._text_prefix = resolver.prefixes(name)
         self._session = open_session(target / "encoder.onnx", threads)
 
@@ -109,7 +109,7 @@ class OnnxEncoder:
         return vectors
 
 
-EXPORT = 4  # version of the cached graphs; change it with the export
+EXPORT = 5  # version of the cached graphs; change it with the export
 
 
 def _export(folder: Path, target: Path) -> dict[str, Any]:

@@ -51,6 +51,8 @@ class Schedule:
     # of text that queries are sent with; None: they are sent as tokens
     characters: int | None = None
     read_ahead: bool = True  # whether prefetched neighbours are read by the thread that searches
+    # of neighbours that stay: every_window, as PipeRAG's released scoring of one retrieval
+    encoding: Literal["once", "every_window"] = "once"
     seed: int = 0  # of random neighbours
 
     reads_neighbours: ClassVar[bool] = True  # False: the decoder alone
@@ -67,6 +69,9 @@ class Schedule:
                 f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}"
             )
             raise SettingError("nprobe", message)
+        if self.encoding != "once" and (self.every_window or not self.reads_neighbours):
+            message = f"{self.encoding!r} requires a schedule whose neighbours stay: retrieve_once"
+            raise SettingError("encoding", message)
         if self.first_nprobe and self.nprobe != "hide":
             raise SettingError(
                 "first_nprobe",
@@ -85,7 +90,11 @@ class Schedule:
         waits for.
         """
         return BlockingRetrieval(
-            self.retrieval(sequence), self.windows, sequence.note, self.reads_at
+            self.retrieval(sequence),
+            self.windows,
+            sequence.note,
+            self.reads_at,
+            self.encoding == "every_window",
         )
 
     @cached_property

@@ -72,7 +72,12 @@ def _describe_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
         for dataset in dict.fromkeys(v.dataset for v in answered)
     )
     place = _place([(provenance_of(v), v.device) for v in answered])
-    return [f"Measured: {models}", questions, "intervals: bootstrap 95%", *place]
+    ranked = (v for v in answered if v.param("saliency") == "attention")
+    reduced = _listed(
+        f"{v.name} ranks by the {v.param('reduce') or 'mean'} of attention over tokens"
+        for v in ranked
+    )
+    return [f"Measured: {models}", questions, reduced, "intervals: 95%", *place]
 
 
 def _timed(runs: Runs, measured: Table) -> str:
@@ -132,7 +137,7 @@ def _describe_pipelines(runs: Runs, measured: Table) -> list[str]:
         *tasks,
         _disturbed(used),
         _listed(_filled(system.index) for system in shown),
-        "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
+        "intervals: 95% over sequences, of seconds the quartiles of the trials",
         "in the figure those of a perplexity are of its paired difference from no retrieval"
         if paired
         else "",
@@ -156,7 +161,7 @@ def _describe_comparisons(runs: Runs, measured: Table) -> list[str]:
         f"Measured: chunks compared by {_listed(comparison.encoder for comparison, _ in reports)}",
         texts,
         _listed(_filled(comparison.index) for comparison, _ in reports),
-        "intervals: bootstrap 95% over queries",
+        "intervals: 95% over queries",
         "machine: "
         + (_listed(machine(report.provenance or {}) for _, report in reports) or "not recorded"),
     ]

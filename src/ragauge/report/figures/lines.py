@@ -176,6 +176,8 @@ def draw(
             left = panels[index - 1].y.label if index % columns else ""
             ax.set_ylabel(panel.y.label if panel.y.label != left else "")
             _draw_panel(ax, panel, looks, everything if share else panel.points)
+        for ax in grid[: len(panels)]:  # each is read by itself
+            ax.tick_params(axis="x", labelbottom=True)
         for ax in grid[len(panels) :]:
             ax.set_visible(False)
         style.legend(

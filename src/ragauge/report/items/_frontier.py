@@ -3,16 +3,17 @@ times and prices.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from ragauge.report.figures import Point, lines
-from ragauge.results import states, timing
-from ragauge.results.cells import CellSource, Measure, Measures, join, mean
+from ragauge.results import timing
+from ragauge.results.cells import Cell, CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.states import seconds as seconds_in
 from ragauge.results.stats import SHARE, frontier_probability
-from ragauge.results.times import STATE_WORDS, State
+from ragauge.results.times import STATE_WORDS, State, remarks
 
 NOT_TIMED = "not timed in this state"
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
@@ -21,12 +22,17 @@ QUESTIONS = 1000
 UNSTATED = "the server does not count tokens"
 
 
-def states_of(runs: Runs, dataset: str, model: str) -> list[State]:
-    """The states in which a model was timed on prompts of a data set; of the answering run the
-    default alone.
+def by_state(
+    runs: Runs, cells: Callable[[Runs, str, str, State], Iterable[Cell]]
+) -> Iterator[Cell]:
+    """Collect the cells of each (data set, model) pair in each state in which it was timed; of the
+    answering run in the default alone.
     """
-    timed = timing.find(runs, dataset, model)
-    return list(timed.states) if timed and not timed.refused else ["documents"]
+    for pair in runs.groups():
+        timed = timing.find(runs, *pair)
+        states: Iterable[State] = timed.states if timed and not timed.refused else ("documents",)
+        for state in states:
+            yield from cells(runs, *pair, state)
 
 
 def latencies(
@@ -49,15 +55,20 @@ def latencies(
     note = join(
         f"latency protocol on prompts of {timed.dataset}", timing.described(timed, state=state)
     )
+    said = {v.name: remarks(timed.trials(v.name)) for v in variants}
     return [
-        timing.quartiles(timed.seconds(v.name, key, state), note, nothing=NOT_TIMED)
+        timing.quartiles(
+            timed.seconds(v.name, key, state),
+            join(note, *said[v.name]),
+            nothing=join(NOT_TIMED, *said[v.name]),
+        )
         for v in variants
     ]
 
 
 def answering_latency(variant: Variant, field: str, state: State) -> Measure:
     """The median of a field of seconds in a state, of the questions that did not fail."""
-    seconds = states.seconds(variant, field, state)
+    seconds = seconds_in(variant, field, state)
     note = join(
         "latency of the answering run, not of the latency protocol",
         f"before the question: {STATE_WORDS[state]}",
@@ -102,21 +113,23 @@ def served(runs: Runs, variant: Variant) -> Measures:
     responses = variant.responses
     several = max((response.concurrency for response in responses), default=1)
     note = f"{variant.engine}, {several} requests at a time" if several > 1 else variant.engine
-    remarks = sorted({remark for response in responses for remark in response.remarks})
-    seconds = partial(timing.quartiles, note="; ".join([note, *remarks]), source=CellSource.RECORDS)
+    said = sorted(
+        {text for response in responses for text in (*response.remarks, response.counting)}
+    )
+    seconds = partial(timing.quartiles, note=join(note, *said), source=CellSource.RECORDS)
     answers = [r.first_answer_s for r in responses if r.first_answer_s is not None]
     thoughts = [float(response.thought_tokens) for response in responses]
     sources = {r.thought_tokens_source for r in responses if r.thought_tokens_source}
     counted_by = " and ".join(sorted(sources))
     moments = [response.token_s for response in responses if response.token_s]
     first = [token_s[0] for token_s in moments]
-    later = [(t[-1] - t[0]) / (len(t) - 1) for t in moments if len(t) > 1]
+    later = [r.per_token_s for r in responses if r.per_token_s is not None]
     prompts = [float(r.prompt_tokens) for r in responses if r.prompt_tokens]
     unknown = "the server does not count what it found in its cache"
     return {
         "served_first_token_s": seconds(first),
         "served_first_answer_s": seconds(answers, nothing="no response has an answer"),
-        "served_per_token_s": seconds(later),
+        "served_per_token_s": seconds(later, nothing=UNSTATED),
         "prompt_tokens": mean(prompts, runs.seed, nothing=UNSTATED),
         "thought_tokens": mean(
             thoughts, runs.seed, f"counted by {counted_by}" if counted_by else ""
@@ -134,9 +147,11 @@ def _cost(runs: Runs, variant: Variant) -> Measure:
     rate = price.prompt if price.cached is None else price.cached
     costs = []
     for response in variant.responses:
-        if response.prompt_tokens:
+        if response.prompt_tokens and response.new_tokens is not None:
             cached = response.cached_tokens or 0
             read = (response.prompt_tokens - cached) * price.prompt + cached * rate
-            paid = read + (response.new_tokens or 0) * price.new
+            paid = read + response.new_tokens * price.new
             costs.append(QUESTIONS * (float(paid) / MILLION))
-    return mean(costs, runs.seed, f"in {price.currency}", nothing=UNSTATED)
+    if not costs:
+        return Measure(reason=UNSTATED)
+    return mean(costs, runs.seed, f"in {price.currency}")

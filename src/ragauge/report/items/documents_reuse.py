@@ -68,7 +68,7 @@ def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
     naive_times = latency.seconds(naive, state="nothing")
     naive_s = statistics.median(naive_times) if naive_times else None
     for name in latency.variants:
-        online = latency.seconds(name, state=latency.best_state(name))
+        online = latency.seconds(name, state=latency.usable.get(name))
         keys = timing.keys(runs, latency, name)
         trials = latency.document_trials(name)
         if latency.refused:

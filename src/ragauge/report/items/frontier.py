@@ -28,11 +28,11 @@ from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.report.items._frontier import (
     LIKELY,
+    by_state,
     latencies,
     on_frontier,
     served,
     staircase,
-    states_of,
 )
 from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted, row_cells
@@ -49,7 +49,7 @@ READS = Reads(answers=(every(),), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, runs.by_group(_group))
+    return frame(KEYS, by_state(runs, _group))
 
 
 def draw(table: Table) -> Figure:
@@ -68,12 +68,7 @@ def draw(table: Table) -> Figure:
     return lines.draw(pairs + singles, columns=len(COSTS), height_in=2.35, nothing=nothing)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    states = states_of(runs, dataset, model)
-    return [cell for state in states for cell in _in_state(runs, dataset, model, state)]
-
-
-def _in_state(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
     timed = timing.find(runs, dataset, model)
     variants = [v for v in runs.of(dataset, model) if v.has_responses]
     prices = {

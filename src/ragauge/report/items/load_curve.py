@@ -3,7 +3,8 @@
 What this shows: for each method under the load protocol, the 95th percentile of the time to first
 token over the rate of Poisson arrivals, with queueing; in the table also p50, p99, the time of each
 further token, and the questions and tokens a second that were answered and that met the targets.
-Clients that ask one question after another have rows of their own, and so has a replayed trace.
+Clients that ask one question after another have rows of their own, with the rates while all of them
+wait for an answer (`steady`), and so has a replayed trace.
 Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second,
 a number of clients or the speed of a trace.
 
@@ -20,7 +21,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
-from ragauge.results.times import LoadLevel, LoadTimes
+from ragauge.results.times import LoadLevel, LoadTimes, RequestSummary, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
@@ -62,7 +63,9 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
         return
     measured = partial(
         Measure,
-        note=join(note, timing.failures(summary.failed, summary.requests)),
+        note=join(
+            note, timing.failures(summary.failed, summary.requests), *remarks(level.requests)
+        ),
         source=CellSource.LATENCY,
     )
     n = summary.requests - summary.failed
@@ -71,8 +74,12 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
             quantity = f"{time.removesuffix('_s')}_{name}_s"
             value = measured(percentile.value, percentile.low, percentile.high, n)
             yield Cell(keys, quantity, value)
-    for rate in RATES:  # over all requests
-        yield Cell(keys, rate, measured(getattr(summary, rate), n=summary.requests))
+    # over all requests
+    for prefix, rates in (("", summary), ("steady_", summary.steady or RequestSummary())):
+        for rate in RATES:
+            rated = getattr(rates, rate)
+            if rated is not None and rate in rates.model_fields_set:
+                yield Cell(keys, f"{prefix}{rate}", measured(rated, n=rates.requests))
 
 
 def _described(load: LoadTimes) -> str:

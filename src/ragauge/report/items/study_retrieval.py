@@ -2,7 +2,7 @@
 
 What this shows: for the ranking that gave questions their passages and for those it was made of,
 recall (the share of a question's gold passages among the first k), success (whether any is), mean
-reciprocal rank and nDCG of the first ten, as means over the questions with bootstrap intervals, and
+reciprocal rank and nDCG of the first ten, as means over the questions with intervals, and
 the paired difference of the other rankings' nDCG from the chosen one's. Gold passages contain an
 answer and belong to the gold document where the question names it.
 
@@ -71,7 +71,7 @@ def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
         yield f"{counted(len(pages), 'web page')} read without {sum(pages) / len(pages):.0%} of their characters"
     yield f"encoder: {how['encoder']}" if "dense" in retrieval["questions"][0]["ranks"] else ""
     yield f"reranker: {how['reranker']}" if how["reranker"] else ""
-    yield "intervals: bootstrap 95%"
+    yield "intervals: 95%"
 
 
 def _written(retrieval: Mapping[str, Any]) -> Iterator[str]:

@@ -94,7 +94,7 @@ function judged() {
     p.qualifies = !p.against.length;
   }
   const able = points.filter((p) => !p.variant.reference && p.variant.resampled && known(p.cost));
-  const found = standings(able.map((p) => ({ cost: p.cost, means: p.variant.resampled })));
+  const found = standings(able);
   able.forEach((p, i) => (p.standing = found[i]));
   points.forEach((p) => (p.words = describe(p)));
   return points.sort((a, b) => b.qualifies - a.qualifies || b.quality - a.quality || a.cost - b.cost);
@@ -128,7 +128,7 @@ const byQuality = (a, b) => b.variant.shared_mean - a.variant.shared_mean || byC
 function leaders(points) {
   if (group().withheld) return [];
   const able = points.filter((p) => p.qualifies && known(p.variant.shared_mean)).sort(byQuality);
-  return able.filter((p) => p === able[0] || difference(able[0].variant, p.variant, group().paired).low <= 0);
+  return able.filter((p) => p === able[0] || difference(able[0].variant, p.variant).low <= 0);
 }
 
 /** Of the best quality and those tied with it the fastest. */
@@ -258,7 +258,7 @@ function memoryLines({ variant, memory }) {
 
 function priceLines(first, best) {
   if (!best || best.variant === first.variant) return line("quality lost", "none: no variant here is better");
-  const gap = difference(best.variant, first.variant, group().paired);
+  const gap = difference(best.variant, first.variant);
   const interval = gap ? ` [${share(gap.low)}, ${share(gap.high)}]` : "";
   return line("quality lost", el("b", {}, share(gap ? gap.mean : best.quality - first.quality)), `${interval} against ${best.variant.name}, the best without limits`);
 }
@@ -332,7 +332,7 @@ function standingText(p) {
 }
 
 function gapText(best, p) {
-  const gap = best && p.variant !== best.variant && difference(best.variant, p.variant, group().paired);
+  const gap = best && p.variant !== best.variant && difference(best.variant, p.variant);
   return gap ? [share(gap.mean), el("small", {}, ` [${share(gap.low)}, ${share(gap.high)}]`)] : "";
 }
 

@@ -1,37 +1,34 @@
 // Who is on the frontier of quality and cost, how surely, and the chart of it.
 
-/** For each point {cost, means}: how often no other dominates it over the resamples, and how often it ties there. */
+/** For each point {cost, variant}: how often no other dominates it over the resamples, no surer than the doubts about
+ * those as cheap allow (as in results/stats.py), and how often it ties there. */
 function standings(points) {
   return points.map((point) => {
     let on = 0;
     let tied = 0;
+    const others = points.filter((other) => other !== point);
     for (let draw = 0; draw < payload.resamples; draw++) {
-      const others = points.filter((other) => other !== point);
       if (others.some((other) => dominates(other, point, draw))) continue;
       on++;
       if (others.some((other) => equal(other, point, draw))) tied++;
     }
-    return { probability: on / payload.resamples, tied: tied / payload.resamples };
+    const doubts = others.filter((other) => other.cost <= point.cost).map((other) => point.variant.pairs[other.variant.name].doubt);
+    const probability = Math.max(on / payload.resamples, Math.min(0.5, ...doubts));
+    return { probability: Math.min(probability, 1 - Math.max(0, ...doubts)), tied: tied / payload.resamples };
   });
 }
 
 function dominates(a, b, draw) {
-  const better = a.means[draw] - b.means[draw];
+  const better = a.variant.resampled[draw] - b.variant.resampled[draw];
   return a.cost <= b.cost && better >= 0 && (a.cost < b.cost || better > 0);
 }
 
-const equal = (a, b, draw) => a.cost === b.cost && a.means[draw] === b.means[draw];
+const equal = (a, b, draw) => a.cost === b.cost && a.variant.resampled[draw] === b.variant.resampled[draw];
 
-/** The mean difference a − b on the questions both have, with its paired 95% interval; null if unpaired.
- * Where no resample differs, it is the exact interval of `n` equal differences, as in results/stats.py. */
-function difference(a, b, n) {
-  if (!a.resampled || !b.resampled) return null;
-  const draws = a.resampled.map((mean, draw) => mean - b.resampled[draw]).sort((x, y) => x - y);
-  const mean = a.shared_mean - b.shared_mean;
-  const [low, high] = [d3.quantile(draws, 0.025), d3.quantile(draws, 0.975)];
-  if (high - low > 3e-5) return { mean, low, high }; // means are rounded to 5 digits
-  const part = 0.025 ** (1 / n);
-  return { mean, low: part * mean - (1 - part), high: part * mean + (1 - part) };
+/** The mean difference a − b on the questions both have, with its paired 95% interval; null if unpaired. */
+function difference(a, b) {
+  const pair = a.pairs?.[b.name];
+  return pair ? { ...pair, mean: a.shared_mean - b.shared_mean } : null;
 }
 
 /** The best quality at or below each cost, from the cheapest: the points that no other dominates. */

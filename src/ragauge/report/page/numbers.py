@@ -5,11 +5,10 @@ pair them.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
-
-import numpy as np
 
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
@@ -18,13 +17,20 @@ from ragauge.results.measures import (
     FLOOR,
     REFERENCES,
     difference,
+    metric_limits,
     metric_name,
     on_shared,
     quality,
     scored,
 )
 from ragauge.results.runs import Runs, Variant
-from ragauge.results.stats import detectable_difference, hypervolume, resampled_means
+from ragauge.results.stats import (
+    detectable_difference,
+    doubts,
+    hypervolume,
+    paired_test,
+    resampled_means,
+)
 from ragauge.results.times import LatencyTimes, State
 
 # of the questions, embedded in the page: it recomputes standings in any state
@@ -115,7 +121,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     """What the first screen of a page recommends before its reader sets anything; None: nothing.
 
     Of the variants within the limit, if one is given, the best by the mean over the questions that
-    all share, and those tied with it (`lead` includes zero); of these the fastest.
+    all share, and those that it is not ahead of; of these the fastest.
     """
     kind = group["cost"]
     target = group["targets"].get(kind)
@@ -131,7 +137,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     if group["withheld"] or not able:
         return None
     able.sort(key=lambda row: (-row["shared_mean"], waits[row["name"]]))
-    equals = [row for row in able if row is able[0] or lead(able[0], row, group["paired"])[0] <= 0]
+    equals = [row for row in able if row is able[0] or not is_ahead(able[0], row)]
     chosen = min(equals, key=lambda row: waits[row["name"]])
     return Recommendation(
         chosen, able[0], [row for row in equals if row is not chosen and row is not able[0]]
@@ -146,17 +152,12 @@ def is_candidate(row: Numbers) -> bool:
     return is_compared and not row["reference"] and row["method"] != WITHOUT_DOCUMENTS
 
 
-def lead(a: Numbers, b: Numbers, n: int) -> tuple[float, float]:
-    """The 95% interval of the difference of two variants on the same n questions, as the page has
-    it (`difference` of frontier.js).
+def is_ahead(a: Numbers, b: Numbers) -> bool:
+    """Whether a variant is better than another on the same questions, by an interval above zero, as
+    the page has it (`difference` of frontier.js).
     """
-    draws = np.subtract(a["resampled"], b["resampled"])
-    low, high = map(float, np.quantile(draws, [0.025, 0.975]))
-    if high - low > 3e-5:  # means are rounded to 5 digits
-        return low, high
-    mean = a["shared_mean"] - b["shared_mean"]
-    part = 0.025 ** (1 / n)
-    return part * mean - (1 - part), part * mean + (1 - part)
+    low = a["pairs"][b["name"]]["low"]
+    return low is not None and bool(low > 0)
 
 
 def wait(row: Numbers, kind: str, state: State) -> float | None:
@@ -326,17 +327,37 @@ def _costs(
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
-    """Give each row its means over the same resampled questions; returns their number."""
+    """Give each row its means over the same resampled questions, and its paired differences from
+    the other rows; returns the number of questions.
+    """
     values = on_shared({variant.name: scored(runs, variant) for variant in variants})
     means = resampled_means([*values.values()], runs.seed, RESAMPLES) if values else ()
     resampled = dict(zip(values, means, strict=True))
+    pairs = _paired(runs, variants, values)
     for row in rows:
         own = values.get(row["name"])
         row["resampled"] = (
             [round(float(mean), 5) for mean in resampled[row["name"]]] if own else None
         )
         row["shared_mean"] = sum(own) / len(own) if own else None
+        row["pairs"] = pairs.get(row["name"])
     return len(next(iter(values.values()), ()))
+
+
+def _paired(
+    runs: Runs, variants: Sequence[Variant], values: Mapping[str, Sequence[float]]
+) -> dict[str, Numbers]:
+    """By name and other name the interval of a - b (`low`, `high`), and the `doubt` of `doubts`."""
+    pairs: dict[str, Numbers] = {name: {} for name in values}
+    for a, b in combinations(values, 2):
+        bounds = metric_limits(runs, variants[0].dataset)
+        test = paired_test(values[a], values[b], runs.seed, limits=bounds)
+        ends = [test["low"], test["high"]]
+        doubt = float(doubts([values[a], values[b]])[0, 1])
+        pairs[a][b] = {"low": ends[0], "high": ends[1], "doubt": doubt}
+        ends = [end if end is None else -end for end in reversed(ends)]
+        pairs[b][a] = {"low": ends[0], "high": ends[1], "doubt": doubt}
+    return pairs
 
 
 def _families(

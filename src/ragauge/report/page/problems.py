@@ -60,7 +60,7 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
         which = (
             f"{len(wordless)} known answers are empty after normalisation, such as {wordless[0]!r}"
         )
-        yield f"{which}: they fit any prediction by the papers' formulas, none in a study"
+        yield f"{which}: they fit any prediction by the papers' formulas"
     if variant.failed:
         first = next(iter(variant.failed.values()))
         yield f"{len(variant.failed)} of {len(variant.records)} questions failed, counted as wrong; the first: {first}"

@@ -428,3 +428,58 @@ def test_free_extraction_asks_for_evidence_then_answers_from_it(monkeypatch, tmp
         4,
     )
     assert (record.served.attempts, len(record.served.token_s)) == (2, 2)
+
+
+def stated(**facts):
+    """What a server says of its model "m", with times that differ at every request."""
+    return {"data": [{"id": "m", "created": time.time(), "owned_by": "us", **facts}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "same"),
+    [
+        (stated(root="/a"), stated(root="/a"), True),
+        (stated(root="/a"), stated(root="/b"), False),
+        (stated(meta={"n_params": 1}), stated(meta={"n_params": 2}), False),
+        (stated(), {}, False),
+        ({}, {}, True),
+        ("no object", "no object", True),
+    ],
+)
+def test_another_model_behind_the_same_name_and_address_is_another_run(
+    first, then, same, monkeypatch, tmp_path, capsys, pauses
+):
+    facts = {"/v1/models": first}
+    options = command("naive", f"--out={tmp_path}/x.jsonl")
+    with serving([streams("Greta")], facts=facts) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        assert main([*options, "--limit=1"]) == 0
+        facts["/v1/models"] = then
+        assert main([*options, "--limit=2"]) == (0 if same else 2)
+    assert len(server.requests) == (2 if same else 1)
+    meta = json.loads((tmp_path / "x.meta.json").read_text())
+    assert meta["fingerprint"]["server"]["address"] == server.url
+    assert ("stack" in meta["fingerprint"]["server"]) == (first != "no object")
+    assert "created" not in json.dumps(meta["fingerprint"])
+    assert ("holds records of another run: server is" in capsys.readouterr().err) != same
+
+
+def test_another_address_is_another_run_unless_the_server_has_a_name(
+    monkeypatch, tmp_path, capsys, pauses
+):
+    options = command("naive", f"--out={tmp_path}/x.jsonl", "--limit=1")
+    named = command("naive", f"--out={tmp_path}/named.jsonl", "--limit=1")
+    addresses = []
+    for number in range(2):
+        with serving([streams("Greta")]) as server:
+            addresses.append(server.url)
+            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+            assert main(options) == (2 if number else 0)
+            assert all((address in capsys.readouterr().err) for address in addresses[:number])
+            with monkeypatch.context() as context:
+                context.setenv("OPENAI_SERVER", "the one in the cellar")
+                assert main(named) == 0
+            assert len(server.requests) == (0 if number else 2)
+    # finished records need no server that responds
+    monkeypatch.setenv("OPENAI_BASE_URL", addresses[0])
+    assert main(options) == 0

@@ -95,6 +95,54 @@ def test_clients_ask_again_when_they_are_answered():
     assert summarise(result, {"first_token_s": 7.0}).good_share == 1
 
 
+@pytest.mark.parametrize("clients", [1, 3, 16])
+def test_the_steady_window_has_the_rate_of_busy_clients(clients):
+    """Answers of 10 seconds side by side: the whole has the start and the end of the loop in it."""
+    clock = Simulated()
+    draw = random.Random(clients)
+
+    class Parallel:
+        """Answers every request by itself, in seconds of its own."""
+
+        def __init__(self):
+            self.waiting = []
+
+        @property
+        def busy(self):
+            return bool(self.waiting)
+
+        def admit(self, request):
+            seconds = draw.uniform(5, 15)
+            self.waiting.append((request.arrival_s + seconds, request))
+
+        def step(self, until):
+            end, request = min(self.waiting, key=lambda one: one[0])
+            if end > until:
+                clock.at = until
+                return []
+            self.waiting.remove((end, request))
+            clock.at = max(clock.at, end)
+            return [TimedRequest(request, request.arrival_s, end, end, 10)]
+
+    many = 40 * clients
+    result = rows(drive(Parallel(), Level(clients=clients), 1, many, clock), warmup=clients)
+    summary = summarise(result, clients=clients)
+    window = summary.steady
+    assert window.questions_per_s == pytest.approx(clients / 10, rel=0.1)
+    assert window.tokens_per_s == pytest.approx(10 * window.questions_per_s)
+    assert window.requests <= many - clients + 1
+    if clients > 1:  # at the end fewer and fewer are busy
+        assert summary.questions_per_s < window.questions_per_s
+    ended = [row.end_at_s for row in result]
+    begin = min(row.arrival_at_s for row in result if not row.warmup)
+    at = begin + window.seconds
+    assert sum(begin < end <= at for end in ended) == window.requests
+    under_way = sum(row.arrival_at_s < at <= row.end_at_s for row in result)
+    assert under_way == clients
+    assert summarise(result).steady is None
+    assert summarise(result[clients : 2 * clients], clients=clients + 1).steady is None
+
+
 def test_the_same_seed_sends_the_same_requests():
     first, again, other = (serve(Level(rate=1.0), [0.5] * 50, 50, seed) for seed in (3, 3, 4))
     assert first == again

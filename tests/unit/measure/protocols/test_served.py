@@ -16,8 +16,11 @@ import pytest
 from endpoints import Reply, chunk, sse
 from endpoints import served as serving
 from ragauge.cli._main import main
+from ragauge.engines.served.completions import Completion, Piece
 from ragauge.measure.server_metrics import difference, parse
 from ragauge.measure.servers import serving as started
+from ragauge.methods.base.method import STATES
+from ragauge.results.times import LatencyTimes
 from ragauge.testing import write_questions
 
 KEY = "sk-very-secret"
@@ -225,14 +228,12 @@ def test_the_declared_cache_is_checked_and_the_model_stays(
         ]
         result = measured("time", tmp_path / "x.json", *options)
     assert (result["refused"] or "").startswith(expected or "")
-    [there, *_] = states = result["states"].values()
+    [there] = result["states"].values()
     assert bool(there["summary"]) == (expected is None)
     # a server's cache has a prompt's beginning, or none of it; of one as found nobody knows
-    state = {"cold": "nothing", "warm": "set", "found": None}[cache]
-    assert [times["measured"] for times in states] == [{"naive": state}] * len(states)
-    shown = {"cold": ["documents", "nothing"], "warm": ["set"]}
-    assert list(result["states"]) == shown.get(cache, ["documents", "set", "nothing"])
-    assert {row["state"] for row in result["rows"]} == {state}
+    times = LatencyTimes.read(tmp_path / "x.json")
+    shown = {"cold": ["nothing", "documents"], "warm": ["set"], "found": [*STATES]}[cache]
+    assert [state for state in STATES if times.seconds("naive", state=state)] == shown
     assert len(result["rows"]) == 4
     prompts = [request["body"]["messages"][0]["content"] for request in server.requests]
     assert len(set(prompts)) == (len(prompts) if cache == "cold" else 3)
@@ -411,3 +412,112 @@ def test_what_servers_say_of_themselves(text, expected):
 def test_the_use_of_the_caches_of_several_engines_is_their_mean():
     text = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
     assert parse(text) == {"vllm:kv_cache_usage_perc": 0.625}
+
+
+# --- servers with habits, by a clock that the test sets ---
+
+
+def measured_by_clock(monkeypatch, tmp_path, data, verb, respond, *options):
+    """Measure a server that takes the seconds that `respond` says, without waiting for them.
+
+    `respond` has the prompt, and returns the moments of the pieces and facts of the completion.
+    """
+
+    def complete(self, server, path, body, name, sent):
+        sent.append(time.perf_counter())
+        moments, facts = respond(body["messages"][-1]["content"])
+        pieces = [Piece("answer", " x", sent[-1] + at) for at in moments]
+        return Completion(pieces, ended=pieces[-1].at, events=len(pieces), **facts)
+
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    monkeypatch.setattr("ragauge.engines.served.streams.StreamClient.complete", complete)
+    monkeypatch.setattr(
+        "ragauge.engines.served.streams.StreamClient.read", lambda *_: "other_total 1\n"
+    )
+    return measured(verb, tmp_path / f"{verb}.json", *data, *options)
+
+
+def counted(tokens, finish="length"):
+    return {"usage": {"prompt_tokens": 50, "completion_tokens": tokens}, "finish": finish}
+
+
+EVERY_20_MS = [0.1 + 0.02 * i for i in range(20)]
+HABITS = {
+    # moments, facts -> tokens, seconds of a token, of all, remarks
+    "each token": ((EVERY_20_MS, counted(20)), (20, 0.02, 0.48, [])),
+    "bundles": (
+        (EVERY_20_MS[::4], counted(20)),
+        (20, 0.32 / 19, 0.42, ["several tokens in one event"]),
+    ),
+    "no counts": (
+        (EVERY_20_MS[::4], {"finish": "length"}),
+        (
+            20,
+            0.32 / 19,
+            0.42,
+            [
+                "the server counts no tokens",
+                "counted as the 20 at which it says that it ended",
+                "several tokens in one event",
+            ],
+        ),
+    ),
+    "short": (
+        (EVERY_20_MS[:3], counted(3, "stop")),
+        (3, 0.02, None, ["3 of 20 tokens, so without total_s"]),
+    ),
+    "short, uncounted": (
+        (EVERY_20_MS[:3], {"finish": "stop"}),
+        (
+            None,
+            None,
+            None,
+            [
+                "the server counts no tokens",
+                "an unknown number of 20 tokens, so without total_s",
+            ],
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_what_a_server_does_not_do_as_requested_is_a_remark(
+    habit, data, tmp_path, monkeypatch, capsys
+):
+    response, (tokens, per_token_s, total_s, remarks) = HABITS[habit]
+    options = ["--methods=naive", "--trials=2", "--new-tokens=20"]
+    result = measured_by_clock(
+        monkeypatch, tmp_path, data, "time", lambda prompt: response, *options
+    )
+    for row in result["rows"]:
+        assert row["new_tokens"] == tokens
+        assert row.get("remarks", []) == remarks
+        assert row["first_token_s"] == pytest.approx(0.1, abs=0.02)
+        assert row["per_token_s"] == (per_token_s and pytest.approx(per_token_s))
+        assert row["total_s"] == (total_s and pytest.approx(total_s, abs=0.02))
+    printed = capsys.readouterr().out
+    assert [f"naive: 2 of 2 responses: {remark}" in printed for remark in remarks] == [True] * len(
+        remarks
+    )
+
+
+def test_a_response_of_another_length_is_no_good_answer(data, tmp_path, monkeypatch, capsys):
+    """Of two variants whose responses differ in length, one total is compared, and one said to be
+    shorter.
+    """
+    long = 300  # characters of a prompt with documents
+
+    def respond(prompt):
+        tokens = 3 if len(prompt) > long else 20
+        return EVERY_20_MS[:tokens], counted(tokens, "stop" if tokens < 20 else "length")
+
+    options = ["--methods=naive,closed_book", "--new-tokens=20"]
+    timed = measured_by_clock(monkeypatch, tmp_path, data, "time", respond, *options, "--trials=2")
+    assert timed["summary"]["naive"]["total_s"]["n"] == 0
+    assert timed["summary"]["closed_book"]["total_s"]["n"] == 2
+    loads = ["--clients=2", "--requests=6", "--warmup=1"]
+    load = measured_by_clock(monkeypatch, tmp_path, data, "load", respond, *options, *loads)
+    shares = {level["variant"]: level["summary"]["good_share"] for level in load["levels"]}
+    assert shares == {"naive": 0, "closed_book": 1}
+    assert "naive, 2 clients: 6 of 6 responses: 3 of 20 tokens" in capsys.readouterr().out

@@ -6,7 +6,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ragauge.methods.prompts import LAYOUTS, PREAMBLE, TASK, Name, PromptGraph, Segment, unit_steps
+from ragauge.methods.prompts import (
+    LAYOUTS,
+    PREAMBLE,
+    TASK,
+    Name,
+    PromptGraph,
+    Segment,
+    corpus_spacing,
+    equilibrium,
+    unit_steps,
+)
+from tiny_models import tiny_prompt
 
 
 def fork_join(documents):
@@ -71,6 +82,27 @@ def test_equilibrium_is_the_harmonic_mean(lengths):
     for n, path in zip(lengths, positions, strict=True):
         assert path == pytest.approx([float(39 + j * mean / n) for j in range(n)])
         assert path[-1] < 39 + length  # what follows comes after every token
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_spacing_of_a_corpus_counts_each_document_once(seed):
+    draw = random.Random(seed)
+    prompts = [tiny_prompt([draw.randint(1, 300) for _ in range(5)], seed=i) for i in range(4)]
+    lengths = [len(ids) for prompt in prompts for ids in prompt.documents]
+    mean = float(Fraction(len(lengths)) / sum(Fraction(1, n) for n in lengths))
+    assert corpus_spacing(prompts) == pytest.approx(mean, rel=1e-12)
+    assert corpus_spacing([*prompts, *prompts[:2]]) == corpus_spacing(reversed(prompts))
+    assert corpus_spacing([tiny_prompt([7])]) == 7
+
+
+def test_positions_of_a_given_spacing_do_not_depend_on_the_other_paths():
+    """Paths shorter and longer than it: stretched, squeezed, and none reaches its end."""
+    together, length = equilibrium([2, 6, 900], 39, 8.5)
+    assert length == 8.5
+    for n, path in zip([2, 6, 900], together, strict=True):
+        assert path == equilibrium([n], 39, 8.5)[0][0]
+        assert path == pytest.approx([39 + j * 8.5 / n for j in range(n)])
+        assert path[-1] < 39 + length
 
 
 def test_left_aligned_ends_after_the_longest():

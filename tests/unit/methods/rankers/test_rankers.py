@@ -2,16 +2,19 @@
 
 import json
 import math
+import random
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tiny_models
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.methods.rankers import bm25, dense, tfidf
+from ragauge.methods.rankers import bm25, dense, shortest, tfidf
 from ragauge.pipelines.database.embed import OnnxEncoder
 from ragauge.text import terms
 
@@ -84,11 +87,12 @@ def test_words_are_folded_and_bigrams_where_no_blanks_part_them(text, words):
     assert terms(text) == words.split()
 
 
-def test_a_corpus_is_searched_by_the_words_of_the_library():
+def test_a_corpus_is_searched_by_the_formula_of_the_library():
     """In English text; a query without words, which the library cannot score, scores zero."""
     import bm25s
 
-    words = bm25s.tokenize(DOCUMENTS, stopwords="en", return_ids=False, show_progress=False)
+    options = {"stopwords": "en", "token_pattern": r"(?u)\b\w+\b", "show_progress": False}
+    words = bm25s.tokenize(DOCUMENTS, return_ids=False, **options)
     index = bm25s.BM25(k1=1.5, b=0.75)
     index.index(words, show_progress=False)
     made = list(bm25.CorpusBM25([*DOCUMENTS]).scores(["physics prize of 1901", "the", "zebra"]))
@@ -105,6 +109,31 @@ def test_chinese_questions_find_their_passages():
         *bm25.CorpusBM25(passages).scores([query]),
     ):
         assert scores[0] == 0 < scores[1]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "猫犬"]), max_size=6), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=50)
+def test_the_control_puts_the_fewest_words_first_whatever_is_asked(documents):
+    texts = [" ".join(words) for words in documents]
+    scores = shortest.rank("which?", texts)
+    assert list(scores) == [-len(words) for words in documents]
+    assert list(shortest.rank("another a b", texts)) == list(scores)
+
+
+@pytest.mark.parametrize(
+    ("query", "right", "others"),
+    [
+        ("How is hepatitis A passed on?", "Hepatitis A is a virus.", ["Hepatitis B is a virus."]),
+        ("What is new in v2.4?", "v2.4 has tabs", ["v2.6 has tabs", "v2 has 4 tabs"]),
+        ("Who made C?", "C was made", ["C++ was made", "R was made", "C# was made"]),
+        ("What works at 12.5 bar?", "at 12,5 bar", ["at 125 bar", "at 12 to 15 bar"]),
+    ],
+)
+def test_a_corpus_is_searched_by_single_characters_and_whole_values(query, right, others):
+    for texts in ([right, *others], [*others, right]):
+        [scores] = bm25.CorpusBM25(texts).scores([query])
+        assert texts[scores.argmax()] == right
+        assert sorted(scores)[-1] > sorted(scores)[-2]
 
 
 FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
@@ -231,13 +260,102 @@ def test_embeddings_equal_those_of_sentence_transformers(folder, tmp_path, pooli
     reference.save(str(tmp_path))
     encoder = dense.load_encoder(f"path:{tmp_path}")
     onnx = OnnxEncoder(f"path:{tmp_path}")
-    assert (encoder.pooling, encoder.normalised) == (pooling, normalised)
+    assert (encoder.pooling, encoder.normalised) == (pooling, True)  # for cosines
     queries, texts = (
-        encode(DOCUMENTS) for encode in (reference.encode_query, reference.encode_document)
+        encode(DOCUMENTS, normalize_embeddings=True)
+        for encode in (reference.encode_query, reference.encode_document)
     )
     np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=True), queries, atol=1e-6)
     for one in (encoder, onnx):
         np.testing.assert_allclose(one.encode(DOCUMENTS), texts, atol=1e-5)
+
+
+def write_encoder(folder, rng):
+    """A random encoder with random settings; returns whether sentence-transformers can run them."""
+    from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+
+    torch.manual_seed(rng.randrange(100))
+    kinds = [(BertConfig, BertModel), (RobertaConfig, RobertaModel)]
+    config_class, model_class = rng.choice(kinds)
+    positions = rng.choice([34, 66])
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "vocab_size": 260, "max_position_embeddings": positions}
+    padding = {"pad_token_id": 1} if config_class is RobertaConfig else {}
+    model = model_class(config_class(**sizes, **padding, initializer_range=0.5))
+    with torch.no_grad():  # lengths of embeddings differ, as real ones do
+        model.encoder.layer[0].output.LayerNorm.weight.uniform_(0.2, 2.0)
+    model.save_pretrained(folder)
+    tiny_models.byte_tokenizer(chat=False).save_pretrained(folder)
+    pooling = rng.choice(["cls", "mean"])
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules += [("2_Normalize", "Normalize")] * rng.randrange(2)
+    usable = positions - 2 * (config_class is RobertaConfig)
+    longest = rng.choice([None, 12, usable, 500])
+    settings = {
+        "modules.json": [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (path, kind) in enumerate(modules)
+        ],
+        "1_Pooling/config.json": {"word_embedding_dimension": 16, "pooling_mode": pooling},
+        "sentence_bert_config.json": {
+            "max_seq_length": longest,
+            "do_lower_case": rng.choice([True, False]),
+        },
+        "config_sentence_transformers.json": {
+            "prompts": rng.choice([{}, {"query": "Who ", "document": "Text: "}]),
+            "similarity_fn_name": rng.choice([None, "cosine", "dot"]),
+        },
+    }
+    (folder / "1_Pooling").mkdir()
+    (folder / "2_Normalize").mkdir()
+    for name, content in settings.items():
+        (folder / name).write_text(json.dumps(content))
+    return usable
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_settings_rank_as_in_sentence_transformers(tmp_path, seed):
+    library = pytest.importorskip(
+        "sentence_transformers", reason="needs sentence-transformers to compare with"
+    )
+    rng = random.Random(seed)
+    usable = write_encoder(tmp_path, rng)
+    reference = library.SentenceTransformer(str(tmp_path), device="cpu")
+    reference.max_seq_length = min(reference.max_seq_length, usable)  # beyond it fails there
+    texts = ["".join(rng.choices("aAbB cC", k=rng.randrange(1, 90))) for _ in range(12)]
+    expected = reference.similarity(
+        reference.encode_query(texts[:4]), reference.encode_document(texts)
+    )
+    encoder = dense.load_encoder(f"path:{tmp_path}")
+    assert (encoder.similarity, encoder.max_tokens) == (
+        reference.similarity_fn_name,
+        reference.max_seq_length,
+    )
+    ranked = [dense.rank(text, texts, encoder=f"path:{tmp_path}") for text in texts[:4]]
+    np.testing.assert_allclose(ranked, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_exported_encoder_reads_lower_case_and_compares_by_cosine(tmp_path):
+    write_encoder(tmp_path, random.Random(0))
+    (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    one, other = OnnxEncoder(f"path:{tmp_path}").encode(["AbC", "abc"])
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(one, dense.Encoder(tmp_path).encode(["abc"])[0], atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(one), 1, rtol=1e-5)
+
+
+def test_another_similarity_is_refused_by_name(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    settings = tmp_path / "config_sentence_transformers.json"
+    for stated in ('{"similarity_fn_name": "manhattan"}', '{"truncate_dim": 7}'):
+        settings.write_text(stated)
+        with pytest.raises(
+            UnsupportedError, match=r"(manhattan|truncate_dim 7).*known: cosine and dot"
+        ):
+            dense.Encoder(tmp_path)
+    settings.unlink()
+    assert dense.Encoder(tmp_path).similarity == "dot"  # as Contriever, without such settings
 
 
 def test_what_an_encoder_was_trained_with_is_in_the_catalog(folder, monkeypatch):

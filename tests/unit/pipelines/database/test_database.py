@@ -4,23 +4,23 @@ import json
 import random
 import signal
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 import tiny_database
 from killed_processes import die_at, in_child
 from ragauge.errors import UserError
+from ragauge.io import digest
 from ragauge.pipelines.database import chunking
+from ragauge.pipelines.database import corpus as corpus_module
 from ragauge.pipelines.database.chunking import HeldOutSplit
 from ragauge.pipelines.database.database import Database, shard_folder
 from ragauge.pipelines.database.documents import CorpusDocument
-from ragauge.pipelines.database.near_duplicates import (
-    GRAM_WORDS,
-    THRESHOLD,
-    EvaluationText,
-    signatures,
-)
+from ragauge.pipelines.retrieval.settings import EvaluationSetSettings
 from tiny_database import CHUNK
 
 
@@ -129,14 +129,6 @@ def test_no_word_is_cut_where_blanks_part_words(text):
     assert stored.split() + held_out.split() == text.split()
 
 
-def test_near_duplicates_are_found_in_scripts_without_blanks():
-    draw = random.Random(0)
-    text, other = ("".join(chr(draw.randrange(0x4E00, 0x9000)) for _ in range(400)) for _ in "ab")
-    edited = text[:200] + "字" + text[201:]
-    marked = EvaluationText([signatures([text])]).near_duplicates(signatures([text, edited, other]))
-    assert marked.tolist() == [True, True, False]
-
-
 def test_whole_documents_are_held_out_by_their_text_alone():
     split = HeldOutSplit("documents", 0.3)
     documents = [CorpusDocument(f"x:{n}", "", f"text number {n}") for n in range(500)]
@@ -148,40 +140,59 @@ def test_whole_documents_are_held_out_by_their_text_alone():
     assert all(bool(a) != bool(b) for a, b in map(split, documents))
 
 
-def exact_similarity(a, b):
-    """The Jaccard similarity of the word 13-grams of two texts that are long enough to have some."""
-    left, right = (
-        {tuple(words[i : i + GRAM_WORDS]) for i in range(len(words) - GRAM_WORDS + 1)}
-        for words in (a.split(), b.split())
-    )
-    return len(left & right) / len(left | right)
+def words(draw, count):
+    return " ".join(f"w{draw.randrange(5000)}" for _ in range(count))
 
 
-def test_near_duplicates_of_evaluation_text_are_marked(tmp_path, tokenizer):
-    words = [f"w{n}" for n in range(300)]
-    changed = [*words[:150], "other", *words[151:]]
-    texts = [" ".join(words), " ".join(changed), " ".join(reversed(words)), " ".join(words[:100])]
-    assert [exact_similarity(texts[0], text) >= THRESHOLD for text in texts] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    split = HeldOutSplit("documents", 0.5)
-    held = [split(CorpusDocument("", "", text))[0] == "" for text in texts]
-    marked = EvaluationText([signatures(texts[:1])]).near_duplicates(signatures(texts))
-    assert marked.tolist() == [True, True, False, False]
-    path = write_texts(tmp_path / "c.jsonl", texts)
-    made = tiny_database.build_chunks(
-        tmp_path / "db", tiny_database.recipe(path, tokenizer, 1, split)
-    )
-    kept = [text for text, out in zip(texts, held, strict=True) if not out]
-    alike = [
-        any(exact_similarity(k, t) >= THRESHOLD for t, o in zip(texts, held, strict=True) if o)
-        for k in kept
-    ]
-    assert made.near_duplicates.tolist() == np.flatnonzero(alike).tolist()
-    assert made.counts["near_duplicate_documents"] == sum(alike)
+def characters(draw, count):
+    return "".join(chr(draw.randrange(0x4E00, 0x9000)) for _ in range(count))
+
+
+def unaccented_tokenizer(folder):
+    """A tokenizer of words in lower case and without accents, as BERT's: its ids lose both."""
+    made = Tokenizer(models.WordLevel({f"w{n}e": n for n in range(5000)} | {"?": 5000}, "?"))
+    lower = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    made.normalizer = normalizers.Sequence(lower)
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?").save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    return folder
+
+
+def marked(tmp_path, tokenizer, texts, held_out):
+    corpus = write_texts(tmp_path / "corpus.jsonl", texts)
+    seen = write_texts(tmp_path / "seen.jsonl", held_out)
+    recipe = tiny_database.recipe(corpus, tokenizer, 2, HeldOutSplit("none"))
+    for shard in range(2):
+        chunking.build_shard(tmp_path / "db", recipe, shard)
+    settings = EvaluationSetSettings(corpus=str(seen), part="all")
+    chunking.build_evaluation_set(tmp_path / "db", "seen", settings)
+    for shard in range(2):
+        chunking.mark(tmp_path / "db", 2, shard, ["seen"])
+    chunking.gather(tmp_path / "db", 2, ["seen"])
+    database = Database(tmp_path / "db")
+    places = [tiny_database.documents(database)[n]["place"] for n in database.near_duplicates]
+    return sorted(int(place.rpartition(":")[2]) - 1 for place in places)
+
+
+@pytest.mark.parametrize("write", [words, characters])
+def test_documents_that_quote_evaluation_text_are_marked(tmp_path, tokenizer, write):
+    """A short piece within a long document: the similarity of the two texts is next to nothing."""
+    draw = random.Random(0)
+    held_out = [write(draw, count) for count in (12, 30, 45, 80, 250)]
+    quoting = [f"{write(draw, 300)} {text.upper()} {write(draw, 300)}" for text in held_out]
+    parts = [" ".join(text.split()[:6]) if " " in text else text[:6] for text in held_out]
+    others = [f"{write(draw, 300)} {part} {write(draw, 300)}" for part in parts]
+    found = marked(tmp_path, tokenizer, quoting + others, held_out)
+    assert found == list(range(len(quoting)))
+
+
+def test_texts_are_compared_as_the_tokenizer_reads_them(tmp_path):
+    draw = random.Random(1)
+    accented = words(draw, 60).replace(" ", "é ") + "é"
+    plain = f"{words(draw, 90)} {accented.replace('é', 'e').upper()} {words(draw, 90)}"
+    tokenizer = unaccented_tokenizer(tmp_path / "tokenizer")
+    assert marked(tmp_path, tokenizer, [plain, words(draw, 200)], [accented]) == [0]
 
 
 def test_a_finished_shard_is_left_and_a_changed_one_made_anew(tmp_path, corpus, tokenizer):
@@ -196,13 +207,37 @@ def test_a_finished_shard_is_left_and_a_changed_one_made_anew(tmp_path, corpus, 
     )
 
 
+def test_a_shard_of_another_reader_is_made_anew(tmp_path, corpus, tokenizer, monkeypatch):
+    """Another version of the code that reads the corpus, such as one that had left pages out."""
+    recipe = tiny_database.recipe(corpus, tokenizer)
+    assert chunking.build_shard(tmp_path / "db", recipe, 0)
+    source = Path(corpus_module.__file__).with_name("documents.py")
+    assert "ragauge.datasets.base.wikipedia" in digest.reachable(corpus_module.__name__)
+    changed = source.read_text().replace("text.strip()", "text.strip() != ''")
+    assert changed != source.read_text()
+    (tmp_path / "documents.py").write_text(changed)
+    parsed = digest._path
+    monkeypatch.setattr(
+        digest,
+        "_path",
+        lambda name: tmp_path / "documents.py" if name.endswith(".documents") else parsed(name),
+    )
+    for cached in (digest._digest, digest._parsed, digest.imports):
+        cached.cache_clear()
+    assert chunking.build_shard(tmp_path / "db", recipe, 0)
+    assert not chunking.build_shard(tmp_path / "db", recipe, 0)
+    monkeypatch.undo()
+    for cached in (digest._digest, digest._parsed, digest.imports):
+        cached.cache_clear()
+
+
 def test_a_killed_build_goes_on_at_the_shard(tmp_path, corpus, tokenizer):
     recipe = tiny_database.recipe(corpus, tokenizer, 3)
     folder = tmp_path / "db"
 
     def work():
         chunking.build_shard(folder, recipe, 0)
-        die_at(0, [(chunking, "signatures")])
+        die_at(0, [(chunking, "_write_document")])
         chunking.build_shard(folder, recipe, 1)
 
     assert in_child(work) == -signal.SIGKILL

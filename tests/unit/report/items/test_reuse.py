@@ -86,8 +86,8 @@ def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small):
     assert "oracle" not in chances  # a reference
     assert chances["sp"] == 1
     assert chances["r0.5"] > 0.99
-    assert chances["naive"] == 0  # as good as r0.5, and later
-    assert chances["r0.16"] == 0
+    assert chances["naive"] < 0.001  # as good as r0.5, and later
+    assert chances["r0.16"] < 0.001
     write_latency(small, {name: [6.0, 6.0] for name in ("naive", "r0.16", "r0.5", "sp", "oracle")})
     assert (
         frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel()

@@ -19,7 +19,7 @@ from ragauge.results import timing
 from ragauge.results.cells import NO_SPREAD
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
-from ragauge.results.times import LatencyTimes, StateTimes, Trial, TrialLoad
+from ragauge.results.times import LatencyTimes, Trial, TrialLoad
 from synthetic_run import (
     DOCUMENT,
     MODEL,
@@ -35,7 +35,8 @@ from synthetic_run import (
 
 ITEMS = registry.names("item")
 # of methods on a model
-SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_", "study_"))]
+OTHERS = ("cfic_", "piperag_", "study_", "dataset_")
+SHORT = [item for item in ITEMS if not item.startswith(OTHERS)]
 VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note", "status", "source"]
 # Weights that SmolLM2-135M multiplies a token by: in each of 30 layers q and o of 576 x 576, k and
 # v of 576 x 192 and three matrices of the MLP of 576 x 1536, which is 3,538,944; then 49,152 x 576
@@ -256,6 +257,25 @@ def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path):
     assert list(differences["measured"]) == [0.75, 0.5, 0.25]
 
 
+def test_attention_by_mean_and_by_sum_are_rows_of_their_own(tmp_path):
+    for name, right, options in (
+        ("sp", [True] * 4, {}),
+        ("by_mean", [True, False] * 2, {"saliency": "attention"}),
+        ("by_sum", [True] + [False] * 3, {"saliency": "attention", "reduce": "sum"}),
+    ):
+        write_variant(tmp_path, name, "superposition", right, params={"top_k": 1} | options)
+    rows = table("superposition_table_4", tmp_path)
+    for name, right in {"by_mean": 0.5, "by_sum": 0.25}.items():
+        assert line(rows, variant=name, quantity="accuracy")["measured"] == right
+        gain = line(rows, variant=f"sp − {name}", quantity="accuracy_difference")
+        assert gain["measured"] == 1 - right
+    assert "attention, k=1, reduce sum" in shown("superposition_table_4", rows)
+    small = writing.small_print("superposition_table_4", Runs(tmp_path), rows)
+    for name, reduce in (("by_mean", "mean"), ("by_sum", "sum")):
+        assert f"{name} ranks by the {reduce} of attention" in small
+    assert "sp ranks by" not in small
+
+
 def test_table_5_names_the_measured_speedup_after_its_device(small):
     write_latency(small, {"plain": [8.0, 8.0, 8.0], "sp": [1.0, 1.0, 1.0]})
     rows = table("superposition_table_5", small)
@@ -329,9 +349,8 @@ def test_a_refused_timing_gives_its_reason(small):
 def test_disturbed_and_unclocked_trials_do_not_count():
     rows = [Trial(variant="plain", total_s=seconds) for seconds in (4.0, None)]
     rows.append(Trial(variant="plain", total_s=99.0, disturbed=True))
-    states = {"documents": StateTimes(measured={"plain": None})}
-    assert LatencyTimes(rows=rows, states=states).seconds("plain") == [4.0]
-    busy = LatencyTimes(rows=rows, states=states, load=TrialLoad(busy="other processes took 30%"))
+    assert LatencyTimes(rows=rows).seconds("plain") == [4.0]
+    busy = LatencyTimes(rows=rows, load=TrialLoad(busy="other processes took 30%"))
     assert busy.seconds("plain") == [4.0, 99.0]
     assert timing.described(busy).endswith(
         "; other processes took 30%; before the question: each document read"

@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from itertools import permutations
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -25,7 +27,9 @@ from ragauge.report.figures.writing import render
 from ragauge.report.page import blocks, page
 from ragauge.report.page.problems import problems
 from ragauge.report.page.rendered import by_paper
+from ragauge.results.measures import difference
 from ragauge.results.runs import Runs
+from ragauge.results.stats import doubts, frontier_probability
 from synthetic_run import MODEL, write_latency, write_states, write_variant
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\u202e\x07\u2028&amp; -->"
@@ -365,16 +369,47 @@ def test_the_command_writes_the_page(small, tmp_path, capsys):
     assert "Not a directory" in capsys.readouterr().err
 
 
+def test_the_page_pairs_variants_as_items_do(small, tmp_path):
+    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    rows = {variant["name"]: variant for variant in group["variants"]}
+    runs = Runs(small, settings())
+    variants = {variant.name: variant for variant in runs.run}
+    for a, b in permutations(rows, 2):
+        expected = difference(runs, variants[a], variants[b])
+        pair = rows[a]["pairs"][b]
+        assert (pair["low"], pair["high"]) == pytest.approx((expected.low, expected.high), abs=0.02)
+        assert pair["doubt"] == rows[b]["pairs"][a]["doubt"]
+
+
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-@pytest.mark.parametrize(("questions", "low"), [(4, -0.205), (6, 0.081)])
-def test_equal_differences_have_their_exact_interval_in_the_page(root, questions, low):
+@pytest.mark.parametrize("questions", [3, 6])
+def test_the_page_has_the_probabilities_of_the_frontier(root, questions):
     code = (root / "src/ragauge/report/page/frontier.js").read_text(encoding="utf-8")
-    [function] = re.findall(r"^function difference\(.+?^}$", code, re.DOTALL | re.MULTILINE)
-    sides = [json.dumps({"resampled": [mean] * 9, "shared_mean": mean}) for mean in (1, 0)]
-    script = f"const d3 = {{ quantile: (draws) => draws[0] }};\n{function}\n"
-    script += f"console.log(JSON.stringify(difference({', '.join(sides)}, {questions})))"
-    shown = subprocess.run(["node", "-e", script], capture_output=True, check=True)
-    assert json.loads(shown.stdout) == pytest.approx({"mean": 1, "low": low, "high": 1}, abs=5e-4)
+    functions = re.findall(
+        r"^(?:const equal = .+?;|function (?:standings|dominates)\(.+?^})$",
+        code,
+        re.DOTALL | re.MULTILINE,
+    )
+    scores = [[0.0] * questions, [1.0] * questions, [0.0] * questions]
+    doubt = doubts(scores)
+    points = [
+        {
+            "cost": cost,
+            "variant": {
+                "name": str(cost),
+                "resampled": [mean(scores[i])] * 9,
+                "pairs": {str(j): {"doubt": doubt[i, j]} for j in range(3)},
+            },
+        }
+        for i, cost in enumerate(range(3))
+    ]
+    script = "const payload = { resamples: 9 };\n" + "\n".join(functions)
+    script += f"\nconsole.log(JSON.stringify(standings({json.dumps(points)})))"
+    shown = json.loads(
+        subprocess.run(["node", "-e", script], capture_output=True, check=True).stdout
+    )
+    expected = frontier_probability(range(3), scores)
+    assert [standing["probability"] for standing in shown] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """CFIC, Figure 3: the maximal decoding length d.
 
-What this shows: F1 at each d, with bootstrap 95% intervals, and the share of gold sections that the
+What this shows: F1 at each d, with 95% intervals, and the share of gold sections that the
 evidence reaches where the data set names them, at one k; and the d with the best F1, chosen on the
 same questions.
 

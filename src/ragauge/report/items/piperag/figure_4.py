@@ -6,7 +6,9 @@ separate, and `near_duplicates_nats` is the paired difference between the two ov
 what a database gains by holding nearly the text itself.
 
 Limits: the paper prints no numbers for its curves; the table has the perplexities in the logs of
-its repository. Indexes filled with drawn vectors hold no more text and are left out.
+its repository. Those of one retrieval were scored with its neighbours encoded anew in every window
+(`encoding: every_window` of `retrieve_once`; the default encodes them once). Indexes filled with
+drawn vectors hold no more text and are left out.
 """
 
 from collections.abc import Iterator, Sequence

@@ -24,7 +24,7 @@ READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip", "prefix_scale_r
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "parallel_experts")
 TEXTS = ("long_llmlingua", "sentence_pruning", "prefix_tree", "context_pilot")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", *TEXTS)
-RANKERS = ("top", "bm25", "tfidf", "dense")
+RANKERS = ("top", "bm25", "tfidf", "dense", "shortest")
 AT_FLOOR = "nothing can be told here"  # of the notes of tables
 OWN = "of the answering run"
 

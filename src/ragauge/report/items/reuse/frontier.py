@@ -15,12 +15,11 @@ than it is: choose the knob on other questions (docs/reuse.md).
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
-from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, staircase, states_of
+from ragauge.report.items._frontier import LIKELY, by_state, latencies, on_frontier, staircase
 from ragauge.report.items.reuse._family import (
     AT_FLOOR,
     KNOBS,
@@ -34,7 +33,7 @@ from ragauge.report.items.reuse._family import (
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted
 from ragauge.results.measures import REFERENCES, metric_name, naive, quality
 from ragauge.results.reuse import servable
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Runs
 from ragauge.results.times import STATE_WORDS, State
 
 KEYS = (
@@ -56,7 +55,7 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, runs.by_group(_group))
+    return frame(KEYS, by_state(runs, _group))
 
 
 def draw(table: Table) -> Figure:
@@ -70,7 +69,7 @@ def draw(table: Table) -> Figure:
     return lines.draw(panels, columns=2, height_in=2.9, nothing=nothing)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
     candidates = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
     variants = [v for v in candidates if v.has_responses]
     values: dict[str, set[str]] = defaultdict(set)
@@ -78,16 +77,6 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         values[curve(variant)].add(str(knob(variant)))
     if max(map(len, values.values()), default=0) < 2:
         return []
-    return [
-        cell
-        for state in states_of(runs, dataset, model)
-        for cell in _in_state(runs, dataset, model, variants, state)
-    ]
-
-
-def _in_state(
-    runs: Runs, dataset: str, model: str, variants: Sequence[Variant], state: State
-) -> list[Cell]:
     weak = floor(runs, naive(runs, dataset, model))
     prices = latencies(runs, dataset, model, variants, FIRST, state)
     chances = on_frontier(runs, variants, prices)

@@ -10,7 +10,7 @@ curve is the mean first token of a request over the number of recurrences, with 
 first and everything afterwards.
 
 Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method
-that reads documents together finds them again only together.
+whose documents depend on each other, by position or context, finds them again only together.
 """
 
 import math
@@ -26,8 +26,8 @@ from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, join,
 from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 from ragauge.results.runs import Runs
-from ragauge.results.stats import SHARE
-from ragauge.results.times import SERVER, Stream, StreamTimes
+from ragauge.results.stats import SHARE, pooled
+from ragauge.results.times import SERVER, Stream, StreamTimes, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
 REUSES = (0, 1, 2, 4, 8, 16, 32)
@@ -78,13 +78,16 @@ def _stream(
         reason = f"refused: {stream.refused}" if stream.refused else failures
         yield "first_token_p50_s", Measure(reason=reason)
         return
-    measured = partial(Measure, note=join(note, failures), source=CellSource.LATENCY)
+    measured = partial(
+        Measure, note=join(note, failures, *remarks(stream.requests)), source=CellSource.LATENCY
+    )
     n = summary.requests
     for name in ("p50", "p95"):
         first = getattr(summary.first_token_s, name)
         yield f"first_token_{name}_s", measured(first.value, first.low, first.high, n)
     yield "questions_per_s", measured(summary.questions_per_s, n=n)
-    shares = [request.found for request in stream.requests if request.found is not None]
+    known = [request for request in stream.requests if request.found is not None]
+    shares = pooled(*zip(*((r.found, r.found_of) for r in known), strict=True)) if known else []
     nothing = "nothing is stored, or the server does not say"
     yield "hit_rate", mean(shares, runs.seed, nothing=nothing, limits=SHARE)
     if shares and stream.missed_s and stream.found_s:

@@ -1,7 +1,7 @@
 """Superposition Prompting, Figure 1: theoretical speedup (log scale) against accuracy.
 
-What this shows: each method as a line over its top_k, or a point where it has none, with bootstrap
-95% intervals of the accuracy; the paper's models (Tables 1 and 5) are in shaded panels. Up and to
+What this shows: each method as a line over its top_k, or a point where it has none, with 95%
+intervals of the accuracy; the paper's models (Tables 1 and 5) are in shaded panels. Up and to
 the right is better.
 
 Limits: the speedup is that of compute cycles under the paper's rules (prompt processing alone), not

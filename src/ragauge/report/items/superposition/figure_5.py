@@ -1,6 +1,6 @@
 """Superposition Prompting, Figure 5: speedup and accuracy at each superposition factor.
 
-What this shows: theoretical speedup against accuracy with bootstrap 95% intervals, a line for each
+What this shows: theoretical speedup against accuracy with 95% intervals, a line for each
 setting of the other options, at superposition factors g (adjacent documents joined into g paths). g
 = 1 is naive RAG, whose run is used where superposition was not run with one path; one document a
 path is drawn at the mean number of documents. A panel has the speedups of the paper's models as

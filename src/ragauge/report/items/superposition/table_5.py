@@ -24,10 +24,11 @@ from ragauge.results import timing
 from ragauge.results.cells import Measures, Table, frame, mean
 from ragauge.results.measures import find, quality, scored, standard
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.shortcuts import split
 from ragauge.results.stats import SHARE
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
-RANKERS = ("bm25", "tfidf", "dense")
+RANKERS = ("bm25", "tfidf", "dense", "shortest")
 METHODS = (*RANKERS, "superposition")
 COLUMNS = ("accuracy", "compute_cycles", "theoretical_speedup", "cuda_speedup")
 
@@ -46,7 +47,7 @@ def table(runs: Runs) -> Table:
     measured = [
         cell
         for v in swept
-        for cell in _tables.cells(runs, v, standard(runs, v) | _gold_kept(runs, v))
+        for cell in _tables.cells(runs, v, standard(runs, v) | _gold_kept(runs, v) | split(runs, v))
     ]
     measured += timing.speedup_cells(runs, _keys)
     return frame(

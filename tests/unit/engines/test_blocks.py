@@ -1,0 +1,132 @@
+"""Blocks of GGUF files: products with them as they stand, against the `gguf` package's numbers."""
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from gguf_files import TYPES, write_gguf
+from ragauge.assets import resolver
+from ragauge.engines.blocks import BlockLinear, BlockRows, block_linear
+from ragauge.engines.kernels import compiled
+from ragauge.engines.loading import load_lm
+from ragauge.engines.protocol import Row, Span
+from ragauge.errors import UserError
+
+KINDS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q6_K", "Q8_0")
+IDS = [5, 9, 77, 30, 8, 21, 33]
+needs_compiler = pytest.mark.skipif(compiled.compiler() is None, reason="no C compiler")
+
+
+def rows(name, count=48, width=512, seed=0):
+    """Random blocks, whose 16-bit scales are small numbers."""
+    kind = GGMLQuantizationType[name]
+    numbers, size = GGML_QUANT_SIZES[kind]
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (count, width // numbers, size), dtype=np.uint8)
+    scales = rng.standard_normal((*blocks.shape[:2], 2)).astype(np.float16) * np.float16(0.02)
+    first = 208 if name == "Q6_K" else 0
+    last = first + (4 if name in ("Q4_1", "Q4_K") else 2)
+    blocks[..., first:last] = scales.view(np.uint8)[..., : last - first]
+    return BlockRows(blocks.reshape(count, -1), kind)
+
+
+def activations(tokens, width=512, seed=0):
+    """Activations that 8 bits hold: whole numbers, the largest of any 32 of them 127."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-127, 128, (tokens, width), generator=generator).float()
+    x[:, ::32] = 127
+    return x
+
+
+@needs_compiler
+@pytest.mark.parametrize("tokens", [1, 3, 8, 13, 40, 130])
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_are_those_of_the_dequantized_numbers(kind, tokens):
+    part = rows(kind, 54)
+    x = activations(tokens)
+    expected = x @ torch.from_numpy(gguf.dequantize(part.data, part.type)).t()
+    layer = block_linear([part])
+    for y in (layer(x), layer.by_torch(x)):
+        assert (y - expected).abs().max() < 2e-6 * expected.abs().max()
+
+
+@needs_compiler
+def test_parts_of_several_types_are_one_layer_with_a_bias():
+    parts = [rows(kind, 16 * (2 + i), seed=i) for i, kind in enumerate(KINDS)]
+    bias = torch.randn(sum(len(part.data) for part in parts))
+    x = activations(5)
+    expected = x @ torch.cat([part.values() for part in parts]).t() + bias
+    assert (block_linear(parts, bias)(x) - expected).abs().max() < 2e-6 * expected.abs().max()
+    halves = block_linear(parts, bias)(x.to(torch.bfloat16))
+    assert halves.dtype == torch.bfloat16
+    assert torch.equal(halves, block_linear(parts, bias)(x).to(torch.bfloat16))
+
+
+@needs_compiler
+def test_widths_of_32_numbers_have_scales_of_their_own():
+    part = rows("Q4_1", width=96)
+    x = activations(4, 96) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(32)
+    expected = x @ part.values().t()
+    assert (block_linear([part])(x) - expected).abs().max() < 2e-6 * expected.abs().max()
+
+
+def test_other_blocks_and_broken_panels_are_refused():
+    with pytest.raises(UserError, match=r"Q3_K.*Q4_0, Q4_1"):
+        block_linear([rows("Q3_K")])
+    with pytest.raises(UserError, match="20 rows"):
+        block_linear([rows("Q4_0", 20), rows("Q4_0")])
+
+
+def model(tmp_path, architecture="qwen2", **options):
+    path = tmp_path / "m.gguf"
+    types = {name: kind if kind in KINDS else "Q4_K" for name, kind in TYPES.items()}
+    write_gguf(path, architecture, d=256, ffn=512, types=types, **options)
+    return resolver.resolve(str(path), home=tmp_path / "home")
+
+
+def logits(lm):
+    row = Row(IDS, [*map(float, range(len(IDS)))])
+    return lm.extend(lm.new_cache(16), [row], stage="x", logits_at=[range(len(IDS))]).logits[0]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_a_model_answers_as_its_dequantized_file(architecture, tmp_path):
+    folder = model(tmp_path, architecture)
+    exact = logits(load_lm(str(folder), threads=1))
+    by_blocks = load_lm(str(folder), threads=1, weights="int4")
+    assert isinstance(by_blocks.decoder.weights.layers[0].down, BlockLinear)
+    blocks = logits(by_blocks)
+    eight = logits(load_lm(str(folder), threads=1, weights="int8"))
+    assert (blocks - exact).norm() < 0.04 * exact.norm()
+    assert (blocks - exact).norm() < (eight - exact).norm()
+
+
+@needs_compiler
+def test_steps_of_one_token_are_those_of_one_pass(tmp_path):
+    lm = load_lm(str(model(tmp_path)), threads=1, weights="int4")
+    together = logits(lm)
+    cache = lm.new_cache(16)
+    for i, token in enumerate(IDS):
+        row = Row([token], [float(i)], (Span(0, i),))
+        step = lm.extend(cache, [row], stage="x", last_logits=True)
+        assert (step.last_logits[0] - together[i]).norm() < 0.01 * together[i].norm()
+
+
+def test_only_a_gguf_file_on_a_cpu_has_blocks(tmp_path):
+    from ragauge.testing import write_checkpoint
+
+    write_checkpoint(tmp_path / "model")
+    with pytest.raises(UserError, match=r"'int4'.*GGUF.*int8"):
+        load_lm(str(tmp_path / "model"), weights="int4")
+
+
+def test_random_weights_have_blocks(tmp_path):
+    from ragauge.cost.shapes import named
+    from ragauge.engines.loading import random_lm
+
+    lm = random_lm(named("smollm2-135m-instruct"), weights="int4", threads=1)
+    cache = lm.new_cache(8)
+    row = Row(IDS[:3], [0.0, 1.0, 2.0])
+    assert lm.extend(cache, [row], stage="x", last_logits=True).last_logits.isfinite().all()
