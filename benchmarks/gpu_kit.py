@@ -36,6 +36,7 @@ MOST_BYTES = 64 << 20
 STEP_S = 590.0
 TAIL = 2000  # characters of a failed step's output
 UNCACHED = ("naive", "attention_sort")  # by the papers, whose prompts have no cached prefix
+CACHED = "before the question the method has read what it can use, the full prompt nothing"
 LATER = "no time was left; the next start runs it"
 PROGRAMS = {
     "ragauge": (sys.executable, "-m", "ragauge.cli"),
@@ -203,14 +204,15 @@ def over_roofline(path: Path) -> dict[str, dict[str, float]]:
     """By variant and stage of a timed result: median seconds over the roofline's. The documents are
     those that were read before the question, where the variant gains from it.
     """
-    states = json.loads(path.read_text(encoding="utf-8"))["states"]
+    result = json.loads(path.read_text(encoding="utf-8"))
     return {
         variant: {
             stage: part["seconds"] / part["roofline_s"]
             for stage, part in parts.items()
             if part.get("roofline_s")
         }
-        for variant, parts in states["set"]["stages"].items()
+        for timed in result["states"].values()  # the last one's count
+        for variant, parts in timed["stages"].items()
     }
 
 
@@ -259,7 +261,7 @@ def _measured(entry: Mapping[str, str], row: Mapping[str, str], out: Path) -> An
     if not seconds:
         return None
     if kind == "speedup":
-        return ratio(slow, seconds, 0, len(seconds)) if slow else None
+        return ratio(slow, seconds, 0, len(seconds), note=CACHED) if slow else None
     return quartiles([1000 * s for s in seconds])
 
 
@@ -277,7 +279,7 @@ def _seconds(times: Mapping[str, Any], variant: str, kind: str) -> list[float]:
         return [row["total_s" if kind == "speedup" else "evidence_s"] for row in counted]
     if kind == "evidence":  # all before the answer's prompt is read
         return [row["first_token_s"] - row["stages"]["prompt"] for row in counted]
-    return [row["stages"][kind] for row in counted]
+    return [row["stages"].get(kind, 0.0) for row in counted]
 
 
 def main() -> None:

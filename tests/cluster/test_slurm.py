@@ -188,7 +188,8 @@ def first_records(process, out):
 
     def made():
         assert process.poll() is None, process.communicate()
-        made_so_far = lines(out.with_name(f"{out.name}.partial"))[1:]  # without the header
+        sealed = lines(out.with_name(f"{out.name}.partial"))[1:]  # without the header
+        made_so_far = [line.partition(b',"seal":')[0] + b"}" for line in sealed]
         return made_so_far if len(made_so_far) > 3 else []
 
     found: list[bytes] = wait_for("answer", made)

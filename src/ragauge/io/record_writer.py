@@ -33,7 +33,7 @@ class RecordWriter:
     """Collects the records of one run in a file.
 
     While the run lasts, `<out>.partial` holds a header with the run's fingerprint and then each
-    record. `finish` writes the records in the order of `keys` to `<out>`. A rerun after a kill ends
+    record with its hash; one that changed is asked again. `finish` writes the records in the order of `keys` to `<out>`. A rerun after a kill ends
     with the same file as an undisturbed run. Records that no longer belong to the run are moved to
     the folder `former`, not removed.
 
@@ -92,12 +92,16 @@ class RecordWriter:
         self._resources.close()
 
     def forget_failed(self) -> None:
-        """Schedule failed questions again. Until `finish`, the finished file keeps their records."""
+        """Schedule failed questions again. Until `finish`, the finished file keeps their records.
+        Raises UserError: the partial file cannot be written.
+        """
         failed = {
             key for key, line in self._records.items() if json.loads(line)["status"] == "failed"
         }
         self._records = {key: line for key, line in self._records.items() if key not in failed}
         self.done -= failed
+        with os_errors_as_user_errors(self.partial):  # which is to hold each key once
+            self._file = self._resources.enter_context(self._open_partial())
 
     def start_over(self, reason: str) -> None:
         """Move all records aside, so that every question runs again. Raises UserError: they cannot
@@ -124,7 +128,7 @@ class RecordWriter:
         line = record.model_dump_json()
         with os_errors_as_user_errors(self.partial):
             start = self._file.seek(0, os.SEEK_END)
-            data = memoryview(line.encode() + b"\n")
+            data = memoryview(records.join_lines([records.seal(line, self._header)]))
             try:
                 while data:  # an unbuffered file may take a part
                     data = data[self._file.write(data) :]
@@ -167,8 +171,10 @@ class RecordWriter:
             "fingerprint": self._fingerprint,
             "crashes": self.crashes,
         }
-        header = json.dumps(about | {"machines": [*filter(None, (*self._machines, self._machine))]})
-        replace_atomically(self.partial, records.join_lines([header, *self._records.values()]))
+        machines = [*filter(None, (*self._machines, self._machine))]
+        self._header = json.dumps(about | {"machines": machines})
+        sealed = [records.seal(line, self._header) for line in self._records.values()]
+        replace_atomically(self.partial, records.join_lines([self._header, *sealed]))
         return open(self.partial, "ab", buffering=0)
 
     def _read_finished(self) -> dict[str, str]:
@@ -190,7 +196,11 @@ class RecordWriter:
                     f"{self.out}: {self._discard_reason}; use --overwrite or another --out"
                 )
             return {}
-        lines = records.lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
+        try:
+            lines = records.lines_by_key(records.open_finished(self.out, self._kind))
+        except records.ChangedRecordsError as error:
+            self._move_aside(self.out, str(error))
+            return {}
         more = len(set(lines) - set(self._keys))
         if more:
             self._discard_reason = f"holds {more} records that this run does not ask for"
@@ -215,7 +225,12 @@ class RecordWriter:
             if len(lines) > 1:
                 self._move_aside(self.partial, f"belongs to another run: {difference}")
             return {}
-        answered = records.lines_by_key(lines[1:], self.partial, 2, self._kind)
+        whole = [records.unseal(line, lines[0]) for line in lines[1:]]
+        opened = list(records.parse_lines(whole, self.partial, 2, self._kind))
+        damaged = len(whole) - len(opened)
+        if damaged:
+            self._move_aside(self.partial, f"{damaged} lines changed since they were written")
+        answered = records.lines_by_key(opened)
         crashes = Counter(_as_dict(header.get("crashes")))
         crashes.update(
             set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ()

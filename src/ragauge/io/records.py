@@ -4,7 +4,7 @@ them.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -234,25 +234,41 @@ class _Meta(BaseModel, strict=True):
 RecordKind = TypeVar("RecordKind", bound=AnyRecord)
 
 
+class ChangedRecordsError(UserError):
+    """A finished file of records is not as it was finished."""
+
+
 def read(path: Path) -> list[Record]:
     """Return the records of a finished file of answers; see `read_kind`."""
     return read_kind(path, Record)
 
 
 def read_kind(path: Path, kind: type[RecordKind]) -> list[RecordKind]:
-    """Return the records of a finished file. Raises UserError: no such file, another version, a
-    line that is no record, or a change after it was finished.
+    """Return the records of a finished file; see `open_finished`."""
+    return [record for _, record in open_finished(path, kind)]
+
+
+def open_finished(path: Path, kind: type[RecordKind]) -> list[tuple[bytes, RecordKind]]:
+    """Return the lines of a finished file with their records; every reader of one comes here.
+    Raises UserError: no such file, another version, a line that is no record, a key that stands
+    twice; ChangedRecordsError: not as it was finished.
     """
     meta = read_meta(path) or {}
     check_version(path, meta)
+    check_unchanged(path, meta)
     with os_errors_as_user_errors(path):
-        content = path.read_bytes()
-    records = [record for _, record in parse_lines(content.split(b"\n"), path, 1, kind)]
-    if meta.get("sha256") not in (None, hashlib.sha256(content).hexdigest()):
-        raise UserError(
-            f"{path}: not as it was finished (sha256 differs from {meta_path(path).name}); run it again"
-        )
-    return records
+        return list(parse_lines(path.read_bytes().split(b"\n"), path, 1, kind))
+
+
+def check_unchanged(path: Path, meta: Mapping[str, Any]) -> None:
+    """Raise ChangedRecordsError if a file has not the hash that its metadata state, if any."""
+    stated = meta.get("sha256")
+    with os_errors_as_user_errors(path):
+        if stated and stated != hashlib.sha256(path.read_bytes()).hexdigest():
+            raise ChangedRecordsError(
+                f"{path}: changed since it was finished (its sha256 is not that of "
+                f"{meta_path(path).name}); remove it and run it again"
+            )
 
 
 def outcome(out: Path) -> tuple[int, dict[str, list[str]]]:
@@ -325,21 +341,28 @@ def parse_lines(
     lines: Sequence[bytes], path: Path, first: int, kind: type[RecordKind]
 ) -> Iterator[tuple[bytes, RecordKind]]:
     """Yield the lines that are not blank with their records. Raises UserError that names a bad
-    line. `first`: the number of the first line in the file.
+    line, or a key that stands twice. `first`: the number of the first line in the file.
     """
+    numbers: dict[str, int] = {}
     for number, line in enumerate(lines, start=first):
         if line.strip():
             try:
-                yield line, kind.model_validate_json(line)
+                record = kind.model_validate_json(line)
             except ValidationError as error:
                 raise UserError(f"{path}:{number}: not a record: {first_problem(error)}") from error
+            note_key(numbers, record.key, path, number)
+            yield line, record
 
 
-def lines_by_key(
-    lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]
-) -> dict[str, str]:
-    """Return the lines of records by key; arguments and errors as of `parse_lines`."""
-    return {record.key: line.decode() for line, record in parse_lines(lines, path, first, kind)}
+def note_key(numbers: dict[str, int], key: str, path: Path, number: int) -> None:
+    """Add a key to those by line number. Raises UserError: it stands in another line as well."""
+    if numbers.setdefault(key, number) != number:
+        raise UserError(f"{path}:{number}: duplicate key {key!r}: line {numbers[key]} has it too")
+
+
+def lines_by_key(opened: Iterable[tuple[bytes, AnyRecord]]) -> dict[str, str]:
+    """Return the lines of records by key."""
+    return {record.key: line.decode() for line, record in opened}
 
 
 def write_finished(
@@ -361,6 +384,25 @@ def write_finished(
             meta_path(out), join_lines([json.dumps(described, indent=2, ensure_ascii=False)])
         )
         replace_atomically(out, content)
+
+
+def seal(line: str, header: str) -> str:
+    """Return a line of an unfinished file: a record with the hash of the header and itself."""
+    return f'{line[:-1]},"seal":"{_digest(line.encode(), header.encode())}"}}'
+
+
+def unseal(sealed: bytes, header: bytes) -> bytes:
+    """Return the record of a sealed line, empty where it or the header changed; a line without a
+    seal, as earlier versions wrote, is returned as it is.
+    """
+    line, mark, digest = sealed.rpartition(b',"seal":"')
+    line += b"}"
+    whole = not mark or digest == f'{_digest(line, header)}"}}'.encode()
+    return (line if mark else sealed) if whole else b""
+
+
+def _digest(line: bytes, header: bytes) -> str:
+    return hashlib.sha256(header + b"\n" + line).hexdigest()[:16]
 
 
 def join_lines(lines: Sequence[str]) -> bytes:
@@ -385,8 +427,7 @@ def gather(parts: Sequence[Path], out: Path) -> None:
         difference = fingerprint_difference(meta["fingerprint"], metas[0]["fingerprint"])
         if difference:
             raise UserError(f"{part}: from another run than {parts[0]}: {difference}")
-        with os_errors_as_user_errors(part):
-            of_part = lines_by_key(part.read_bytes().split(b"\n"), part, 1, Record)
+        of_part = lines_by_key(open_finished(part, Record))
         twice = sorted(set(of_part) & set(lines))
         if twice:
             raise UserError(f"{part}: question {twice[0]} is in another part as well")

@@ -47,7 +47,13 @@ def score_file(
     if one cannot be read or a field is missing or of another type.
     """
     names = {"prediction": prediction_key, "answers": answers_key}
+    meta = records.read_meta(path) or {}
+    records.check_unchanged(path, meta)
     read = dict(read_jsonl(path))
+    numbers: dict[str, int] = {}
+    for number, line in read.items():
+        if {"key", "status"} <= line.keys():  # of records, not of others' predictions
+            records.note_key(numbers, str(line["key"]), path, number)
     filled = metrics.with_failed_empty([*read.values()], prediction_key)
     lines = [(f"{path}:{number}", line) for number, line in zip(read, filled, strict=True)]
     if not lines:
@@ -58,9 +64,7 @@ def score_file(
         affected = (
             f"{len(literal)} records have an answer that normalisation empties, such as 'A' or '!'"
         )
-        official = (records.read_meta(path) or {}).get("specification", {}).get(
-            "dataset", "study"
-        ) != "study"
+        official = meta.get("specification", {}).get("dataset", "study") != "study"
         remark = {
             "remark": f"{affected}: to the official formula, which counts here, it is in every prediction"
         }
@@ -138,11 +142,8 @@ def _compare(
 
 
 def _by_key(path: Path) -> dict[str, metrics.RecordFields]:
-    by_key: dict[str, metrics.RecordFields] = {}
-    for record in metrics.with_failed_empty([record.model_dump() for record in records.read(path)]):
-        if by_key.setdefault(record["key"], record) is not record:
-            raise UserError(f"{path}: duplicate key {record['key']!r}")
-    return by_key
+    read = [record.model_dump() for record in records.read(path)]
+    return {record["key"]: record for record in metrics.with_failed_empty(read)}
 
 
 def _literal_scores(

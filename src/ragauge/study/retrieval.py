@@ -110,7 +110,7 @@ def dense(
     """Rank all passages by the similarity of their embeddings with the question's."""
     from ragauge.methods.rankers.dense import load_encoder
 
-    vectors = load_encoder(encoder).encode(queries, query=True)
+    vectors = load_encoder(encoder).embed(queries, query=True)
     scores = []
     numbers = []
     for start, shard in _embeddings(texts, encoder, folder):
@@ -142,7 +142,7 @@ def _embeddings(
             if not path.is_file():
                 parts = []
                 for at in range(0, len(shard), BLOCK):
-                    parts.append(load_encoder(encoder).encode(shard[at : at + BLOCK]))
+                    parts.append(load_encoder(encoder).embed(shard[at : at + BLOCK]))
                     progress.update(len(parts[-1]))
                 content = io.BytesIO()
                 np.save(content, np.concatenate(parts))

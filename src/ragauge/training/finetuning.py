@@ -316,8 +316,7 @@ class FineTuning(TimedTrainer):
         """See `Trainer.compute_loss`: the document's part of the loss of its step, of which the
         processes' mean is taken.
         """
-        total = response_nll(model, inputs).sum()
-        return total * self.args.world_size / more["num_items_in_batch"]
+        return response_nll(model, inputs).sum() * self.args.world_size / more["num_items_in_batch"]
 
     def measure(self) -> dict[str, float]:
         windows = self.material.shape.windows

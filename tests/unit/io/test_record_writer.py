@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import resource
 import signal
 from contextlib import suppress
@@ -128,6 +129,63 @@ def test_a_torn_last_line_is_dropped(out, undisturbed):
         assert set(KEYS[1:]) <= set(keys) <= set(KEYS)
         assert out.read_bytes() == undisturbed
         out.unlink()
+
+
+@pytest.mark.parametrize("keys", [KEYS, KEYS[:3]])
+def test_a_finished_file_that_changed_is_moved_aside_and_answered_again(
+    tmp_path, out, undisturbed, keys, caplog
+):
+    run(out, keys)
+    changed = out.read_bytes().replace(b'"x\xe2', b'"y\xe2', 1)
+    out.write_bytes(changed)
+    assert run(out) == KEYS
+    assert out.read_bytes() == undisturbed
+    [former] = (tmp_path / "former").glob("*.jsonl")
+    assert former.read_bytes() == changed
+    assert str(former) in caplog.text
+
+
+def test_a_changed_byte_of_an_unfinished_file_costs_its_question_alone(out, undisturbed, caplog):
+    whole = interrupted(out, KEYS[:4]).read_bytes()
+    start = whole.index(b"\n") + 1
+    rng = random.Random(3)
+    for position in rng.sample(range(start, len(whole)), 40):
+        content = bytearray(whole)
+        content[position] ^= 1 << rng.randrange(7)
+        if b"\n" in (content[position : position + 1], whole[position : position + 1]):
+            continue  # other lines
+        caplog.clear()
+        records.partial_path(out).write_bytes(content)
+        at = whole[start:position].count(b"\n")
+        if content.count(b',"seal":"') < 4:  # a line that is no record, which is refused
+            with pytest.raises(UserError, match=rf":{at + 2}: not a record: "):
+                run(out)
+            continue
+        assert run(out) == [KEYS[at], *KEYS[4:]]
+        assert out.read_bytes() == undisturbed
+        assert "1 lines changed" in caplog.text
+        out.unlink()
+
+
+def test_failed_questions_that_are_asked_again_stand_once_in_the_unfinished_file(out, undisturbed):
+    failed = answered("q1").model_copy(update={"status": "failed", "reason": "why"})
+    with RecordWriter(out, SETTINGS, KEYS) as writer:
+        for record in (answered("q0"), failed):
+            writer.append(record)
+    with RecordWriter(out, SETTINGS, KEYS) as writer:
+        writer.forget_failed()
+        writer.append(answered("q1"))
+    assert run(out) == KEYS[2:]
+    assert out.read_bytes() == undisturbed
+
+
+def test_unfinished_records_of_an_earlier_version_go_on(out, undisturbed):
+    partial = interrupted(out, KEYS[:3])
+    header, *lines = partial.read_bytes().splitlines()
+    plain = [line.partition(b',"seal"')[0] + b"}" for line in lines]
+    partial.write_bytes(b"\n".join([header, *plain, b""]))
+    assert run(out) == KEYS[3:]
+    assert out.read_bytes() == undisturbed
 
 
 def test_a_full_disk_keeps_whole_records(out, undisturbed):

@@ -1,11 +1,13 @@
 """Reading finished records: foreign lines, changed files, and parts of one run."""
 
 import json
+import random
 
 import pytest
 
 from ragauge.errors import UserError
 from ragauge.io import records
+from ragauge.results import scoring
 from written_records import KEYS, SETTINGS, answered, run
 
 
@@ -30,6 +32,34 @@ def test_a_finished_file_that_was_cut_or_changed_is_told(tmp_path, undisturbed):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"undisturbed\.jsonl: "):
             records.read(path)
+
+
+def test_a_changed_answer_is_found_whichever_reader_opens_the_file(tmp_path, undisturbed):
+    """Every byte at random places, by the readers of finished files: `score`, `--gather`, all else."""
+    rng = random.Random(7)
+    part, other = tmp_path / "undisturbed.jsonl", tmp_path / "other.jsonl"
+    for position in rng.sample(range(len(undisturbed)), 40):
+        content = bytearray(undisturbed)
+        content[position] ^= 1 << rng.randrange(7)
+        part.write_bytes(content)
+        for reader in (
+            records.read,
+            lambda path: records.gather([path], other),
+            lambda path: scoring.score_file(path, "em"),
+            lambda path: scoring.compare_files(path, path),
+        ):
+            with pytest.raises(UserError, match=r"^[^\n]*undisturbed\.jsonl: changed [^\n]*$"):
+                reader(part)
+    assert not other.exists()
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(answered(key).model_dump_json() + "\n" for key in ("a", "b", "a")))
+    with pytest.raises(UserError, match=rf"^{path}:3: [^\n]*'a'[^\n]*$"):
+        records.read(path)
+    with pytest.raises(UserError, match=rf"^{path}:3: [^\n]*'a'[^\n]*$"):
+        scoring.score_file(path, "em")
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path):

@@ -283,6 +283,8 @@ def test_a_trained_model_without_its_account_is_refused(tmp_path):
             asked_by_account(f"path:{tmp_path}/model")
     path = write_trained(tmp_path / "other", manifest=False)
     assert asked_by_account(str(tmp_path / "other")).options == {"request": "copy"}
+    (tmp_path / "third.json").write_text(path.read_text())  # without a folder
+    assert asked_by_account(str(tmp_path / "third")).options == {}
     path.write_text("5")  # of another program
     assert asked_by_account(str(tmp_path / "other")).options == {}
 

@@ -313,7 +313,6 @@ def table(times: LoadTimes) -> str:
     for level in times.levels:
         summary = level.summary
         name = Level(level.rate, level.clients, level.speed).name
-        said += [f"{level.variant}, {name}: {remark}" for remark in remarks(level.requests)]
         cells = ["nothing answered" if summary.requests else "refused", *[""] * 7]
         if first := summary.first_token_s:
             token = summary.per_token_s
@@ -327,7 +326,8 @@ def table(times: LoadTimes) -> str:
             ]
         lines.append([level.variant, name, *cells])
         counted = [row for row in level.requests if not row.warmup]
-        said += [f"{level.variant}, {name}: {loss}" for loss in losses(counted)]
+        notes = [*losses(counted), *remarks(level.requests)]
+        said += [f"{level.variant}, {name}: {note}" for note in notes]
     trace = times.protocol.trace
     notes = [f"text of the prompts: {trace.text}"] if trace else []
     return "\n".join([aligned(lines), *said, *notes])

@@ -130,7 +130,7 @@ def embed(
 
     model = load_encoder(encoder)
     with traced(engine, "rank", macs=model.encoding_macs(texts, query=query), offline=offline):
-        return model.encode(texts, query=query)
+        return model.embed(texts, query=query)
 
 
 def embed_question(engine: Engine, encoder: str, question: str) -> np.ndarray:

@@ -58,7 +58,7 @@ class _Settings(BaseModel):
 
 class _Account(BaseModel):
     template: Template
-    settings: _Settings = _Settings()
+    settings: _Settings
 
 
 def asked_by_account(source: str) -> Asked:
@@ -71,6 +71,7 @@ def asked_by_account(source: str) -> Asked:
     folder = Path(os.path.expanduser(source.removeprefix("path:")))
     path = folder.parent / f"{folder.name}.json"
     try:
+        os.stat(f"{folder}/.")  # a file of a model's name says nothing of the model
         account = _Account.model_validate_json(path.read_bytes()).model_dump(exclude_none=True)
     except (OSError, ValueError) as error:
         if not str((store.manifest(folder) or {}).get("source")).startswith(FINE_TUNED):

@@ -96,6 +96,12 @@ def check_finite(values: np.ndarray, texts: Sequence[str], model: str) -> None:
         raise UserError(f"{model}: {count}; do its weights fit its data type?")
 
 
+def normalised(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, dim) scaled to unit length."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, np.maximum(lengths, np.finfo(np.float32).tiny))
+
+
 def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     """Group the indices of texts in batches of at most `size`, the shortest first, to pad little."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)

@@ -55,7 +55,7 @@ def latencies(
     note = join(
         f"latency protocol on prompts of {timed.dataset}", timing.described(timed, state=state)
     )
-    said = {v.name: remarks(timed.trials(v.name)) for v in variants}
+    said = {v.name: remarks(timed.trials(v.name, state)) for v in variants}
     return [
         timing.quartiles(
             timed.seconds(v.name, key, state),

@@ -121,7 +121,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     """What the first screen of a page recommends before its reader sets anything; None: nothing.
 
     Of the variants within the limit, if one is given, the best by the mean over the questions that
-    all share, and those that it is not ahead of; of these the fastest.
+    all share, and those tied with it; of these the fastest.
     """
     kind = group["cost"]
     target = group["targets"].get(kind)
@@ -137,7 +137,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     if group["withheld"] or not able:
         return None
     able.sort(key=lambda row: (-row["shared_mean"], waits[row["name"]]))
-    equals = [row for row in able if row is able[0] or not is_ahead(able[0], row)]
+    equals = [row for row in able if row is able[0] or is_tied(able[0], row)]
     chosen = min(equals, key=lambda row: waits[row["name"]])
     return Recommendation(
         chosen, able[0], [row for row in equals if row is not chosen and row is not able[0]]
@@ -152,12 +152,9 @@ def is_candidate(row: Numbers) -> bool:
     return is_compared and not row["reference"] and row["method"] != WITHOUT_DOCUMENTS
 
 
-def is_ahead(a: Numbers, b: Numbers) -> bool:
-    """Whether a variant is better than another on the same questions, by an interval above zero, as
-    the page has it (`difference` of frontier.js).
-    """
-    low = a["pairs"][b["name"]]["low"]
-    return low is not None and bool(low > 0)
+def is_tied(best: Numbers, row: Numbers) -> bool:
+    """Whether the paired interval of a difference from the best includes zero, or is not known."""
+    return (best["pairs"][row["name"]]["low"] or 0.0) <= 0
 
 
 def wait(row: Numbers, kind: str, state: State) -> float | None:
@@ -239,8 +236,8 @@ def _provisional(rows: Sequence[Numbers], shared: int, is_study: bool) -> str | 
 
 
 def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
-    """Why the questions are too few: the interval of every variant's lead over answers without
-    documents holds 0.
+    """Why no variant can be recommended, or the questions are too few for one: the interval of every
+    variant's lead over answers without documents holds 0.
     """
     without = next((v for v in variants if v.method == WITHOUT_DOCUMENTS), None)
     others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
@@ -253,8 +250,10 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     if without is None or not known or any((lead.low or 0.0) > 0 for lead in known.values()):
         return None
     name, lead = max(known.items(), key=lambda one: one[1].value or 0.0)
-    few = f"{lead.n} questions are too few: no variant differs from answers without documents ({without.name})"
-    return f"{few}. The best, {name}, is {lead.value:+.2f} from it, 95% interval [{lead.low:.2f}, {lead.high:.2f}]"
+    same = f"no variant is better than answers without documents ({without.name})"
+    few = f"{lead.n} questions are too few: " if lead.n < ENOUGH_QUESTIONS else ""
+    interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
+    return f"{few}{same}. The best, {name}, is {lead.value:+.2f} from it, {interval}"
 
 
 def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, str | None]:
