@@ -25,7 +25,7 @@ CHOICES = {
 WRAPPING = {"template_arguments": {}, "template_date": TEMPLATE_DATE}  # in every training
 
 
-class Asked(NamedTuple):
+class TrainedDefaults(NamedTuple):
     """How a decoder was trained to be asked; of one without a training nothing is said."""
 
     place: str = ""  # that says so: a file, or a section of a configuration
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
                 )
 
 
-NO_TRAINING = Asked()
+NO_TRAINING = TrainedDefaults()
 
 
 class _Settings(BaseModel):
@@ -61,7 +61,7 @@ class _Account(BaseModel):
     settings: _Settings
 
 
-def asked_by_account(source: str) -> Asked:
+def read_account(source: str) -> TrainedDefaults:
     """Read how a model was trained to be asked; `source` is a path, or anything else, which has no
     account.
 
@@ -74,10 +74,10 @@ def asked_by_account(source: str) -> Asked:
         os.stat(f"{folder}/.")  # a file of a model's name says nothing of the model
         account = _Account.model_validate_json(path.read_bytes()).model_dump(exclude_none=True)
     except (OSError, ValueError) as error:
-        if not str((store.manifest(folder) or {}).get("source")).startswith(FINE_TUNED):
+        if FINE_TUNED not in str(store.manifest(folder)):
             return NO_TRAINING
         raise UserError(
             f"{path}: cannot be read ({error_line(error)}); it belongs next to the folder, and says "
             f"how {source} was trained"
         ) from None
-    return Asked(str(path), account.pop("settings"), WRAPPING | account)
+    return TrainedDefaults(str(path), account.pop("settings"), WRAPPING | account)
