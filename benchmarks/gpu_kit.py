@@ -180,9 +180,9 @@ def run(step: Step, limit_s: float, out: Path) -> dict[str, Any]:
         "output": output[-TAIL:],
     }
     result = out / f"{step.name}.json"
-    last = output.rstrip().rpartition("\n")[2]
-    if code == 0 and step.command[-1] == "--json":
-        result.write_text(last + "\n", encoding="utf-8")
+    if code == 0 and step.command[-1] == "--json":  # warnings may follow
+        last = [line for line in output.splitlines() if line.startswith("{")][-1]
+        result.write_text(last, encoding="utf-8")
     if code == 0 and "time" in step.command:
         record["over_roofline"] = over_roofline(result)
         if not record["over_roofline"]:
@@ -228,14 +228,14 @@ def write_tables(out: Path, folder: Path) -> list[Path]:
     written = []
     for name, entries in read_kit()["tables"].items():
         cells = [
-            Cell(row, entry["column"], measured, float(row[entry["column"]]))
+            Cell(row, entry["column"], _measured(entry, row, out), float(row[entry["column"]]))
             for entry in entries["cells"]
             for row in read_csv(name)
             if entry.get("where", {}).items() <= row.items() and row[entry["column"]]
-            if (measured := _measured(entry, row, out))
         ]
-        if cells:
-            table = frame(entries["keys"], cells)
+        measured = [cell for cell in cells if cell.measure]
+        if measured:
+            table = frame(entries["keys"], measured)
             table["status"] = f"{ON_SHAPE}, {gpu} (paper: {entries['paper']})"
             folder.mkdir(parents=True, exist_ok=True)
             table.to_csv(folder / f"{name}.csv", index=False)

@@ -47,7 +47,10 @@ def run(args: argparse.Namespace) -> None:
         *(model_findings(args.model, "--model") if args.model else ()),
     ]
     shown = [HealthCheck(*fact) for fact in facts] or list(findings(args.measure))
-    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
+    width = max(12, *(len(one.topic) for one in shown))
+    lines = [
+        f"{one.topic:{width}} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown
+    ]
     options.print_result(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 
 
@@ -61,8 +64,9 @@ def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]
     found = shortcuts.summary(shortcuts.features(asked), args.seed or 0)
     above = shortcuts.above_chance(found)
     for name, of in found.items():
-        ends = f"{of.value:.3g} [{of.low or 0:.3g}, {of.high or 0:.3g}], {of.n} questions"
-        yield name.replace("_", " "), ends, "more often than at random" * (name in above)
+        ends = "" if of.low is None else f" [{of.low:.3g}, {of.high:.3g}]"
+        todo = "more often than at random" if name in above else ""
+        yield name.replace("_", " "), f"{of.value:.3g}{ends}, {of.n} questions", todo
 
 
 def _measure_machine(args: argparse.Namespace) -> None:

@@ -192,7 +192,7 @@ def _check_models(config: Config) -> None:
                 raise UserError(
                     f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}"
                 )
-        if model.finder is None:
+        if not model.finder:
             config.asked(label).check(vars(model), where)
         if not model.served:
             check_source(model.source, f"{where}.source")

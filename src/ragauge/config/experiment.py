@@ -142,12 +142,15 @@ class Config(Sections):
         training here says, or its account.
         """
         entry = self.models[self.models[model].finder or model]
-        if entry.training is None:
+        if not entry.training:
             return asked_by_account(entry.source)
         training = self.training[entry.training]
         template = training.template or getattr(entries().get(training.model), "template", None)
-        options = training.model_dump(include={"request", "sentences"})
-        return Asked(f"training.{entry.training}", options, WRAPPING | {"template": template})
+        return Asked(
+            f"training.{entry.training}",
+            training.model_dump(include={"request", "sentences"}),
+            WRAPPING | {"template": template},
+        )
 
     def dataset(self, label: str) -> Dataset:
         entry = self.datasets[label]

@@ -2,6 +2,7 @@
 observed on request.
 """
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,6 +16,7 @@ from ragauge.engines.decoder import Decoder, scores
 from ragauge.engines.layout import Layout, Part, lay_out, lay_out_in_place, lay_out_tree
 from ragauge.engines.protocol import Extension, Observed
 from ragauge.engines.spans import Row, Span
+from ragauge.errors import UserError
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
 ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
@@ -22,6 +24,16 @@ ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
 # or windows hide keys
 MASK_CHUNK = 512
 LOGIT_CHUNK = 512  # positions whose vocabulary logits are in memory together
+
+
+class NotFiniteError(UserError):
+    """A model computed numbers that are none, so that every choice by them is meaningless."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model's logits are not finite (NaN or infinite): its weights are damaged, or too "
+            "large for the data type; try float32"
+        )
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,21 @@ class LogitsRequest:
     """States whose logits are needed; its result is (token, vocab)."""
 
     hidden: Tensor  # (token, d_model), normed
+
+
+def check_finite(*computed: Tensor) -> None:
+    """Raise NotFiniteError if numbers that a model computed, (..., number), are NaN or infinite."""
+    sums = torch.cat([numbers.sum(-1, dtype=torch.float32).flatten() for numbers in computed])
+    if not sums.isfinite().all():
+        raise NotFiniteError
+
+
+def likeliest(logits: Tensor) -> int:
+    """Return the token of the largest of the logits (vocab,). Raises NotFiniteError: they are NaN."""
+    token = int(logits.argmax())  # which is that of a NaN, if there is one
+    if not math.isfinite(logits[token]):
+        raise NotFiniteError
+    return token
 
 
 Ended = Callable[[Sequence[int]], bool]
@@ -100,7 +127,7 @@ def decoding(
         x = decoder.embed(torch.tensor(ids[-1:], device=device))
         states = yield StatesRequest(x, Part(at, cache, layout))
         logits = yield LogitsRequest(decoder.weights.norm(states))
-        ids.append(int(logits[0].argmax()))
+        ids.append(likeliest(logits[0]))
     return ids
 
 

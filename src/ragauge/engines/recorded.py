@@ -22,7 +22,7 @@ from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
-from ragauge.engines.passes import CallOptions, Ended
+from ragauge.engines.passes import CallOptions, Ended, check_finite, likeliest
 from ragauge.engines.protocol import (
     Capabilities,
     Capability,
@@ -123,10 +123,14 @@ class RecordedEngine(Traced, ABC):
             cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
         is_storable = call_options.is_storable and cache.watch is None
         if self.documents and is_storable and not _in_place(rows):
-            return self._extend_stored(self.documents, cache, rows, call_options)
-        started = time.perf_counter()
-        extension = self.compute(cache, rows, call_options)
-        self._finish(_call(rows, call_options), started)
+            extension = self._extend_stored(self.documents, cache, rows, call_options)
+        else:
+            started = time.perf_counter()
+            extension = self.compute(cache, rows, call_options)
+            self._finish(_call(rows, call_options), started)
+        last = () if extension.last_logits is None else (extension.last_logits,)
+        if computed := (*last, *extension.logp, *extension.logits):
+            check_finite(*computed)
         return extension
 
     @torch.inference_mode()
@@ -135,7 +139,7 @@ class RecordedEngine(Traced, ABC):
     ) -> list[int]:
         cache.reserve(limits.max_new_tokens)
         past = cache.length
-        ids = [int(logits.argmax())]
+        ids = [likeliest(logits)]
         most = self._begin_response(position, limits)
         started = time.perf_counter()
         # A fixed number of tokens on a GPU is not watched: the host waits once, for all of them.

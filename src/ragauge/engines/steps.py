@@ -16,7 +16,7 @@ from ragauge.cost.machine import engines_state
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.layout import Layout, Part
-from ragauge.engines.passes import Ended
+from ragauge.engines.passes import Ended, check_finite
 from ragauge.engines.spans import Span
 from ragauge.errors import in_one_line
 
@@ -40,6 +40,8 @@ class FixedSteps:
         self._slots = torch.arange(capacity, device=self.device)
         self._token = torch.zeros(1, dtype=torch.long, device=self.device)
         self._slot = torch.zeros(1, dtype=torch.long, device=self.device)
+        # sum of the tokens' logits: not finite if one is not, as argmax prefers NaN
+        self.largest = torch.zeros(1, dtype=torch.float32, device=self.device)
         self._position = torch.zeros(1, dtype=torch.float32, device=self.device)
         self._graph = self._capture() if self.device.type == "cuda" else None
 
@@ -50,6 +52,7 @@ class FixedSteps:
         self._token.fill_(token)
         self._slot.fill_(cache.length)
         self._position.fill_(position)
+        self.largest.zero_()
 
     def step(self) -> Tensor:
         """Read the pending token; the next one (1,), on the device, overwritten by the next step."""
@@ -68,7 +71,9 @@ class FixedSteps:
         layout = Layout(last, (1,), (last,), mask=mask, slots=self._slot)
         part = Part(self._position, self.cache, layout)
         states = decoder.read(decoder.embed(self._token), [part])
-        self._token.copy_(decoder.logits(decoder.weights.norm(states)).argmax(-1))
+        logits = decoder.logits(decoder.weights.norm(states))
+        self._token.copy_(logits.argmax(-1))
+        self.largest += logits.gather(-1, self._token[None])[0]
         self._slot += 1
         self._position += 1
         self.cache.length = length  # the layout made the decoder set it to the capacity
@@ -119,6 +124,7 @@ class StepsByCapacity:
             more = [int(steps.step())]
             while len(more) < count and not ended([*ids, *more]):
                 more.append(int(steps.step()))
+        check_finite(steps.largest)
         cache.append(steps.cache, Span(past, past + len(more)))
         return [*ids, *more]
 

@@ -33,9 +33,10 @@ class RecordWriter:
     """Collects the records of one run in a file.
 
     While the run lasts, `<out>.partial` holds a header with the run's fingerprint and then each
-    record with its hash; one that changed is asked again. `finish` writes the records in the order of `keys` to `<out>`. A rerun after a kill ends
-    with the same file as an undisturbed run. Records that no longer belong to the run are moved to
-    the folder `former`, not removed.
+    record with its hash; one that changed is asked again. `finish` writes the records in the order
+    of `keys` to `<out>`. A rerun after a kill ends with the same file as an undisturbed run.
+    Records that no longer belong to the run, and a finished file that changed, are moved to the
+    folder `former`, not removed.
 
     `start` notes that a question is about to be answered; where the process then dies without a word,
     as one killed for memory does, the next one counts it in `crashes`. The caller records a

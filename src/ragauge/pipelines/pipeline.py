@@ -12,6 +12,7 @@ from typing import Any
 from ragauge.cost.machine import competing_load, processor
 from ragauge.cost.trace import Trace
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
+from ragauge.engines.passes import NotFiniteError
 from ragauge.errors import in_one_line
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
@@ -54,7 +55,7 @@ class Pipeline:
             run = self._score if self.settings.task == "perplexity" else self._generate
             with unified_memory_errors():
                 result = run(text)
-        except MEMORY_ERRORS as error:
+        except (*MEMORY_ERRORS, NotFiniteError) as error:
             return SequenceRecord(**base, status="failed", reason=in_one_line(error))
         if not math.isfinite(result.get("nll", 0.0)):  # which JSON has no number for
             return SequenceRecord(

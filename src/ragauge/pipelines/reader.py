@@ -15,6 +15,7 @@ from torch import Tensor
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
 from ragauge.engines.lm import LM
+from ragauge.engines.passes import likeliest
 from ragauge.engines.protocol import Limits, Traced
 from ragauge.engines.spans import Row, Span
 
@@ -98,9 +99,9 @@ class SequenceReader(ABC):
         to `past` tokens.
         """
         started = time.perf_counter()
-        ids = [int(logits.argmax())]
+        ids = [likeliest(logits)]
         while len(ids) < tokens:
-            ids.append(int(step(ids[-1:])[-1].argmax()))
+            ids.append(likeliest(step(ids[-1:])[-1]))
         if steps := len(ids) - 1:
             self.note(
                 Call(

@@ -32,7 +32,7 @@ def features(asked: Sequence[Example]) -> list[Features]:
     apart; absent where no document, or every one, is gold. Lengths are in words, titles included.
     `answer_elsewhere`: an answer stands in another document, as whole words. `near_duplicate`:
     another question has about the same words. `shared_gold`: another one has the same gold
-    document, or stretch of it where those are known. `gold_place`: of the middle of the stretches
+    document, or stretch of it where those are known. `place_of_gold`: of the middle of the stretches
     in their document, from 0 at its beginning to 1.
     """
     golden = [
@@ -50,7 +50,7 @@ def features(asked: Sequence[Example]) -> list[Features]:
             "shared_gold": any(uses[text] > 1 for text in texts),
         }
         for s in example.gold_stretches:
-            found["gold_place"] = (s.start + s.stop) / 2 / len(documents[s.document].text)
+            found["place_of_gold"] = (s.start + s.stop) / 2 / len(documents[s.document].text)
         place = np.arange(len(documents))
         gold = np.isin(place, example.gold)
         if gold.any() and not gold.all():
@@ -73,8 +73,10 @@ def summary(known: Sequence[Features], seed: int) -> Measures:
     """Return the mean of each feature over the questions that have it."""
     import pandas as pd
 
-    columns = pd.DataFrame(known).items()
-    return {str(k): mean([*map(float, v.dropna())], seed, limits=SHARE) for k, v in columns}
+    return {
+        str(name): mean([*map(float, of.dropna())], seed, limits=None if name == CHANCE else SHARE)
+        for name, of in pd.DataFrame(known).items()
+    }
 
 
 def above_chance(found: Measures) -> list[str]:

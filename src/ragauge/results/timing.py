@@ -21,7 +21,7 @@ from ragauge.results.provenance import place
 from ragauge.results.publications import named_model, paper_table
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
-from ragauge.results.times import STATE_WORDS, LatencyTimes, ProtocolFacts, TimesFile
+from ragauge.results.times import STATE_WORDS, LatencyTimes, ProtocolFacts, TimesFile, remarks
 
 TIMED = "measured_speedup"  # of which machine, the device's name says
 LIKE_PAPERS = "as in the paper, of two states"
@@ -168,6 +168,7 @@ def described(latency: LatencyTimes, trials: str = "", state: State | None = Non
         f"medians of {trials or answers}",
         f"{precision(protocol)} on {place(latency)}",
         latency.load.busy or "",
+        *remarks(latency.rows),
         f"before the question: {STATE_WORDS[state or latency.default_state]}",
     )
 

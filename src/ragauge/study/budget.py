@@ -33,6 +33,7 @@ METHODS = (  # the first goes first
 )
 WITHOUT_TIMES = "the latency protocol: waits are seconds of the answering run"
 MEASURING_SHARE = 0.25  # of the seconds that are left, after which no further variant is timed
+MAX_OVERRUN = 2.0  # times the available seconds that the smallest configuration may take
 WORKFLOW_S = 30.0  # of a run besides answers and times: its start, its items
 REPORT_S = 40.0  # reserved for the report if time runs out, and at most this share of the budget
 REPORT_SHARE = 0.25
@@ -101,8 +102,9 @@ def fit(
         seconds: forecasts a configuration.
         available: seconds that it may take.
 
-    Returns: the configuration, and a line for each limit in it.
-    Raises UserError: the smallest configuration takes longer.
+    Returns: the configuration, and a line for each limit in it. The smallest one may take somewhat
+        longer: its run is ended in time, and can be finished.
+    Raises UserError: the smallest configuration takes far longer.
     """
     takes = 0.0
     limited = copy.deepcopy(dict(settings))
@@ -112,6 +114,8 @@ def fit(
         takes = seconds(limited)
         if takes <= available:
             return limited, tuple(lines.values())
+    if takes <= MAX_OVERRUN * available:
+        return limited, (*lines.values(), "the end of the run, perhaps; the command finishes it")
     left = f"{max(0.0, available):.0f} s are left for it"
     raise UserError(
         f"even {size(limited, questions)}, without times, take about {takes:.0f} s, and {left}"

@@ -16,6 +16,7 @@ from ragauge.io import jsonl
 from ragauge.io.progress import bar
 from ragauge.study import formats
 from ragauge.study.errors import UnreadableError
+from ragauge.study.reader_process import ReaderProcess
 from ragauge.text import clean
 
 RECORDS = (".jsonl", ".jsonl.gz")
@@ -76,7 +77,11 @@ def read(place: Path) -> SourceDocuments:
     paths = [path for path in files if path.name.lower().endswith(SUFFIXES)]
     short = _short_names(folder, paths)
     bar_of_files = bar("reading documents", "file", iterable=paths, delay=2)
-    read = [_read_file(path, path.relative_to(folder).as_posix(), short) for path in bar_of_files]
+    with ReaderProcess() as reader:
+        read = [
+            _read_file(reader, path, path.relative_to(folder).as_posix(), short)
+            for path in bar_of_files
+        ]
     notes: dict[str, dict[str, Any]] = {
         note: {file.name: getattr(file, note) for file in read if getattr(file, note)}
         for note in NOTES
@@ -109,14 +114,16 @@ def _kind(path: Path) -> str:
     return "".join(ends).lower() or path.name
 
 
-def _read_file(path: Path, name: str, short: Mapping[str, str]) -> SourceFile:
+def _read_file(
+    reader: ReaderProcess, path: Path, name: str, short: Mapping[str, str]
+) -> SourceFile:
     if path.name.lower().endswith(RECORDS):
         documents, empty = _records(path, short[name])
         if documents:
             return SourceFile(name, documents, read_in_part=empty)
         return SourceFile(name, skipped=empty)
     try:
-        content = formats.read(path)
+        content = reader.read(path)
     except UnreadableError as error:
         return SourceFile(name, skipped=str(error))
     documents = [Document(content.title or short[name], content.text)]

@@ -31,7 +31,7 @@ FRONT_MATTER = re.compile(
 STATED_TITLE = re.compile(
     r"^title[ \t]*[:=][ \t]*([\"']?)([^\s>|].*?)\1[ \t]*$", re.MULTILINE | re.IGNORECASE
 )
-HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*?)[ \t#]*$|^(\S.*)\n=+[ \t]*$", re.MULTILINE)
+HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$|^(\S.*)\n=+[ \t]*$", re.MULTILINE)
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 # of Word, which mammoth reads as a paragraph
 STYLES = "p[style-name='Title'] => h1:fresh\np.Title => h1:fresh"
@@ -82,11 +82,16 @@ def markdown(content: bytes) -> Content:
     front = FRONT_MATTER.match(text)
     text = text[front.end() :] if front else text
     stated = STATED_TITLE.search(front[2]) if front else None
-    heading = HEADING.search(FENCED.sub("", text))
-    title = stated[2] if stated else (heading[1] or heading[2]) if heading else ""
+    title = stated[2] if stated else _heading(FENCED.sub("", text))
     return Content(
         text, title if stated else re.sub(r"[*`]|\[([^]]*)\]\([^)]*\)|\{[^}]*\}$", r"\1", title)
     )
+
+
+def _heading(text: str) -> str:
+    """Return the first heading of Markdown; empty where it has none."""
+    heading = HEADING.search(text)
+    return (heading[1] or heading[2]).rstrip(" \t#") if heading else ""
 
 
 def html(content: bytes) -> Content:
@@ -118,8 +123,7 @@ def docx(content: bytes) -> Content:
         tree = lxml_html.fromstring(f"<div>{page.replace(BACK_LINK, '')}</div>")
         left_out += html_tree.repair(tree)
         text = html_tree.markdown(tree)
-    heading = HEADING.search(text)
-    return Content(text, title or (heading[1] if heading else ""), omissions=_counted(left_out))
+    return Content(text, title or _heading(text), omissions=_counted(left_out))
 
 
 def pdf(content: bytes) -> Content:

@@ -33,7 +33,10 @@ def print_recommended(out: Path, name: str) -> None:
         out: the folder of the study.
         name: of its run.
     """
-    for group in numbers.groups(_runs(out, name)):
+    groups = numbers.groups(_runs(out, name))
+    if not groups:
+        print("PROVISIONAL, nothing is recommended: no variant has answered yet")
+    for group in groups:
         word = "PROVISIONAL, " if group["provisional"] else ""
         found = numbers.recommendation(group)
         if found is None:

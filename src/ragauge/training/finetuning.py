@@ -23,7 +23,7 @@ from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.methods.evidence import sft
-from ragauge.methods.evidence.account import FINE_TUNED
+from ragauge.methods.evidence.account import FINE_TUNED, asked_by_account
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
 from ragauge.methods.prompts.templates import after_response, token_ids
@@ -113,8 +113,10 @@ class Material:
         check_rows(self.tokenizer, self.shape.vocab, settings.model)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
-        catalogued = settings.template or resolver.describe(settings.model)["template"]
-        self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
+        # a decoder that was fine-tuned before goes on as it was
+        before = asked_by_account(settings.model).wrapping.get("template")
+        stated = settings.template or resolver.describe(settings.model)["template"] or before
+        self.template: str = stated or ("chat" if self.tokenizer.chat_template else "plain")
         closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
         # the model may have several end tokens, of which the template writes one after a turn
         self.end = next(filter(self.shape.eos.__contains__, closing), self.shape.eos[0])

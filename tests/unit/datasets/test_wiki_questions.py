@@ -162,7 +162,7 @@ def test_no_rule_that_reads_nothing_finds_the_gold_passages(name):
 
 @pytest.mark.usefixtures("corpus")
 def test_sections_that_hold_answers_lie_anywhere_in_their_article():
-    place = shortcuts.summary(shortcuts.features(loader.load("wiki_long")), 0)["gold_place"]
+    place = shortcuts.summary(shortcuts.features(loader.load("wiki_long")), 0)["place_of_gold"]
     assert place.low < 0.5 < place.high
 
 

@@ -271,6 +271,17 @@ def test_an_allocation_that_fails_fails_the_question(model, data, lm):
     )
 
 
+@pytest.mark.parametrize("name", ["naive", "superposition", "cfic", "parallel_experts"])
+def test_damaged_weights_fail_the_question_by_name(name, model, data):
+    damaged = load_lm(str(model))
+    damaged.decoder.weights.embedding.fill_(float("nan"))
+    method = making.make(name, **({"scores": "equal"} if name == "parallel_experts" else {}))
+    [first, *_] = examples_of(data)
+    record = answering.ask(damaged, method, first, setting_of(model, data, name))
+    assert (record.status, record.text) == ("failed", "")
+    assert "not finite" in str(record.reason)
+
+
 def test_a_defect_is_not_hidden(model, data, lm):
     with pytest.raises(ZeroDivisionError):
         answering.ask(

@@ -96,7 +96,7 @@ def test_one_long_text_has_a_place_of_gold_and_no_rules():
         for i, s in enumerate(stretches)
     ]
     found = shortcuts.features(asked)
-    assert [one["gold_place"] for one in found] == pytest.approx(
+    assert [one["place_of_gold"] for one in found] == pytest.approx(
         [4 / 81, 40 / 81, 76 / 81, 40 / 81]
     )
     assert "gold_at_random" not in found[0]

@@ -4,14 +4,16 @@ import gzip
 import io
 import json
 import logging
+import signal
 import sys
+import time
 
 import pytest
 
 from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
 from ragauge.pipelines.database.near_duplicates import originals
-from ragauge.study import documents, formats, passages
+from ragauge.study import documents, formats, passages, reader_process
 from ragauge.study.documents import SourceDocuments
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import gold_passages
@@ -158,8 +160,78 @@ def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, m
     (tmp_path / name).write_bytes(b"content")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError) as raised:
-        documents.read(tmp_path)
+        formats.read(tmp_path / name)
     assert message in str(raised.value)
+
+
+def slow_documents():
+    """Documents of sizes that anybody may have, and that take quadratic time or more to read."""
+    spans = "<span>x y</span>\n" * 200_000
+    nested = "<div>" * 200_000
+    return {"spans.html": f"<pre>{spans}</pre>", "nested.html": f"{nested}<p>{'tea ' * 200_000}"}
+
+
+def test_a_document_that_reads_for_minutes_is_skipped_by_name(tmp_path, monkeypatch, caplog):
+    pytest.importorskip("trafilatura", reason=STUDY)
+    monkeypatch.setattr(reader_process, "LONGEST_S", 2)
+    monkeypatch.setattr(reader_process, "LONGEST_S_PER_MB", 0)
+    code = "from ragauge.study import reader_process as r; r.LONGEST_S = 2; r.LONGEST_S_PER_MB = 0; r._main()"
+    spawn = reader_process.subprocess.Popen
+    monkeypatch.setattr(
+        reader_process.subprocess,
+        "Popen",
+        lambda command, **pipes: spawn([command[0], "-c", code, command[-1]], **pipes),
+    )
+    for name, content in slow_documents().items():
+        (tmp_path / name).write_text(content)
+    for name in ("a.md", "tea.md"):  # before and after them
+        (tmp_path / name).write_text("Tea.")
+    started = time.monotonic()
+    found = documents.read(tmp_path)
+    assert time.monotonic() - started < 20
+    assert [document.title for document in found.documents if document.text == "Tea."] == [
+        "a",
+        "tea",
+    ]
+    assert found.skipped["spans.html"] == "not read within 2 s"
+    assert f"skipped {tmp_path / 'spans.html'}: not read within 2 s" in caplog.messages
+
+
+def test_a_document_that_ends_its_reader_is_skipped_by_name(tmp_path, monkeypatch):
+    spawn = reader_process.subprocess.Popen
+    for number in range(3):
+        (tmp_path / f"{number}.md").write_text("Tea.")
+    starts = []
+
+    def once(command, **pipes):
+        starts.append(command)
+        dying = [command[0], "-c", "import os; os.abort()"]
+        return spawn(dying if len(starts) == 1 else command, **pipes)
+
+    monkeypatch.setattr(reader_process.subprocess, "Popen", once)
+    found = documents.read(tmp_path)
+    assert found.skipped == {"0.md": f"its reader ended with exit code {-signal.SIGABRT}"}
+    assert [document.title for document in found.documents] == ["1", "2"]
+
+
+@pytest.mark.parametrize("filler", ["#", " ", " #", "\t", "=", "`"])
+def test_the_time_to_find_a_heading_grows_with_the_text(filler):
+    started = time.monotonic()
+    for content in (
+        f"# x{filler * 100_000}x\n",
+        f"# {filler * 100_000}x",
+        f"{filler * 100_000}\nx",
+    ):
+        formats.markdown(content.encode())
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [("# Tea ##\n", "Tea"), ("## Tea# \t\nx", "Tea"), ("Tea\n===\n", "Tea"), ("#Tea", "")],
+)
+def test_a_heading_is_read_without_its_marks(text, title):
+    assert formats.markdown(text.encode()).title == title
 
 
 def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(tmp_path, caplog):

@@ -101,6 +101,12 @@ def test_the_page_of_a_run_that_was_ended_leaves_the_rest_to_be_done(out):
     assert "first passage" in page
 
 
+def test_without_an_answer_nothing_is_recommended(out, capsys):
+    recommendation.print_recommended(out, NAME)
+    assert capsys.readouterr().out.startswith("PROVISIONAL, nothing is recommended: ")
+    assert not (out / recommendation.RECOMMENDED).exists()
+
+
 def test_the_references_answer_first(out):
     found = recommendation.references(out, NAME)
     assert [path.rpartition("/")[2] for path in found] == [

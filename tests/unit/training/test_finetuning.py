@@ -179,6 +179,13 @@ def test_scaled_positions_stay_with_the_trained_model(folder):
     assert (shape.rope_scale, shape.rope_theta) == (8.0, 10000.0)
 
 
+def test_a_second_training_has_the_template_of_the_first(folder):
+    trained(folder, "first", steps=1, template="llama2")
+    assert material_of(folder, model=f"path:{folder / 'first'}").template == "llama2"
+    chosen = material_of(folder, model=f"path:{folder / 'first'}", template="vicuna")
+    assert chosen.template == "vicuna"
+
+
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder):
     material = material_of(folder)
     for position, requests in ((material.shape.position, 2), ("alibi", 1)):

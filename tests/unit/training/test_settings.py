@@ -257,6 +257,10 @@ def test_an_account_decides_what_its_model_is_asked(method, tmp_path, capsys):
         for fact in (repr(value), str(path), "'copy'" if value == "paper" else "'chat'"):
             assert fact in error
         assert error.count("\n") == 1
+    measured = ["time", f"--methods={method}", *given[:1], "--dataset=wiki_long", "--trials=1"]
+    measured += [f"--data={write_question(tmp_path)}", "--set=request=paper"]
+    assert main([*measured, "--out", str(tmp_path / "times.json")]) == 2
+    assert f"{path} says" in capsys.readouterr().err
 
 
 def test_an_account_decides_for_a_finder_and_in_the_library(tmp_path):

@@ -431,7 +431,7 @@ def latency_table(times: LatencyTimes) -> str:
         medians = [summary[key].median for key in latency.TIMES]
         cells = [
             *("" if median is None else f"{median:.3g}" for median in medians),
-            str(summary["total_s"].n),
+            str(summary["first_token_s"].n),
             *(f"{statistics.median(values):.3g}" if values else "" for values in server_s),
             "" if share is None else f"{share:.0%}",
         ]

@@ -39,6 +39,7 @@ from ragauge.results.times import (
     share_found,
 )
 
+RATES = ("seconds", "questions_per_s", "tokens_per_s")
 PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
 CACHE_STATES = {
@@ -294,10 +295,6 @@ def line(stream: Stream) -> str:
 def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     """As of load; requests came one after another, so the rates are over the time of answering."""
     seconds = sum(row.end_at_s - row.arrival_at_s for row in rows)
-    times = arrivals.summarise(rows, seed=seed).model_dump(
-        include={"first_token_s", "per_token_s", "total_s", "requests"}, exclude_unset=True
-    )
-    return RequestSummary(
-        **times,
-        **arrivals.rates(rows, seconds),
-    )
+    keys = {"first_token_s", "per_token_s", "total_s", "requests", *RATES}
+    times = arrivals.summarise(rows, seed=seed, seconds=seconds)
+    return RequestSummary(**times.model_dump(include=keys, exclude_unset=True))

@@ -125,7 +125,8 @@ class Finding(Method):
     requires = ANSWERING | SPANS
     state = "set"  # all documents are read as one text
 
-    # Table 2's words; "copy" is this project's, for models that were not trained
+    # Table 2's words; "copy" is this project's, for models that were not trained. `asked_as` gives
+    # both options the values of a training.
     request: Wording = "paper"
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
 

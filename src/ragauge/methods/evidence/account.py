@@ -74,7 +74,7 @@ def asked_by_account(source: str) -> Asked:
         os.stat(f"{folder}/.")  # a file of a model's name says nothing of the model
         account = _Account.model_validate_json(path.read_bytes()).model_dump(exclude_none=True)
     except (OSError, ValueError) as error:
-        if not str((store.manifest(folder) or {}).get("source")).startswith(FINE_TUNED):
+        if FINE_TUNED not in str(store.manifest(folder)):
             return NO_TRAINING
         raise UserError(
             f"{path}: cannot be read ({error_line(error)}); it belongs next to the folder, and says "

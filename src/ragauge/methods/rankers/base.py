@@ -79,6 +79,16 @@ def read_settings(path: Path, kind: type[Json]) -> Json:
     return content
 
 
+def positions(model: Any) -> int:
+    """Count the tokens of the longest text that a model has positions for.
+
+    RoBERTa and its kin begin to count after the padding's number: of 514 rows 512 are used.
+    """
+    table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return int(model.config.max_position_embeddings) - (0 if padding is None else padding + 1)
+
+
 def encoder_macs(config: Any, tokens: int) -> int:
     """Count multiply-accumulates of one text: projections and MLP linear in its tokens, attention
     quadratic.

@@ -24,6 +24,7 @@ from ragauge.methods.rankers.base import (
     encoder_macs,
     load_checkpoint,
     normalised,
+    positions,
     read_settings,
 )
 
@@ -82,7 +83,7 @@ class Encoder:
             raise UserError(
                 f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}"
             )
-        self.max_tokens = min(declared, _positions(self.model))
+        self.max_tokens = min(declared, positions(self.model))
         try:
             self._encode([""])
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
@@ -224,16 +225,6 @@ def _similarity(path: Path) -> str:
             f"encoder {path}: similarity_fn_name {stated!r}, truncate_dim {width}; known: cosine and dot, whole"
         )
     return str(stated)
-
-
-def _positions(model: Any) -> int:
-    """Count the tokens of the longest text that a model has positions for.
-
-    RoBERTa and its kin begin to count after the padding's number: of 514 rows 512 are used.
-    """
-    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)
-    return int(model.config.max_position_embeddings) - (0 if padding is None else padding + 1)
 
 
 def _pooling(config: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.states import seconds as seconds_in
 from ragauge.results.stats import SHARE, frontier_probability
-from ragauge.results.times import STATE_WORDS, State, remarks
+from ragauge.results.times import STATE_WORDS, State
 
 NOT_TIMED = "not timed in this state"
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
@@ -55,13 +55,8 @@ def latencies(
     note = join(
         f"latency protocol on prompts of {timed.dataset}", timing.described(timed, state=state)
     )
-    said = {v.name: remarks(timed.trials(v.name, state)) for v in variants}
     return [
-        timing.quartiles(
-            timed.seconds(v.name, key, state),
-            join(note, *said[v.name]),
-            nothing=join(NOT_TIMED, *said[v.name]),
-        )
+        timing.quartiles(timed.seconds(v.name, key, state), note, nothing=NOT_TIMED)
         for v in variants
     ]
 

@@ -5,7 +5,7 @@ has most words of the question in its title or in all of it, beside a random cho
 cannot tell documents apart it counts as a random choice among them. Then the lengths of gold and of
 other documents, and the shares of questions with an answer in another document too, with a
 near-duplicate (80% of the words in common) and with a gold document that another question has. Of
-one long text `gold_place` says where its gold stretch lies, from 0 to 1. A rule whose interval is
+one long text `place_of_gold` says where its gold stretch lies, from 0 to 1. A rule whose interval is
 above chance is named below every table of the data set, and tables of rankers split their questions
 by the best one that reads nothing.
 

@@ -13,7 +13,7 @@ function start() {
 const group = () => payload.groups[setting.group];
 
 function buildChooser(place) {
-  if (!payload.groups.length) return place.append(el("p", { class: "muted" }, "No variant has records yet."));
+  if (!payload.groups.length) return place.append(el("p", { class: "muted" }, "PROVISIONAL: no variant has records yet, so nothing is recommended."));
   place.append(
     el("form", { class: "controls", id: "controls", onsubmit: (event) => event.preventDefault() }),
     el("p", { id: "cost-note", class: "small" }),

@@ -131,6 +131,7 @@ def test_the_steady_window_has_the_rate_of_busy_clients(clients):
     assert window.questions_per_s == pytest.approx(clients / 10, rel=0.1)
     assert window.tokens_per_s == pytest.approx(10 * window.questions_per_s)
     assert window.requests <= many - clients + 1
+    assert window.total_s.p50.value == pytest.approx(10, rel=0.15)
     if clients > 1:  # at the end fewer and fewer are busy
         assert summary.questions_per_s < window.questions_per_s
     ended = [row.end_at_s for row in result]

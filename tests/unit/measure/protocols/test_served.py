@@ -514,8 +514,8 @@ def test_a_response_of_another_length_is_no_good_answer(data, tmp_path, monkeypa
 
     options = ["--methods=naive,closed_book", "--new-tokens=20"]
     timed = measured_by_clock(monkeypatch, tmp_path, data, "time", respond, *options, "--trials=2")
-    assert timed["summary"]["naive"]["total_s"]["n"] == 0
-    assert timed["summary"]["closed_book"]["total_s"]["n"] == 2
+    assert timed["states"]["documents"]["summary"]["naive"]["total_s"]["n"] == 0
+    assert timed["states"]["documents"]["summary"]["closed_book"]["total_s"]["n"] == 2
     loads = ["--clients=2", "--requests=6", "--warmup=1"]
     load = measured_by_clock(monkeypatch, tmp_path, data, "load", respond, *options, *loads)
     shares = {level["variant"]: level["summary"]["good_share"] for level in load["levels"]}

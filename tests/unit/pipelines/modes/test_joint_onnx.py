@@ -10,6 +10,7 @@ import tiny_models
 from ragauge.cli._main import main
 from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.onnx.graph import export_decoder
+from ragauge.engines.passes import NotFiniteError
 from ragauge.errors import UserError
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.decoding import generate
@@ -113,6 +114,14 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm, lm):
             ]
             found.append((ids, sorted(calls)))
         assert found[0] == found[1]
+
+
+def test_logits_that_are_not_finite_end_a_response(lm):
+    reader = lm.open(20)
+    logits = reader.read(IDS[:5])[-1]
+    assert len(reader.decode(logits, 3)) == 3
+    with pytest.raises(NotFiniteError):
+        lm.open(20).decode(torch.full_like(logits, float("nan")), 3)
 
 
 def test_scores_by_the_command_line_are_torchs(folder, tmp_path, capsys):

@@ -1,0 +1,85 @@
+"""Logits that are not finite end a response by name, wherever they begin and whoever computes them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lm_references import row, tokens
+from ragauge.engines.batching import BatchScheduler
+from ragauge.engines.loading import random_lm
+from ragauge.engines.passes import NotFiniteError, check_finite, likeliest
+from ragauge.engines.protocol import Limits
+from ragauge.engines.steps import StepsByCapacity
+from tiny_models import ALIBI, LLAMA
+
+LIMITS = Limits(6, ignore_stop=True)
+
+
+def damage(lm, value=float("nan")):
+    lm.decoder.weights.embedding[:] = value
+
+
+@pytest.mark.parametrize("shape", [LLAMA, ALIBI], ids=["rope", "alibi"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("asked", ["last_logits", "logp", "logits_at"])
+def test_damaged_weights_end_every_call_that_returns_scores(asked, dtype, shape):
+    lm = random_lm(shape, dtype=dtype)
+    options = {asked: [[0, 3]] if asked == "logits_at" else True}
+    lm.extend(lm.new_cache(9), [row(tokens(5))], stage="prompt", **options)
+    damage(lm)
+    with pytest.raises(NotFiniteError, match="weights are damaged"):
+        lm.extend(lm.new_cache(9), [row(tokens(5))], stage="prompt", **options)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("stepped", [False, True])
+def test_they_end_a_response_that_began_well(stepped, value):
+    lm = random_lm(LLAMA)
+    cache = lm.new_cache(20)
+    read = lm.extend(cache, [row(tokens(5))], stage="prompt", last_logits=True)
+    lm.steps = StepsByCapacity(lm.decoder) if stepped else None
+    damage(lm, value)
+    with pytest.raises(NotFiniteError):
+        lm.generate(cache, read.last_logits[0], 5, LIMITS)
+
+
+def test_steps_are_usable_after_them():
+    lm = random_lm(LLAMA)
+    expected = lm.respond(tokens(7), LIMITS).ids
+    lm.steps = StepsByCapacity(lm.decoder)
+    assert lm.respond(tokens(7), LIMITS).ids == expected
+    [steps] = lm.steps._by_capacity.values()
+    steps.largest = torch.full((1,), float("nan"))
+    assert lm.respond(tokens(7), LIMITS).ids == expected
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_side_by_side_each_fails_by_itself(size):
+    """The embedding of one token alone is damaged: work that reads it fails, the rest goes on."""
+    lm = random_lm(replace(LLAMA, tied=False))
+    prompts = [tokens(6 + n, n) for n in range(size)]
+    expected = [lm.respond(prompt, LIMITS).ids for prompt in prompts]
+    used = {token for ids in (*prompts[1:], *expected) for token in ids}
+    absent = min({*range(LLAMA.vocab)} - used)
+    prompts[0][2] = absent
+    lm.decoder.weights.embedding[absent] = float("nan")
+    with BatchScheduler(lm, size) as batch:
+        tasks = [batch.submit(lambda e, p=prompt: e.respond(p, LIMITS).ids) for prompt in prompts]
+        while batch.unfinished:
+            batch.step()
+    with pytest.raises(NotFiniteError):
+        tasks[0].result()
+    assert [task.result() for task in tasks[1:]] == expected[1:]
+
+
+def test_the_likeliest_token_is_argmax_or_an_error():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        logits = torch.randn(50, generator=generator).round()  # with ties
+        assert likeliest(logits) == int(logits.argmax())
+        check_finite(logits[:0], logits)
+        logits[int(torch.randint(50, (1,), generator=generator))] = float("nan")
+        for check in (likeliest, check_finite):
+            with pytest.raises(NotFiniteError):
+                check(logits)
