@@ -17,7 +17,7 @@ from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings
 from ragauge.config.reading import checked_options
 from ragauge.errors import UserError
-from ragauge.methods.evidence.account import asked_by_account
+from ragauge.methods.evidence.account import read_account
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import QuestionSource
@@ -77,9 +77,10 @@ def read(
     has_weights = not getattr(args, "random_weights", False)
     model = options.model(args, config, known=has_weights)
     finder = config.models[model.finder] if config and model.finder else None
-    asked = asked_by_account((finder or model).source)
+    trained = read_account((finder or model).source)
     variants = {
-        name: options.method(args, name, config).asked_as(asked, name) for name in values["methods"]
+        name: options.method(args, name, config).adapted_to_training(trained, name)
+        for name in values["methods"]
     }
     if not any(variant.finds for variant in variants.values()):
         finder = None

@@ -193,7 +193,7 @@ def _check_models(config: Config) -> None:
                     f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}"
                 )
         if not model.finder:
-            config.asked(label).check(vars(model), where)
+            config.trained_defaults(label).check(vars(model), where)
         if not model.served:
             check_source(model.source, f"{where}.source")
         elif model.served.tokenizer:

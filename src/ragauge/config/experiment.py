@@ -17,7 +17,7 @@ from ragauge.datasets.base.dataset import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods.base.method import Method
-from ragauge.methods.evidence.account import WRAPPING, Asked, asked_by_account
+from ragauge.methods.evidence.account import WRAPPING, TrainedDefaults, read_account
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.specification import (
     PipelineSpecification,
@@ -135,18 +135,18 @@ class Config(Sections):
         """
         where = f"methods.{job.variant} on models.{job.model}"
         method = self.methods[job.variant].instance
-        return self.models[job.model].adapt(method, where, self.asked(job.model))
+        return self.models[job.model].adapt(method, where, self.trained_defaults(job.model))
 
-    def asked(self, model: str) -> Asked:
+    def trained_defaults(self, model: str) -> TrainedDefaults:
         """How the finder of a model (a label), or it itself, was trained to be asked: as its
         training here says, or its account.
         """
         entry = self.models[self.models[model].finder or model]
         if not entry.training:
-            return asked_by_account(entry.source)
+            return read_account(entry.source)
         training = self.training[entry.training]
         template = training.template or getattr(entries().get(training.model), "template", None)
-        return Asked(
+        return TrainedDefaults(
             f"training.{entry.training}",
             training.model_dump(include={"request", "sentences"}),
             WRAPPING | {"template": template},

@@ -16,7 +16,7 @@ from ragauge.io import safe_yaml
 from ragauge.io.sections import Recorded, Section
 from ragauge.io.specifications import EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods.base.method import Method
-from ragauge.methods.evidence.account import NO_TRAINING, Asked
+from ragauge.methods.evidence.account import NO_TRAINING, TrainedDefaults
 from ragauge.methods.prompts.templates import TEMPLATE_DATE
 
 AFFECTS_RESULTS = False
@@ -63,7 +63,9 @@ class Served(Section):
         None, ge=1, description="requests at a time; default: generation.batch; auto: 1"
     )
     timeout_s: Annotated[float, Recorded.NEVER] = Field(
-        600.0, gt=0, description="seconds until the first token, and between two tokens"
+        600.0,
+        gt=0,
+        description="seconds until the first token, and between two; three times that for all",
     )
     attempts: Annotated[int, Recorded.NEVER] = Field(
         5, ge=1, description="requests for one answer, with growing pauses between them"
@@ -243,18 +245,18 @@ class ModelEntry(Section):
         """How the tokenizer's chat template is rendered, as specifications have it."""
         return {"template_arguments": self.template_arguments, "template_date": self.template_date}
 
-    def adapt(self, method: Method, where: str, asked: Asked = NO_TRAINING) -> Method:
+    def adapt(self, method: Method, where: str, trained: TrainedDefaults = NO_TRAINING) -> Method:
         """A copy of the method adapted to the engine, and to what the model was trained for.
 
         Args:
             where: the method's place, for messages.
-            asked: how the model that finds evidence was trained to be asked.
+            trained: how the model that finds evidence was trained to be asked.
 
         Raises UserError: the engine lacks what the method needs, or an option contradicts the
             training.
         """
         able = backend.capabilities(self.engine, where)
-        adapted = method.adapted_to(able).asked_as(asked, where)
+        adapted = method.adapted_to(able).adapted_to_training(trained, where)
         lacking = protocol.mismatch(protocol.ANSWERING | adapted.required(), able)
         if lacking:
             here = (

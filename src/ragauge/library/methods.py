@@ -13,7 +13,7 @@ from ragauge.library.questions import Question
 from ragauge.measure.answering import ask
 from ragauge.methods.base import making
 from ragauge.methods.base import method as methods
-from ragauge.methods.evidence.account import asked_by_account
+from ragauge.methods.evidence.account import read_account
 
 # texts by their titles; or texts, pairs of title (or None) and text, a data set's documents
 Documents = Mapping[str, str] | Iterable[str | tuple[str | None, str] | Document]
@@ -70,8 +70,8 @@ class Method:
 
         Raises UserError: the engine lacks what the method needs.
         """
-        asked = asked_by_account(model.settings.source)
-        return model.settings.adapt(self.inner, f"{self.name} on {model.name}", asked)
+        trained = read_account(model.settings.source)
+        return model.settings.adapt(self.inner, f"{self.name} on {model.name}", trained)
 
     @explain_missing_extra()
     def answer(

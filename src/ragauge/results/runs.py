@@ -61,7 +61,7 @@ class Variant:
     meta: Mapping[str, Any]
     path: Path  # of the records
     # options whose defaults a training decides, of the model that finds evidence
-    asked: Mapping[str, Any]
+    trained_defaults: Mapping[str, Any]
     missing: str | None = None  # why there are none
 
     @cached_property
@@ -121,7 +121,7 @@ class Variant:
         """Whether this is a method with every option at its default, or as given in `others`;
         `free` may be any. An option that did not exist when the records were made has its default.
         """
-        known = {**defaults(method), **self.asked}
+        known = {**defaults(method), **self.trained_defaults}
         wanted = {k: v for k, v in known.items() if k not in free} | others
         options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
@@ -440,8 +440,8 @@ class Runs:
         options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        asked = self.config.asked(model).options if model in self.config.models else {}
-        return Variant(name, dataset, model, method, options, None, {}, path, asked, missing)
+        trained = self.config.trained_defaults(model).options if model in self.config.models else {}
+        return Variant(name, dataset, model, method, options, None, {}, path, trained, missing)
 
 
 def _agree(recorded: Any, configured: Any) -> bool:

@@ -23,7 +23,7 @@ from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.methods.evidence import sft
-from ragauge.methods.evidence.account import FINE_TUNED, asked_by_account
+from ragauge.methods.evidence.account import FINE_TUNED, read_account
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
 from ragauge.methods.prompts.templates import after_response, token_ids
@@ -114,12 +114,12 @@ class Material:
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
         # a decoder that was fine-tuned before goes on as it was
-        before = asked_by_account(settings.model).wrapping.get("template")
+        before = read_account(settings.model).wrapping.get("template")
         stated = settings.template or resolver.describe(settings.model)["template"] or before
         self.template: str = stated or ("chat" if self.tokenizer.chat_template else "plain")
         closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
         # the model may have several end tokens, of which the template writes one after a turn
-        self.end = next(filter(self.shape.eos.__contains__, closing), self.shape.eos[0])
+        self.end_token = next(filter(self.shape.eos.__contains__, closing), self.shape.eos[0])
 
     @cached_property
     def train(self) -> list[Encoded]:
@@ -148,7 +148,7 @@ class Material:
         settings = self.settings
         options = (
             REQUESTS[settings.request],
-            self.end,
+            self.end_token,
             settings.max_length,
             settings.sentences,
         )
@@ -364,7 +364,7 @@ def _write_account(material: Material, curve: LossCurve, seconds: float, out: Pa
     account = {
         "settings": material.settings.model_dump(),
         "template": material.template,
-        "end": material.tokenizer.convert_ids_to_tokens(material.end),
+        "end_token": material.tokenizer.convert_ids_to_tokens(material.end_token),
         "steps": max(point["step"] for point in curve),
         "seconds": seconds,
         "documents": len(material.train),

@@ -89,7 +89,7 @@ class RetrofitMaterial:
         )
         return [chunk for chunk, document in documents if (document % HELD_OUT == 0) == held_out]
 
-    def drawn(self) -> Iterator[int]:
+    def draw_starts(self) -> Iterator[int]:
         """Endless chunks that training texts start with, in a random order, fixed by the seed."""
         starts = self.starts(held_out=False)
         draw = np.random.default_rng([self.settings.seed, 0])
@@ -135,7 +135,7 @@ class RetroFit(TimedTrainer):
         self.material = material
         self.out = out
         self.about = about
-        self.starts: Iterator[int] | None = None
+        self.upcoming_starts: Iterator[int] | None = None
         # a training may be extended
         fixed = self.settings.model_dump(exclude={"minutes", "curve_every_s"})
         folder = out / "checkpoints" / text_sha256(fixed, about)[:16]
@@ -175,9 +175,9 @@ class RetroFit(TimedTrainer):
         return path
 
     def example(self, number: int) -> NeighbourExample:
-        if self.starts is None:  # a resumed run goes on behind the texts of those before
-            self.starts = islice(self.material.drawn(), number, None)
-        return self.material.example(next(self.starts))
+        if self.upcoming_starts is None:  # a resumed run goes on behind the texts of those before
+            self.upcoming_starts = islice(self.material.draw_starts(), number, None)
+        return self.material.example(next(self.upcoming_starts))
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         groups = [

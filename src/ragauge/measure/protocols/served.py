@@ -293,12 +293,6 @@ class Sender:
         assert completion
         assert first
         self._answered_at = time.monotonic()
-        counts = {"prompt_tokens": exchange.prompt_tokens, "cached_tokens": exchange.cached_tokens}
-        facts: dict[str, Any] = {
-            **counts,
-            "model": completion.model,
-            "server": server_times(completion),
-        }
         requested = self.limits[request.prompt % len(self.limits)].max_new_tokens
         said = [*exchange.remarks, exchange.counting]
         if exchange.response_tokens is None and completion.finish == "length":
@@ -308,6 +302,8 @@ class Sender:
                 exchange.counting,
             ]
         tokens = exchange.response_tokens
+        facts = exchange.model_dump(include={"prompt_tokens", "cached_tokens"})
+        facts |= {"model": completion.model, "server": server_times(completion)}
         facts["per_token_s"] = exchange.per_token_s
         if exchange.prompt_tokens and exchange.cached_tokens is not None:
             facts["found"] = exchange.cached_tokens / exchange.prompt_tokens

@@ -16,7 +16,7 @@ def make(name: str, where: str = "", **options: Any) -> Method:
     """
     made = declared.make("method", name, Method, where, options)
     method: Method = made.checked(where or name)
-    vars(method)["stated"] = options
+    vars(method)["stated_options"] = options
     return method
 
 

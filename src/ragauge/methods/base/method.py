@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
-    from ragauge.methods.evidence.account import Asked
+    from ragauge.methods.evidence.account import TrainedDefaults
 
     Compress = Callable[[KVCache, Sequence[Span], Span, Sequence[int]], KVCache]
     """(cache, spans before a document, its span, its tokens) -> a cache of the document's remaining
@@ -96,7 +96,7 @@ class Method(ABC):
     requires: ClassVar[Capabilities] = frozenset()
     # the option that does without key-value caches, for messages
     without_caches: ClassVar[str] = ""
-    stated: ClassVar[Mapping[str, Any]] = {}  # the options that `making.make` was given
+    stated_options: ClassVar[Mapping[str, Any]] = {}  # the options that `making.make` was given
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class Method(ABC):
         """
         return self
 
-    def asked_as(self, asked: Asked, where: str) -> Self:
+    def adapted_to_training(self, trained: TrainedDefaults, where: str) -> Self:
         """Return a copy that asks a decoder as it was trained to be asked, where the method has a
         request of its own.
 

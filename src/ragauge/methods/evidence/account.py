@@ -25,7 +25,7 @@ CHOICES = {
 WRAPPING = {"template_arguments": {}, "template_date": TEMPLATE_DATE}  # in every training
 
 
-class Asked(NamedTuple):
+class TrainedDefaults(NamedTuple):
     """How a decoder was trained to be asked; of one without a training nothing is said."""
 
     place: str = ""  # that says so: a file, or a section of a configuration
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
                 )
 
 
-NO_TRAINING = Asked()
+NO_TRAINING = TrainedDefaults()
 
 
 class _Settings(BaseModel):
@@ -61,7 +61,7 @@ class _Account(BaseModel):
     settings: _Settings
 
 
-def asked_by_account(source: str) -> Asked:
+def read_account(source: str) -> TrainedDefaults:
     """Read how a model was trained to be asked; `source` is a path, or anything else, which has no
     account.
 
@@ -80,4 +80,4 @@ def asked_by_account(source: str) -> Asked:
             f"{path}: cannot be read ({error_line(error)}); it belongs next to the folder, and says "
             f"how {source} was trained"
         ) from None
-    return Asked(str(path), account.pop("settings"), WRAPPING | account)
+    return TrainedDefaults(str(path), account.pop("settings"), WRAPPING | account)

@@ -74,12 +74,10 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
             quantity = f"{time.removesuffix('_s')}_{name}_s"
             value = measured(percentile.value, percentile.low, percentile.high, n)
             yield Cell(keys, quantity, value)
-    # over all requests
-    for prefix, rates in {"": summary, "steady_": summary.steady or summary}.items():
-        for rate in RATES if summary.steady or not prefix else ():
-            rated = getattr(rates, rate)
-            if rated is not None:
-                yield Cell(keys, f"{prefix}{rate}", measured(rated, n=rates.requests))
+    for prefix, rates in (("", summary), ("steady_", summary.steady)):
+        for rate in RATES:  # over all requests
+            if rates and getattr(rates, rate) is not None:
+                yield Cell(keys, prefix + rate, measured(getattr(rates, rate), n=rates.requests))
 
 
 def _described(load: LoadTimes) -> str:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tiny_models
 from ragauge.errors import UnsupportedError, UserError
 from ragauge.methods.rankers import bm25, dense, shortest, tfidf
+from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.pipelines.database.embed import OnnxEncoder
 from ragauge.text import terms
 
@@ -342,6 +343,19 @@ def test_an_exported_encoder_reads_lower_case(tmp_path):
     np.testing.assert_array_equal(one, other)
     reference = dense.load_encoder(f"path:{tmp_path}")
     np.testing.assert_allclose(one, reference.encode(["abc"])[0], atol=1e-5)
+
+
+def test_a_cross_encoder_of_robertas_kind_reads_what_it_has_positions_for(tmp_path):
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "vocab_size": 260, "max_position_embeddings": 34}
+    config = RobertaConfig(**sizes, pad_token_id=1, num_labels=1)
+    RobertaForSequenceClassification(config).save_pretrained(tmp_path)
+    tiny_models.byte_tokenizer(chat=False).save_pretrained(tmp_path)
+    model = CrossEncoder(tmp_path)
+    assert model.max_tokens == 32
+    assert np.isfinite(model.scores("who", ["a text of many letters " * 9])).all()
 
 
 def test_another_similarity_is_refused_by_name(folder, tmp_path):
