@@ -3,7 +3,7 @@ no weights.
 """
 
 import random
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -147,7 +147,13 @@ def test_paths_side_by_side_may_hold_more_than_the_context(name):
 
 
 OF_STATES = {
-    "superposition": [{"positions": "left_aligned"}, {"factor": 2}, {"path_caching": False}],
+    "superposition": [
+        {"positions": "left_aligned"},
+        {"positions": "left_aligned", "factor": 2},
+        {"spacing": "corpus"},
+        {"factor": 2},
+        {"path_caching": False},
+    ],
     "parallel_windows": [{"windows": 2}, {"indent": "right"}],
     "prophet_kv": [{"neighbours": 2}],
     "bm25": [{"top_k": 3}, {"path_caching": False}],
@@ -174,6 +180,11 @@ READ_CHOSEN = {
 DOCUMENTS = [("", f"Tea number {i} grows here, {'far ' * (20 + i)}away.") for i in range(5)]
 
 
+def of_corpus(*documents, **more):
+    """A prompt whose corpus' documents have other lengths than its own."""
+    return replace(house_article.prompt_of(*documents, **more), corpus_spacing=60.0)
+
+
 @pytest.fixture(scope="module")
 def states_lm():
     return house_article.long_lm()
@@ -192,7 +203,7 @@ def test_a_method_uses_what_it_declares_was_read_before(states_lm, encoder, name
     if "encoder" in making.make(name).__dict__:
         options = {"encoder": encoder, **options}
     method = making.make(name, **options)
-    prompt = house_article.prompt_of(*DOCUMENTS, gold=(1, 3))
+    prompt = of_corpus(*DOCUMENTS, gold=(1, 3))
     if reason := method.refusal(states_lm):
         pytest.skip(reason)
     usable = method.usable_state()
@@ -268,7 +279,7 @@ def _read_before(lm, monkeypatch, method, *documents):
 
     with monkeypatch.context() as patch:
         patch.setattr(lm, "compute", watched)
-        method.read_before().prepare(lm, house_article.prompt_of(*documents))
+        method.read_before().prepare(lm, of_corpus(*documents))
     return rows
 
 

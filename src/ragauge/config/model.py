@@ -63,7 +63,9 @@ class Served(Section):
         None, ge=1, description="requests at a time; default: generation.batch; auto: 1"
     )
     timeout_s: Annotated[float, Recorded.NEVER] = Field(
-        600.0, gt=0, description="seconds until the first token, and between two tokens"
+        600.0,
+        gt=0,
+        description="seconds until the first token, and between two; three times that for all",
     )
     attempts: Annotated[int, Recorded.NEVER] = Field(
         5, ge=1, description="requests for one answer, with growing pauses between them"

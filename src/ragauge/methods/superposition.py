@@ -54,7 +54,7 @@ class Superposition(Method):
     """
 
     requires = FULL_ATTENTION
-    state = "set"  # equilibrium positions follow from the lengths of all documents
+    state = "set"  # equilibrium positions follow from the lengths of the documents
 
     top_k: PositiveInt = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
@@ -79,8 +79,8 @@ class Superposition(Method):
     def usable_state(self) -> State:
         if not self.path_caching:
             return "nothing"
-        alone = self.positions == "left_aligned" and self.factor is None
-        return "documents" if alone else "set"
+        apart = self.positions == "left_aligned" or self.reads_corpus()
+        return "documents" if apart and self.factor is None else "set"
 
     @property
     def selected(self) -> list[int]:

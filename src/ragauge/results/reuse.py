@@ -7,8 +7,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ragauge.results.runs import Variant, method_of
-
 
 @dataclass(frozen=True)
 class Seconds:
@@ -58,16 +56,3 @@ def break_even_hit_rate(seconds: Seconds, naive_s: float) -> float | None:
         return None
     spared = seconds.latency_s(0) - seconds.latency_s(1)
     return max(0.0, (seconds.latency_s(0) - naive_s) / spared) if spared > 0 else 0.0
-
-
-def servable(variant: Variant) -> bool:
-    """Whether a store can hold what a variant prepares. A compressor that knows the question
-    prepares nothing that could be kept for another one.
-    """
-    method = method_of(variant)
-    if method is None:
-        return False
-    prepares = method.sequential() or any(
-        call.offline for trace in variant.traces.values() for call in trace
-    )
-    return method.storable() and prepares

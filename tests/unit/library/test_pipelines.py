@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import ragauge
+from endpoints import served, streams
 from ragauge.cli._main import main
 from study_files import study_arguments
 from tiny_models import encoder
@@ -78,3 +79,21 @@ def test_what_is_no_recommendation_is_refused(sources, tmp_path):
     (out / "passages.jsonl").unlink()
     with pytest.raises(ragauge.UserError, match=r"passages\.jsonl"):
         ragauge.Pipeline.load(path)
+
+
+def test_a_model_behind_a_server_answers_there(sources, tmp_path, monkeypatch):
+    out = tmp_path / "study"
+    tokenizer = sources[sources.index("--model") + 1]
+    with served([streams("Hallein")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        more = ["--model", "openai:m", "--tokenizer", tokenizer, "--out", str(out)]
+        assert main([*sources, *more]) == 0
+        settings = yaml.safe_load((out / "config.yaml").read_bytes())
+        settings["methods"] = {"top_k1": settings["methods"]["top_k1"]}
+        (out / "recommended.yaml").write_text(yaml.safe_dump(settings))
+        answer = ragauge.Pipeline.load(out / "recommended.yaml").answer(QUESTIONS[2])
+    assert answer.prediction == "Hallein"
+    assert [document.title for document in answer.documents] == ["salt"]
+    [message] = server.requests[-1]["body"]["messages"]
+    assert "Salt comes from Hallein." in message["content"]
+    assert QUESTIONS[2] in message["content"]

@@ -37,9 +37,11 @@ class TimingPlan(PlanPart):
         """The records whose median length a protocol times."""
 
         def of_job(labels: Labels) -> list[str]:
-            length = getattr(self._section(protocol, labels), "answer_tokens", None)
-            place = f"/{labels.dataset}/{labels.model}/"
-            return [path for path in self._answers.files() if length == "median" and place in path]
+            section = self._section(protocol, labels)
+            is_median = getattr(section, "answer_tokens", None) == "median"
+            timed = {(labels.dataset, labels.model, name) for name in section.methods}
+            jobs = [job for job in self.config.answers() if is_median and tuple(job) in timed]
+            return [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in jobs]
 
         return of_job
 

@@ -6,10 +6,10 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from typing import Any, Literal, NamedTuple, Self
 
-from ragauge.engines.served.http import MAX_REPLY, JsonObject, json_object
+from ragauge.engines.served.http import JsonObject, Reply, json_object
 
 Channel = Literal["answer", "thought", "refusal", "tool"]
 CountSource = Literal["server", "pieces"]
@@ -38,6 +38,7 @@ FILTERED = {
     "sensitive",
 }
 TOOLS = {"tool_calls", "function_call", "tool_use"}
+MAX_LINE = 4 << 20  # bytes, as of a whole reply in one
 TORN = "the stream broke off before its end"
 
 
@@ -160,14 +161,24 @@ class Reading:
     """A completion while its lines arrive: server-sent events, or one JSON object."""
 
     completion: Completion
-    whole: bytes = b""
+    whole: list[bytes] = field(default_factory=list)  # lines of a JSON object
+    rest: bytes = b""  # of a line that has not ended yet
+
+    def feed(self, piece: bytes) -> bool:
+        """Add bytes as they arrive; returns whether the end mark is among them. Raises ValueError as
+        `add`, and if a line is too long.
+        """
+        *lines, self.rest = (self.rest + piece).split(b"\n")
+        if len(self.rest) > MAX_LINE:
+            raise ValueError(f"the reply holds a line of more than {MAX_LINE:,} bytes")
+        return any(self.add(line) for line in lines)
 
     def add(self, line: bytes) -> bool:
         """Add a line; returns whether it is the end mark. Raises ValueError if it is no event, or
         reports an error.
         """
         if self.whole or line.startswith((b"{", b"<", b"[")):
-            self.whole += line
+            self.whole.append(line)
         elif line.startswith(b"data:") and (event := line.removeprefix(b"data:").strip()):
             if event == b"[DONE]":
                 return True
@@ -179,36 +190,36 @@ class Reading:
         if only the end mark is missing. Raises ValueError, or the error that tore it: it is no
         completion, or breaks off.
         """
+        if not torn:
+            self.add(self.rest)
         if self.whole and not torn:
-            self.completion.add(json_object(self.whole, "the reply is not a stream of events and"))
+            whole = b"\n".join(self.whole)
+            self.completion.add(json_object(whole, "the reply is not a stream of events and"))
         elif self.completion.finish is None and (torn or self.completion.pieces):
             raise torn or ValueError(TORN)
         return self.completion.checked()
 
 
-def read_completion(response: HTTPResponse) -> Completion:
+def read_completion(reply: Reply) -> Completion:
     """Read a chat or text completion, streamed or whole. Raises ValueError: it is none, breaks off
     before a reason to end, or the server reports an error in it.
     """
-    reading = Reading(Completion(stack=response.headers.get("Server") or ""))
-    left = MAX_REPLY
+    reading = Reading(Completion(stack=reply.headers.get("Server") or ""))
     try:
-        while line := response.readline(left):
-            left -= len(line)
-            if reading.add(line):
-                return reading.completion.checked()
+        if any(map(reading.feed, reply.pieces)):
+            return reading.completion.checked()
     except (OSError, HTTPException) as error:
         return reading.end(error)
     return reading.end()
 
 
-def read_models(response: HTTPResponse) -> tuple[str, list[JsonObject]]:
+def read_models(reply: Reply) -> tuple[str, list[JsonObject]]:
     """(the server's name for itself, the entries of its list of models). Raises ValueError: it is
     no JSON object.
     """
-    listed = json_object(response.read(MAX_REPLY), "the reply").get("data")
+    listed = json_object(b"".join(reply.pieces), "the reply").get("data")
     entries = list(map(_object, listed)) if isinstance(listed, list) else []
-    return response.headers.get("Server") or "", entries
+    return reply.headers.get("Server") or "", entries
 
 
 def text_of(pieces: Sequence[Piece]) -> str:

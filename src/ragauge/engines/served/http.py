@@ -4,9 +4,10 @@ bounded replies.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from itertools import count
 from ssl import SSLCertVerificationError
@@ -22,6 +23,7 @@ TRANSIENT = {408, 409, 425, 429}  # besides 5xx
 MAX_PAUSE_S = 60.0
 MAX_PROBLEM = 230  # characters of what an endpoint says, in an error
 MAX_REPLY = 64 << 20  # bytes; an event of a token has some 300
+LONGEST = 3  # times `timeout_s`: the seconds that a whole response may take
 
 Read = TypeVar("Read")
 JsonObject = dict[str, Any]
@@ -43,6 +45,18 @@ class EndpointError(UserError):
         self.wish_s = wish_s
 
 
+class OverdueError(TimeoutError):
+    """A response did not end in time; another attempt would take as long."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response whose body is read as it arrives."""
+
+    headers: Message
+    pieces: Iterator[bytes]  # of the body; raises OverdueError
+
+
 @dataclass(frozen=True)
 class JsonServer:
     """A server that is sent JSON; requests are retried with growing pauses while it is down, busy
@@ -51,7 +65,8 @@ class JsonServer:
 
     url: str  # such as http://localhost:8000/v1
     key: str | None = field(default=None, repr=False)  # sent as a bearer token, shown nowhere
-    timeout_s: float = 60.0  # of one request; of a stream, between two of its events
+    # between two arrivals of data; a whole response may take LONGEST times that
+    timeout_s: float = 60.0
     attempts: int = 5
     pause_s: float = 1.0  # before the second attempt; doubles each time
 
@@ -72,7 +87,7 @@ class JsonServer:
         self,
         path: str,
         body: JsonObject | None,
-        read: Callable[[HTTPResponse], Read],
+        read: Callable[[Reply], Read],
         name: str = "",
         sent: list[float] | None = None,
     ) -> Read:
@@ -95,8 +110,9 @@ class JsonServer:
             try:
                 data = None if body is None else json.dumps(body).encode()
                 request = Request(self.address(path), data, self.headers)
+                end = time.monotonic() + LONGEST * self.timeout_s
                 with build_opener(_NoRedirect).open(request, timeout=self.timeout_s) as response:
-                    return read(response)
+                    return read(Reply(response.headers, _pieces(response, end)))
             except (
                 OSError,
                 HTTPException,
@@ -104,8 +120,10 @@ class JsonServer:
             ) as error:  # unreachable, cut off, busy, or invalid
                 failure = self.failure(error, name, attempt)
                 status = failure.status
-                final = _untrusted(error) or not (
-                    status is None or status >= 500 or status in TRANSIENT
+                final = (
+                    _untrusted(error)
+                    or isinstance(error, OverdueError)
+                    or not (status is None or status >= 500 or status in TRANSIENT)
                 )
                 if attempt >= self.attempts or final:
                     raise failure from None
@@ -131,6 +149,16 @@ class JsonServer:
         tries = f" ({attempt} attempts)" if attempt > 1 else ""
         message = f"{place}: {problem[:MAX_PROBLEM]}{tries}"
         return EndpointError(message, getattr(error, "code", None), problem, wish_s)
+
+
+def _pieces(response: HTTPResponse, end: float) -> Iterator[bytes]:
+    """Yield a body as it arrives until `end`, by `time.monotonic()`, whatever arrives."""
+    left = MAX_REPLY
+    while piece := response.read1(min(left, 1 << 16)):
+        left -= len(piece)
+        yield piece
+        if time.monotonic() > end:
+            raise OverdueError("the response has not ended in time")
 
 
 def json_object(data: bytes, place: str) -> JsonObject:

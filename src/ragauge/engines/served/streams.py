@@ -55,15 +55,6 @@ class _Response:
             left -= len(piece)
             yield piece
 
-    async def lines(self) -> AsyncIterator[bytes]:
-        rest = b""
-        async for piece in self.pieces():
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                yield line + b"\n"
-        if rest:
-            yield rest
-
 
 class StreamClient:
     """Sends requests from any thread. A context: requests that are under way at its end are
@@ -132,8 +123,8 @@ class StreamClient:
             self.stack = response.headers.get("Server") or self.stack
             reading = Reading(Completion(stack=self.stack))
             try:
-                async for line in response.lines():
-                    if reading.add(line):
+                async for piece in response.pieces():
+                    if reading.feed(piece):
                         return reading.completion.checked()
             except (OSError, EOFError):
                 return reading.end(ValueError(TORN))

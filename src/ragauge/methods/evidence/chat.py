@@ -9,13 +9,12 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPResponse
 from pathlib import Path
 
 from ragauge.assets.control_tokens import TemplateText
 from ragauge.engines.protocol import SpanEngine
 from ragauge.engines.served.completions import read_completion, text_of
-from ragauge.engines.served.http import EndpointError, JsonServer
+from ragauge.engines.served.http import EndpointError, JsonServer, Reply
 from ragauge.errors import UserError
 from ragauge.io.files import text_sha256
 from ragauge.methods.base.method import unit_row
@@ -136,11 +135,11 @@ class Endpoint(JsonServer):
         return self.ask("chat/completions", body, _text, self.model)
 
 
-def _text(response: HTTPResponse) -> str:
+def _text(reply: Reply) -> str:
     """Return the answer of a chat completion; raises ValueError if the reply is no such thing or
     has no answer.
     """
-    completion = read_completion(response)
+    completion = read_completion(reply)
     if problem := completion.problem():
         raise ValueError(problem)
     return text_of(completion.split()[0])

@@ -3,7 +3,7 @@
 import hmac
 import ipaddress
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +75,9 @@ def read_token(path: Path) -> str:
     return token.decode()
 
 
-def carries_token(context: grpc.ServicerContext, token: str) -> bool:
-    """Return whether a call carries the token; compared in constant time."""
-    header = str(dict(context.invocation_metadata()).get("authorization", ""))
+def carries_token(metadata: Iterable[tuple[str, str | bytes]], token: str) -> bool:
+    """Return whether a call's metadata carry the token; compared in constant time."""
+    header = str(dict(metadata).get("authorization", ""))
     return hmac.compare_digest(header.encode(), f"Bearer {token}".encode())
 
 

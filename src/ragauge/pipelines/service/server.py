@@ -31,6 +31,7 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
 ]
 
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 MAX_K = 256
 MAX_CONTINUATION = 16
 MAX_TOKENS = 4096
@@ -64,6 +65,35 @@ class Health(health.HealthServicer):
         return super().Check(request, context)
 
 
+class TokenCheck(grpc.ServerInterceptor):
+    """Reads the token in a call's metadata, before its message and before it is counted.
+
+    A call without the token ends at once, even if its message never comes; one for health is told
+    that of the whole service.
+    """
+
+    def __init__(self, token: str, server: "Server") -> None:
+        self._token = token
+        self._server = server
+
+    def intercept_service(self, continuation: Any, details: Any) -> grpc.RpcMethodHandler | None:
+        handler = continuation(details)
+        if not handler or credentials.carries_token(details.invocation_metadata, self._token):
+            return handler
+        reply = self._health if details.method == HEALTH_CHECK else self._refuse
+        return grpc.stream_unary_rpc_method_handler(reply)  # which does not wait for a message
+
+    def _health(self, _: Any, context: grpc.ServicerContext) -> bytes:
+        request = health_pb2.HealthCheckRequest()
+        return self._server.health.Check(request, context).SerializeToString()
+
+    def _refuse(self, _: Any, context: grpc.ServicerContext) -> None:
+        code = grpc.StatusCode.UNAUTHENTICATED
+        if self._server.metrics:
+            self._server.metrics.count_request("refused", code.name, 0.0)
+        context.abort(code, "the call does not carry the server's token")
+
+
 class Server:
     """Serves an index at `address` from `start` to `stop`, or inside a `with` block."""
 
@@ -87,9 +117,8 @@ class Server:
         )
         self.metrics: Metrics | None = None
         self._max_queries = settings.max_queries
-        self._token = token
         self._decoding = threading.Lock()
-        self._health = Health(self.queue, settings.hang)
+        self.health = Health(self.queue, settings.hang)
         threads = settings.max_concurrent + SPARE_THREADS
         calls = {
             "Search": self._handler("search", pb.SearchRequest, self._search),
@@ -103,8 +132,9 @@ class Server:
             handlers=[grpc.method_handlers_generic_handler(wire.SERVICE, calls)],
             options=[*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_bytes)],
             maximum_concurrent_rpcs=threads + WAITING_CALLS,
+            interceptors=[TokenCheck(token, self)] if token else [],
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         host = settings.host
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         address = f"{host}:{settings.port}"
@@ -122,14 +152,14 @@ class Server:
     def start(self) -> None:
         self._server.start()
         for name in ("", wire.SERVICE):
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def stop(self, grace_s: float = 30.0) -> bool:
         """Refuse new requests and wait for running ones; False if a search still runs after
         `grace_s`.
         """
         end = time.monotonic() + grace_s
-        self._health.enter_graceful_shutdown()
+        self.health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
         return self.queue.close(end - time.monotonic())
 
@@ -156,11 +186,6 @@ class Server:
             code = grpc.StatusCode.OK
             message = ""
             try:
-                if self._token and not credentials.carries_token(context, self._token):
-                    raise RefusedError(
-                        grpc.StatusCode.UNAUTHENTICATED,
-                        "the call does not carry the server's token",
-                    )
                 reply = answer(kind.FromString(data), context).SerializeToString()
             except RefusedError as error:
                 code, message = error.args

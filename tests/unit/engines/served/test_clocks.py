@@ -2,7 +2,6 @@
 none. A speed is exact, or comes with a remark.
 """
 
-import asyncio
 import json
 import random
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from endpoints import chunk
 from ragauge.engines import backend
 from ragauge.engines.served import completions
 from ragauge.engines.served.completions import Completion, Reading
-from ragauge.engines.served.streams import _Response
 from ragauge.io.records import ServedResponse
 
 SENT = 100.0
@@ -76,21 +74,13 @@ def read(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     engine = backend.load("openai:m", "openai")
 
-    async def lines(segments):
-        reading = Reading(Completion())
-
-        async def pieces():
-            for at, data in segments:
-                clock.at = at
-                yield data
-
-        async for line in _Response.lines(SimpleNamespace(pieces=pieces)):
-            if reading.add(line):
-                break
-        return reading.completion.checked()
-
     def read(segments) -> tuple[Completion, ServedResponse]:
-        completion = asyncio.run(lines(segments))
+        reading = Reading(Completion())
+        for at, data in segments:
+            clock.at = at
+            if reading.feed(data):
+                break
+        completion = reading.completion.checked()
         return completion, engine._exchange(completion, [SENT])
 
     return read

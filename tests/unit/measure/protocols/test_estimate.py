@@ -1,6 +1,7 @@
 """An estimate of a run: by hand from seconds that are known, and next to a run that follows it."""
 
 import json
+import statistics
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ragauge.config.experiment import AnswerJob
 from ragauge.config.loading import load, parse
 from ragauge.measure.protocols import estimate as estimates
 from ragauge.measure.protocols.estimate import Rates, Span, Work, estimate
+from ragauge.results.times import LatencyTimes
 from ragauge.testing import write_checkpoint
 
 # that the estimate of a decoder of two layers, whose passes cost their launches, may be off
@@ -214,3 +216,26 @@ def test_a_served_model_is_timed(tmp_path, monkeypatch):
     assert len(rates.seconds) == 2
     assert all(online_s > 0.05 for [(_, online_s)] in rates.seconds.values())
     assert estimate(config, rates, 1).wall.likely > 0.1
+
+
+def test_times_are_also_of_the_median_length_of_the_recorded_answers():
+    questions(Path("q.jsonl"))
+    latency = {"methods": ["naive"], "dataset": "questions", "trials": 1, "warmup": 1}
+    Path("config.yaml").write_text(json.dumps(small() | {"latency": latency}))
+    given = ["--config", "config.yaml", "--dataset", "questions", "--model", "model"]
+
+    def timed(*options):
+        assert main(["time", *given, "--prompts", "1", "--out", "t.json", *options]) == 0
+        return LatencyTimes.read(Path("t.json"))
+
+    assert timed("--states", "documents").other_lengths == []  # nothing is recorded yet
+    out = Path("results/t/answers/questions/model/naive.jsonl")
+    assert main(["run", *given, "--method", "naive", "--out", str(out)]) == 0
+    lengths = [json.loads(line)["tokens"]["generated"] for line in out.read_text().splitlines()]
+    median = round(statistics.median(lengths))
+    times = timed()
+    assert list(times.states) == ["documents", "set"]
+    assert times.protocol.answer_tokens == median
+    assert times.at_answer_length.protocol.new_tokens == median
+    assert times.protocol.new_tokens == 5
+    assert timed("--answer-tokens", "7", "--states", "set").at_answer_length.seconds("naive")

@@ -3,6 +3,7 @@ and shutdown.
 """
 
 import re
+import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import service_parts as parts
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import Query
-from ragauge.pipelines.service import credentials, proto
+from ragauge.pipelines.service import credentials, proto, wire
+from ragauge.pipelines.service import server as service
 from ragauge.pipelines.service.client import Client, RetrievalError, method
 from ragauge.pipelines.service.metrics import Metrics
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
@@ -205,6 +207,43 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path):
     for name in ("short", "two"):
         with pytest.raises(UserError, match="must hold a token of 16 to 4096"):
             credentials.read_token(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "call", ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch", ""]
+)
+@pytest.mark.parametrize("metadata", [None, [("authorization", "Bearer wrong")]])
+def test_calls_without_the_token_whose_message_never_comes_shut_nobody_out(
+    call, metadata, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(service, "WAITING_CALLS", 2)
+    (tmp_path / "token").write_text("s3cret-" * 4)
+    token = credentials.read_token(tmp_path / "token")
+    never = threading.Event()
+
+    def no_message():
+        never.wait()
+        yield b""
+
+    with (
+        parts.server(parts.Toy(), token=token, max_concurrent=2) as server,
+        grpc.insecure_channel(server.address) as channel,
+        Client(server.address, token_file=tmp_path / "token", deadline_s=5) as client,
+    ):
+        open_call = channel.stream_unary(call or f"/{wire.SERVICE}/Search")
+        code = grpc.StatusCode.OK if call.endswith("Check") else grpc.StatusCode.UNAUTHENTICATED
+        try:
+            for _ in range(40):  # beyond the limit of calls, were they under way
+                begun = open_call.future(no_message(), metadata=metadata)
+                begun.exception(5)
+                assert begun.code() is code
+            client.wait_until_ready(5)
+            assert client.round_trip_s() < 5
+            parts.assert_same(
+                client.search([Query(text="a")]), parts.Toy().search([Query(text="a")])
+            )
+        finally:
+            never.set()
 
 
 @pytest.mark.parametrize(

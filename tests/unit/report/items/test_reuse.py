@@ -9,6 +9,7 @@ from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.reuse import frontier, length
 from ragauge.report.items.reuse import table as reuse_table
 from ragauge.report.items.reuse._family import AT_FLOOR
+from ragauge.results import states
 from ragauge.results.runs import Runs
 from synthetic_run import write_latency, write_states, write_variant
 
@@ -286,17 +287,15 @@ def test_at_the_floor_nothing_can_be_told(item, tmp_path):
         assert AT_FLOOR in shown(ITEMS[item].draw(table))
 
 
-@pytest.mark.parametrize("item", ["table", "frontier"])
-def test_what_knows_the_question_is_not_served_from_a_store(item, small):
+def test_what_knows_the_question_is_waited_for_in_every_state(small):
+    """A compressor that does prepares nothing that could be ready for another question."""
     for name, compressor in (("aware", "snapkv"), ("unaware", "knorm")):
         params = AWARE | {"compressor": compressor}
-        write_variant(
-            small, name, "compressed", HALF, params=params, first_token_s=1.0, trace=OFFLINE
-        )
-    rows = ITEMS[item].table(Runs(small)).drop_duplicates("variant").set_index("variant")
-    assert rows.loc[["naive", "aware", "unaware", "sp"], "stored"].tolist() == [
-        "no",
-        "no",
-        "yes",
-        "yes",
-    ]
+        fields = {"first_token_s": 1.0, "offline_s": 2.0, "trace": OFFLINE}
+        write_variant(small, name, "compressed", HALF, params=params, **fields)
+    waits = {
+        v.name: [states.seconds(v, "first_token_s", state)[0] for state in ("documents", "set")]
+        for v in Runs(small).run
+        if v.method == "compressed"
+    }
+    assert waits == {"aware": [3.0, 3.0], "unaware": [3.0, 1.0]}  # around superposition

@@ -19,7 +19,7 @@ from ragauge.results import timing
 from ragauge.results.cells import NO_SPREAD
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
-from ragauge.results.times import LatencyTimes, Trial, TrialLoad
+from ragauge.results.times import STATE_WORDS, LatencyTimes, Trial, TrialLoad
 from synthetic_run import (
     DOCUMENT,
     MODEL,
@@ -324,6 +324,32 @@ def test_speedups_are_of_one_state_or_say_of_which_two(small):
     )
     labels = " ".join(ax.get_xlabel() for ax in figure.axes)
     assert all(words in labels for words in ("each document read", "as in the paper"))
+
+
+OF_OTHER_TIMES = {"documents_reuse"}  # its axis is the hit rate, and naive has nothing read
+
+
+@pytest.mark.parametrize("item", sorted({*ITEMS} - OF_OTHER_TIMES))
+def test_no_two_states_stand_side_by_side_unsaid(small, item):
+    """Each time of the latency protocol names its state, one alone in a row, or says of which two."""
+    both = {"nothing": [8.0] * 3, "set": [2.0] * 3}
+    write_states(small, {"plain": both, "sp": both}, {"plain": 6.0, "sp": 7.0})
+    rows = table(item, small)
+    of_protocol = rows[(rows["source"] == "latency") & rows["measured"].notna()]
+    if not len(of_protocol):
+        return
+    words = of_protocol["note"].str.extract(r"before the question: ([a-z ]+)")[0]
+    assert words.notna().all()
+    if "state" not in rows.columns:
+        said = of_protocol["quantity"].str.partition("_")[0].map(STATE_WORDS)
+        two = of_protocol["note"].str.contains(timing.LIKE_PAPERS)
+        is_read = of_protocol["quantity"].str.startswith("preparation")
+        assert len(set(words)) == 1 or ((said == words) | two | is_read).all()
+        return
+    assert (words == of_protocol["state"].map(STATE_WORDS)).all()
+    figure = registry.module("item", item).draw(rows)
+    titles = " ".join(ax.get_title(loc="left") for ax in figure.axes)
+    assert {s for s, text in STATE_WORDS.items() if text in titles} == set(of_protocol["state"])
 
 
 def test_speedups_of_two_machines_have_no_ratio(tmp_path):

@@ -5,9 +5,8 @@ that option (`knob`), the primary metric with its interval, the median seconds t
 and the probability that no other variant is at least as good and as fast, over bootstrap resamples
 of the shared questions. A curve connects variants that differ in the knob alone, labelled with its
 value. The dashed staircase is the frontier of the means; a filled point is on it with a probability
-of one half or more. The gold documents alone are a reference and excluded. `stored` says whether a
-store can serve what is prepared, which is not so where a compressor knows the question. `state` is
-what was read before the question (docs/protocols.md); a panel has one state alone.
+of one half or more. The gold documents alone are a reference and excluded. `state` is what was read
+before the question (docs/protocols.md); a panel has one state alone.
 
 Limits: `reuse_table` has the work before the question. Where the plain prompt is hardly ever right,
 differences mean nothing, and note and panel say so. The best point on these questions looks better
@@ -32,7 +31,6 @@ from ragauge.report.items.reuse._family import (
 )
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted
 from ragauge.results.measures import REFERENCES, metric_name, naive, quality
-from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs
 from ragauge.results.times import STATE_WORDS, State
 
@@ -45,7 +43,6 @@ KEYS = (
     "curve",
     "knob",
     "value",
-    "stored",
     "metric",
 )
 CHANCE = "frontier_probability"
@@ -88,7 +85,6 @@ def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
             "curve": curve(variant),
             "knob": KNOBS.get(variant.method, ""),
             "value": "" if value is None else value,
-            "stored": "yes" if servable(variant) else "no",
             "metric": metric_name(runs, dataset),
         }
         cells += [

@@ -28,6 +28,7 @@ from ragauge.report.items.reuse._family import (
 from ragauge.results.cells import Cell, Table, frame, noted
 from ragauge.results.measures import REFERENCES, difference, naive, quality
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.times import STATE_WORDS
 
 KEYS = (
     "model",
@@ -63,7 +64,8 @@ def draw(table: Table) -> Figure:
     """Four panels a model and set of questions: both quantities over length, and over number; a
     variant a method.
     """
-    groups = list(table.groupby(["model", "questions"], sort=False))
+    named = table.assign(read=table["state"].map(STATE_WORDS))
+    groups = list(named.groupby(["model", "questions", "read"], sort=False))
     several = [
         group
         for group in groups

@@ -5,12 +5,11 @@ for the plain prompt, the primary metric and its difference to the plain prompt 
 questions, with a paired test; the median seconds to the first token and the speedup over the plain
 prompt; seconds of each further token; seconds of the work before the question and the bytes of keys
 and values that stay of it; the largest size of keys and values; and the share of the documents'
-tokens that was read again with the question, counted over layers. `stored` says whether a store can
-serve what is prepared, which is not so where a compressor knows the question. `state` is what was
-read before the question (docs/protocols.md); a row and its speedup are in one state alone. A
-paper's number is its largest speedup of the first token over reading everything, of larger models
-on GPUs with long documents that were all cached. EPIC and APE state none (EPIC's factor of 8 is
-over CacheBlend, APE's of 4.5 is of complete answers).
+tokens that was read again with the question, counted over layers. `state` is what was read before
+the question (docs/protocols.md); a row and its speedup are in one state alone. A paper's number is
+its largest speedup of the first token over reading everything, of larger models on GPUs with long
+documents that were all cached. EPIC and APE state none (EPIC's factor of 8 is over CacheBlend,
+APE's of 4.5 is of complete answers).
 
 Limits: differences mean nothing where the plain prompt is hardly ever right, and the note says so.
 Seconds are the latency protocol's where it timed all these variants on the data set, else the
@@ -36,12 +35,11 @@ from ragauge.results.cells import (
 )
 from ragauge.results.measures import difference, naive, quality
 from ragauge.results.publications import published
-from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.states import preparation
 from ragauge.results.times import State
 
-KEYS = ("model", "dataset", "state", "method", "variant", "stored")
+KEYS = ("model", "dataset", "state", "method", "variant")
 UNRECORDED = "not recorded"
 
 READS = Reads(answers=answers(), latency="any")
@@ -67,8 +65,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     clock = VariantSeconds.find(runs, dataset, model, shown)
     cells = list[Cell]()
     for state, variant in product(clock.states, shown):
-        stored = "yes" if servable(variant) else "no"
-        keys = variant.keys | {"state": state, "stored": stored}
+        keys = variant.keys | {"state": state}
         cells += row_cells(keys, _measures(runs, variant, base, clock, state))
     return cells
 
