@@ -311,7 +311,8 @@ def recorded_fingerprint(out: Path) -> dict[str, Any]:
     meta = read_meta(out) or {}
     with suppress(OSError, ValueError, RecursionError), partial_path(out).open("rb") as file:
         meta = json.loads(file.readline())
-    return meta.get("fingerprint") or {}
+    fingerprint = meta.get("fingerprint") if isinstance(meta, dict) else None
+    return fingerprint if isinstance(fingerprint, dict) else {}
 
 
 def recorded_dtype(out: Path) -> str | None:
