@@ -36,6 +36,7 @@ MOST_BYTES = 64 << 20
 STEP_S = 590.0
 TAIL = 2000  # characters of a failed step's output
 UNCACHED = ("naive", "attention_sort")  # by the papers, whose prompts have no cached prefix
+CACHED = "before the question the method has read what it can use, the full prompt nothing"
 LATER = "no time was left; the next start runs it"
 PROGRAMS = {
     "ragauge": (sys.executable, "-m", "ragauge.cli"),
@@ -179,9 +180,9 @@ def run(step: Step, limit_s: float, out: Path) -> dict[str, Any]:
         "output": output[-TAIL:],
     }
     result = out / f"{step.name}.json"
-    last = output.rstrip().rpartition("\n")[2]
-    if code == 0 and step.command[-1] == "--json":
-        result.write_text(last + "\n", encoding="utf-8")
+    if code == 0 and step.command[-1] == "--json":  # warnings may follow
+        last = [line for line in output.splitlines() if line.startswith("{")][-1]
+        result.write_text(last, encoding="utf-8")
     if code == 0 and "time" in step.command:
         record["over_roofline"] = over_roofline(result)
         if not record["over_roofline"]:
@@ -200,7 +201,9 @@ def _left_out(step: Step, reason: str = "") -> dict[str, Any]:
 
 
 def over_roofline(path: Path) -> dict[str, dict[str, float]]:
-    """By variant and stage of a timed result: median seconds over the roofline's."""
+    """By variant and stage of a timed result: median seconds over the roofline's. The documents are
+    those that were read before the question, where the variant gains from it.
+    """
     result = json.loads(path.read_text(encoding="utf-8"))
     return {
         variant: {
@@ -208,7 +211,7 @@ def over_roofline(path: Path) -> dict[str, dict[str, float]]:
             for stage, part in parts.items()
             if part.get("roofline_s")
         }
-        for timed in result.get("states", {"": result}).values()  # the last one's count
+        for timed in result["states"].values()  # the last one's count
         for variant, parts in timed["stages"].items()
     }
 
@@ -225,14 +228,14 @@ def write_tables(out: Path, folder: Path) -> list[Path]:
     written = []
     for name, entries in read_kit()["tables"].items():
         cells = [
-            Cell(row, entry["column"], measured, float(row[entry["column"]]))
+            Cell(row, entry["column"], _measured(entry, row, out), float(row[entry["column"]]))
             for entry in entries["cells"]
             for row in read_csv(name)
             if entry.get("where", {}).items() <= row.items() and row[entry["column"]]
-            if (measured := _measured(entry, row, out))
         ]
-        if cells:
-            table = frame(entries["keys"], cells)
+        measured = [cell for cell in cells if cell.measure]
+        if measured:
+            table = frame(entries["keys"], measured)
             table["status"] = f"{ON_SHAPE}, {gpu} (paper: {entries['paper']})"
             folder.mkdir(parents=True, exist_ok=True)
             table.to_csv(folder / f"{name}.csv", index=False)
@@ -258,7 +261,7 @@ def _measured(entry: Mapping[str, str], row: Mapping[str, str], out: Path) -> An
     if not seconds:
         return None
     if kind == "speedup":
-        return ratio(slow, seconds, 0, len(seconds)) if slow else None
+        return ratio(slow, seconds, 0, len(seconds), note=CACHED) if slow else None
     return quartiles([1000 * s for s in seconds])
 
 
@@ -276,7 +279,7 @@ def _seconds(times: Mapping[str, Any], variant: str, kind: str) -> list[float]:
         return [row["total_s" if kind == "speedup" else "evidence_s"] for row in counted]
     if kind == "evidence":  # all before the answer's prompt is read
         return [row["first_token_s"] - row["stages"]["prompt"] for row in counted]
-    return [row["stages"][kind] for row in counted]
+    return [row["stages"].get(kind, 0.0) for row in counted]
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ such as `.2f`, is that of the value; with ± in front its interval follows. Besi
 there are `points` and `+points` (hundredths as whole numbers); `~` in front reverses a difference.
 
 Between `<!-- claims: CFIC -->` and `<!-- /claims -->` stands a table of a paper's claims, from
-reports/directions.csv. A † says that p is below 0.05 after Holm's correction, too.
+reports/directions.csv. A † says that p is below 0.05 after Holm's correction, too, a ‡ that the
+printed effect is outside the interval, a § that the claim was not tested under its conditions.
 
 `python docs/page_numbers.py` writes the numbers of all pages again; the site is built with them.
 """
@@ -93,7 +94,8 @@ def _claims(paper: str) -> str:
         by_reader = {row["reader"]: row for row in rows if row["claim"] in (claim, claim + MORE)}
         cells = [_verdict(by_reader[name]) if name in by_reader else "" for name in readers]
         source = next(iter(by_reader.values()))["source"].removeprefix(f"{paper}, ")
-        notes = dict.fromkeys(row["note"] for row in by_reader.values() if row["note"])
+        texts = [row[name] for name in ("unmet", "note") for row in by_reader.values()]
+        notes = dict.fromkeys(filter(None, texts))
         lines.append([claim, source, *cells, "; ".join(notes)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -101,6 +103,8 @@ def _claims(paper: str) -> str:
 def _verdict(row: dict[str, str]) -> str:
     value, low, high = (Number(f"{float(row[name]):.3f}") for name in ("value", "low", "high"))
     mark = " †" if row["p_holm"] and float(row["p_holm"]) < 0.05 else ""
+    mark += " ‡" if row["printed_effect"] == "outside" else ""
+    mark += " §" if row["unmet"] else ""
     return f"**{row['verdict']}** {value:.3g} [{low:.3g}, {high:.3g}]{mark}"
 
 

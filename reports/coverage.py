@@ -7,8 +7,9 @@ numbers of right answers, without chance but for the draws of an interval; that 
 over drawn samples of `SAMPLES` (standard error 0.7 points, and 0.35 for outcomes of 1, 0 and -1,
 whose intervals are computed once for each count). Scores like F1 have a mass at 0 and at 1 and are
 Beta(2, 3) between; `f1` is their mean, `f1 difference` that of two methods which agree on half of
-the questions. `student` and `percentile` are the coverages of the t-interval and of the percentile
-bootstrap, for comparison; `width` is the mean width over that of the t-interval.
+the questions. Unbounded values, which have Student's interval, have gamma distributions. `student`
+and `percentile` are the coverages of the t-interval and of the percentile bootstrap, for
+comparison; `width` is the mean width over that of the t-interval.
 """
 
 import csv
@@ -34,6 +35,7 @@ QUESTIONS = (5, 10, 20, 50, 100, 300)
 PROPORTIONS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 PAIRS = ((0.02, 0.02), (0.05, 0.05), (0.1, 0.0), (0.15, 0.05), (0.3, 0.1), (0.6, 0.1))
 MASSES = ((0.8, 0.05), (0.5, 0.1), (0.1, 0.7))  # of F1: P(0) and P(1)
+SHAPES = (1, 4, 16)  # of unbounded values, whose skewness is 2, 1 and 0.5
 SAMPLES = 1000
 DRAWS = 1000  # of an interval, and ten times as many where scores are 1, 0 and -1
 METHODS: Mapping[str, Callable[[np.ndarray, bool], Interval]] = {
@@ -124,6 +126,11 @@ def main() -> None:
             rows.append(
                 ("f1 difference", n, name, *drawn((scores[1] - scores[2]) * differ, True, 0.0))
             )
+    rng = np.random.default_rng(1)
+    for n in QUESTIONS:
+        for shape in SHAPES:
+            values = rng.gamma(shape, size=(SAMPLES, n)) + 1  # beyond the limits of a score
+            rows.append(("unbounded", n, f"gamma, shape {shape}", *drawn(values, False, shape + 1)))
     with OUT.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kind", "n", "truth", *METHODS, "width"))

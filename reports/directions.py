@@ -1,31 +1,48 @@
-"""Directions: whether committed runs show the orderings that the papers claim.
+"""Directions: whether committed runs show the orderings that the papers claim, and the contrasts
+that a run is planned for.
 
 A claim names one row of a committed table with a difference or ratio and its interval, or two rows,
 and the tables of the readers that were asked. Scores of two variants on the same questions
 (`scores.csv`) are compared by question. Beside each p stands Holm's for all tests together.
+
+Three things are said of each: the direction, by an interval (and p < 0.05 where there is a test;
+of answers, also one side of at least `FLOOR`); whether the effect that the paper prints lies inside
+the interval; and whether the conditions are the paper's. The distances to the ends of two rows'
+intervals add as squares (Newcombe, 1998), those of a ratio as logarithms, which is mostly wider
+than a paired test.
 """
 
 import csv
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, exp, hypot, log
 from pathlib import Path
-from statistics import mean
-from typing import Any, Literal
+from statistics import NormalDist, mean
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field, model_validator
 
 from ragauge.config.reading import checked, read
-from ragauge.errors import UserError
+from ragauge.errors import SettingError, UserError, unknown
 from ragauge.io.sections import Section
-from ragauge.results.directions import Difference, apart, verdict
-from ragauge.results.stats import SHARE, holm, paired_test
+from ragauge.results.measures import FLOOR
+from ragauge.results.stats import SHARE, paired_test
 
-NOT_ON_PAGE = ("about", "table", "rows")
-
-
+NOT_ON_PAGE = ("about", "unmet", "table", "rows")
+SIGNIFICANT = 0.05
+POWER = 0.8  # of a planned contrast
 SCORED = ("accuracy", "f1")
 SCORES = "scores.csv"  # what `measures.by_question` has, beside provenance.json
 Keys = dict[str, str | int]
 """Values of a row by column; where it may have one of several, these with | between."""
+
+
+Printed = Annotated[
+    list[float] | None, Field(min_length=1, max_length=2)
+]  # the effect in the paper, or the least and the greatest of its models
 
 
 class Reader(Section):
@@ -34,6 +51,8 @@ class Reader(Section):
     table: str  # below the folder of reports
     keys: Keys = {}  # that its rows have besides, or in place of, those of the claim
     note: str = ""  # in place of the claim's
+    unmet: str = ""  # the same
+    is_papers: bool = False  # whether the paper asked this very model
 
 
 class Claim(Section):
@@ -52,11 +71,164 @@ class Claim(Section):
     is_lower_better: bool = False
     level: str = Field("", description="quantity of better and worse, whose difference row has")
     about: Literal["answers", "times", "compute cycles"] = "answers"
+    printed: Printed = None
+    unmet: str = ""  # what of the paper's conditions is not met, besides the reader
     note: str = ""
 
 
 class Claims(Section):
-    claims: dict[str, Claim]  # by name
+    """Claims by name; what is printed and unmet stands apart, as entries take over each other's
+    keys.
+    """
+
+    claims: dict[str, Claim]
+    printed: dict[str, Printed] = {}
+    unmet: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _names_claims(self) -> Self:
+        for section in ("printed", "unmet"):
+            for name in getattr(self, section):
+                if name not in self.claims:
+                    raise SettingError(section, str(unknown("claim", name, self.claims)))
+        return self
+
+    def complete(self) -> dict[str, Claim]:
+        """The claims, each with what is printed and unmet."""
+        return {
+            name: claim.model_copy(
+                update={"printed": self.printed.get(name), "unmet": self.unmet.get(name, "")}
+            )
+            for name, claim in self.claims.items()
+        }
+
+
+class Contrast(Claim):
+    """A claim that a run is planned for, before a question is asked."""
+
+    smallest_effect: float = Field(gt=0, description="smallest difference that would matter")
+    discordant: float = Field(
+        gt=0, le=1, description="share of questions on which one side alone is right, assumed"
+    )
+    questions: int = Field(description="that give the power; must be what follows from the others")
+
+
+class Contrasts(Section):
+    """The primary contrasts of a run. They are corrected together, after Holm."""
+
+    contrasts: dict[str, Contrast]  # by name
+
+    @model_validator(mode="after")
+    def _has_power(self) -> Self:
+        for name, contrast in self.contrasts.items():
+            level = SIGNIFICANT / len(self.contrasts)  # of Holm's first step, the strictest
+            needed = questions_needed(contrast.smallest_effect, contrast.discordant, level)
+            if contrast.questions != needed:
+                problem = f"must be {needed} for a power of {POWER:.0%}, got {contrast.questions}"
+                raise SettingError(f"contrasts.{name}.questions", problem)
+        return self
+
+
+class Verdict(StrEnum):
+    """The direction that an interval shows."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    UNDECIDED = "inconclusive"
+    AT_FLOOR = "at the floor"
+
+
+class Conditions(StrEnum):
+    """Those of a test against those of the paper."""
+
+    PAPERS = "the paper's"
+    READER = "the paper's but for the reader"
+    UNMET = "not tested under its conditions"
+
+
+class Difference(NamedTuple):
+    """A difference, a ratio, or one side of them, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    p: float | None  # of a paired test
+    n: int
+
+
+def verdict(
+    difference: Difference,
+    levels: Sequence[float] = (),
+    *,
+    above: float = 0.0,
+    is_lower_better: bool = False,
+) -> Verdict:
+    """Whether a claim holds that a difference is above a number, or below where lower is better.
+
+    Args:
+        levels: quality of the two sides, where the difference is one of quality.
+    """
+    if levels and max(levels) < FLOOR:
+        return Verdict.AT_FLOOR
+    is_above = difference.low > above
+    is_apart = is_above or difference.high < above
+    if not is_apart or (difference.p is not None and difference.p >= SIGNIFICANT):
+        return Verdict.UNDECIDED
+    return Verdict.DISAGREES if is_above == is_lower_better else Verdict.AGREES
+
+
+def printed_effect(difference: Difference, printed: Printed) -> str:
+    """Whether an effect between the least and the greatest one in the paper is in the interval."""
+    if printed is None:
+        return ""
+    is_inside = min(printed) <= difference.high and max(printed) >= difference.low
+    return "inside" if is_inside else "outside"
+
+
+def conditions(claim: Claim, reader: Reader) -> Conditions:
+    if reader.unmet or claim.unmet:
+        return Conditions.UNMET
+    return Conditions.PAPERS if reader.is_papers else Conditions.READER
+
+
+def apart(is_ratio: bool, better: Difference, worse: Difference) -> Difference:
+    """The difference or ratio of two rows, as if they were of different questions."""
+    scale, back = (log, exp) if is_ratio else (float, float)
+    (a, a_low, a_high), (b, b_low, b_high) = (
+        map(scale, (side.value, side.low, side.high)) for side in (better, worse)
+    )
+    low = a - b - hypot(a - a_low, b_high - b)
+    high = a - b + hypot(a_high - a, b - b_low)
+    return Difference(back(a - b), back(low), back(high), None, better.n)
+
+
+def holm(p: ArrayLike) -> list[float]:
+    """Each p of a family of tests, such that below 0.05 any one is false with at most that
+    probability (Holm, 1979).
+    """
+    values = np.array(p, dtype=float)
+    order = np.argsort(values)
+    values[order] = np.minimum(
+        1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    )
+    return values.tolist()
+
+
+def questions_needed(effect: float, discordant: float, level: float) -> int:
+    """Return the paired questions that McNemar's test needs to see an effect with `POWER`
+    (Connor, 1987, Biometrics 43, equation 3).
+
+    Args:
+        effect: difference of the two shares of right answers.
+        discordant: share of questions on which one side alone is right, at least the effect.
+        level: two-sided significance.
+    """
+    if discordant < effect:
+        raise SettingError("discordant", f"must be at least the effect, {effect}")
+    normal = NormalDist()
+    errors = normal.inv_cdf(1 - level / 2) * discordant**0.5
+    errors += normal.inv_cdf(POWER) * (discordant - effect**2) ** 0.5
+    return ceil((errors / effect) ** 2)
 
 
 def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
@@ -64,16 +236,46 @@ def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
     Raises UserError if a key is unknown or missing, or not exactly one row has the values of a
     claim.
     """
-    claims = checked(Claims, read(path), str(path)).claims
-    rows = [
+    claims = checked(Claims, read(path), str(path)).complete()
+    return corrected(
         _direction(claim, reader, f"{path}: claims.{name}", reports)
         for name, claim in claims.items()
         for reader in claim.readers
-    ]
-    tested = [row for row in rows if row["p"]]
+    )
+
+
+def contrasts(path: Path, reports: Path) -> list[dict[str, Any]]:
+    """One row for each contrast of a YAML file of `Contrasts` and reader: its plan, and what came
+    of it where its table is there. Raises UserError as `directions`.
+    """
+    rows = []
+    for name, contrast in checked(Contrasts, read(path), str(path)).contrasts.items():
+        for reader, of_reader in contrast.readers.items():
+            row = _planned(contrast, reader)
+            if (reports / of_reader.table).is_file():
+                row |= _direction(contrast, reader, f"{path}: contrasts.{name}", reports)
+            rows.append(row)
+    return corrected(rows)
+
+
+def corrected(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with Holm's p for all of their tests together."""
+    rows = list(rows)
+    tested = [row for row in rows if row.get("p")]
     for row, p in zip(tested, holm([float(row["p"]) for row in tested]), strict=True):
         row["p_holm"] = f"{p:.3g}"
     return rows
+
+
+def _planned(contrast: Contrast, reader: str) -> dict[str, Any]:
+    plan = {"smallest_effect": contrast.smallest_effect, "discordant": contrast.discordant}
+    plan |= {"questions": contrast.questions}
+    names = {"claim": contrast.states, "source": contrast.source, "reader": reader}
+    return {**names, **plan, "printed": _range(contrast.printed), "verdict": "not run"}
+
+
+def _range(printed: Printed) -> str:
+    return "" if printed is None else " to ".join(f"{end:g}" for end in dict.fromkeys(printed))
 
 
 def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, Any]:
@@ -114,6 +316,9 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
         "verdict": verdict(
             difference, levels, above=claim.above, is_lower_better=claim.is_lower_better
         ),
+        "printed": _range(claim.printed),
+        "printed_effect": printed_effect(difference, claim.printed),
+        "conditions": str(conditions(claim, reader)),
         "value": f"{difference.value:.6g}",
         "low": f"{difference.low:.6g}",
         "high": f"{difference.high:.6g}",
@@ -122,6 +327,7 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
         "n": difference.n,
         "interval": interval,
         "quantity": claim.quantity,
+        "unmet": reader.unmet or claim.unmet,
         "note": reader.note or claim.note,
         "about": claim.about,
         "table": reader.table,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
-from directions import NOT_ON_PAGE, directions
+from directions import NOT_ON_PAGE, contrasts, directions
 from ragauge import registry
 from ragauge.config import loading
 from ragauge.cost import tokens
@@ -50,6 +50,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "reports"
 PAPERS_CONFIG = Path("configs/papers/paper.yaml")
 CLAIMS = Path("configs/papers/claims.yaml")
+CONTRASTS = Path("configs/reference/contrasts.yaml")
 PAPERS = ("superposition", "cfic", "piperag")
 KEYS = (
     "model",
@@ -114,6 +115,7 @@ class Shown:
 def page(
     cells: Sequence[Shown],
     directions: Sequence[Row],
+    contrasts: Sequence[Row],
     figure_5: Sequence[Row],
     figure_7: Iterable[Row],
 ) -> str:
@@ -136,11 +138,17 @@ def page(
         directions=[[row[name] for name in shown] for row in directions],
         claims=len({row["claim"] for row in directions}),
         verdicts={
-            about: Counter(of["verdict"] for of in directions if of["about"] == about)
+            about: Counter(
+                of[said]
+                for of in directions
+                if of["about"] == about
+                for said in ("verdict", "printed_effect", "conditions")
+            )
             for about in kinds
         },
         tests=sum(bool(row["p"]) for row in directions),
         shown=shown,
+        contrasts=contrasts,
         figure_5=figure_5,
         figure_7=figure_7,
     )
@@ -529,7 +537,8 @@ def main() -> None:
     runs = planned(loading.load(ROOT / PAPERS_CONFIG), predict()["rows"])
     rows = directions(ROOT / CLAIMS, REPORTS)
     figure_5 = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
-    text = page(states(runs, REPORTS), rows, figure_5, figure_7())
+    planned_contrasts = contrasts(ROOT / CONTRASTS, REPORTS)
+    text = page(states(runs, REPORTS), rows, planned_contrasts, figure_5, figure_7())
     (out / "reproduction.md").write_text(text, encoding="utf-8")
     pd.DataFrame(rows).to_csv(out / "directions.csv", index=False)
 

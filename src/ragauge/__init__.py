@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ragauge.library.evaluation import evaluate
     from ragauge.library.methods import Answer, Method, method
     from ragauge.library.models import Model, load_model
+    from ragauge.library.pipelines import Pipeline
     from ragauge.library.questions import Dataset, Question, load_dataset
     from ragauge.library.results import Results
 
@@ -28,6 +29,7 @@ _HOMES = {
     "library.evaluation": ("evaluate",),
     "library.methods": ("Answer", "Method", "method"),
     "library.models": ("Model", "load_model"),
+    "library.pipelines": ("Pipeline",),
     "library.questions": ("Dataset", "Question", "load_dataset"),
     "library.results": ("Results",),
 }
@@ -37,6 +39,7 @@ __all__ = [
     "Dataset",
     "Method",
     "Model",
+    "Pipeline",
     "Question",
     "Results",
     "UserError",

@@ -46,7 +46,7 @@ _REWRITTEN = (
     # a capital A within a sentence is a name, as in vitamin A
     (r"(?:^|[.!?:;\n\"(])\s{0,4}A(?=[ \t]+\w)", " "),
     (r"(?<=\w)'[sS]\b", ""),
-    (r"(?<![^\W_])([^\W\d_])\.(?=[^\W\d_](?![^\W_]))", r"\1"),  # U.S.
+    (r"(?<![^\W_])([^\W\d_]{1,2})\.(?=[^\W\d_](?![^\W_]))", r"\1"),  # U.S., Ph.D.
     (r"(?<![\w.])\.(?=\d)", "0."),
 )
 _MARKED = re.compile(r"(?<![\w.])\d+(?:[.,']\d+)+")  # numbers
@@ -113,7 +113,7 @@ def words(text: str) -> list[str]:
 
 def _number(written: re.Match[str]) -> str:
     """Write a number without marks between thousands and with a decimal point, versions as they are."""
-    number = written[0].replace("'", "")
+    number = written[0].replace("'", "").removesuffix(".00")
     if _THOUSANDS.fullmatch(number):
         return number.replace(",", "")
     return number.replace(".", "").replace(",", ".") if _COMMA.fullmatch(number) else number

@@ -17,7 +17,7 @@ from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers
 from ragauge.report.page import page as report_page
 from ragauge.results.runs import Runs
-from synthetic_run import MODEL, write_latency, write_variant
+from synthetic_run import MODEL, write_states, write_variant
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'> \u202eabc\x07 <b>bold</b>"
 QUESTIONS = 60
@@ -25,8 +25,8 @@ METHODS: dict[str, Any] = {
     "naive": {},
     "oracle": {},
     "bm25_k1": {"method": "bm25", "top_k": 1},
-    "superposition_k1": {"method": "superposition", "top_k": 1},
-    "superposition_k2": {"method": "superposition", "top_k": 2},
+    "superposition_k1": {"method": "superposition", "top_k": 1, "positions": "left_aligned"},
+    "superposition_k2": {"method": "superposition", "top_k": 2, "positions": "left_aligned"},
 }
 # questions right of each variant, and the seconds of its trials
 MADE: dict[str, tuple[int, list[float]]] = {
@@ -37,6 +37,15 @@ MADE: dict[str, tuple[int, list[float]]] = {
     "superposition_k2": (36, [1.8, 2.0, 2.2]),
 }
 OFFLINE_S = 10.0  # of superposition
+STORED = ("superposition_k1", "superposition_k2")
+# the seconds of MADE are in the default state; naive has its list cached in `set`
+STATES: dict[str, Any] = {
+    name: {"documents": seconds, "nothing": [s + OFFLINE_S for s in seconds]}
+    if name in STORED
+    else {"nothing": seconds}
+    for name, (_, seconds) in MADE.items()
+}
+STATES["naive"]["set"] = [0.2, 0.3, 0.4]
 RECORDS = f"records/nq_open/{MODEL}"
 
 
@@ -87,7 +96,9 @@ def folder(tmp_path_factory):
         made / "results/answers/nq_open" / MODEL / "superposition_k1.jsonl",
         lambda i, r: {**r, **hostile} if i == 0 else r,
     )
-    write_latency(made / "results", {name: seconds for name, (_, seconds) in MADE.items()})
+    prepared = {"naive": 7.0, **dict.fromkeys(STORED, OFFLINE_S)}
+    states = ("documents", "set", "nothing")
+    write_states(made / "results", STATES, prepared, states=states)
     render("frontier", Runs(made / "results", settings()), made / "out")
     report_page.write(Runs(made / "results", settings()), made / "out")
     return made
@@ -156,18 +167,28 @@ def found(browser):
 
 def test_numbers_are_those_of_the_csv(page, folder):
     with open(folder / "out/frontier.csv", encoding="utf-8") as file:
-        lines = {(line["variant"], line["quantity"]): line for line in csv.DictReader(file)}
-    rows = run(
-        page,
-        "[...document.querySelectorAll('#variants tbody tr')].map(row =>"
-        " [row.dataset.variant, ...[...row.querySelectorAll('td[data-value]')].map(c => Number(c.dataset.value))])",
-    )
-    assert {row[0] for row in rows} == set(METHODS)
-    for name, quality, seconds, *_ in rows:
-        assert quality == pytest.approx(float(lines[name, "quality"]["measured"]), rel=1e-5)
-        assert seconds == pytest.approx(
-            float(lines[name, "online_latency_s"]["measured"]), rel=1e-5
+        lines = {
+            (line["state"], line["variant"], line["quantity"]): line["measured"]
+            for line in csv.DictReader(file)
+        }
+    assert {state for state, _, _ in lines} == {*numbers.READ}
+    for state in numbers.READ:
+        fill_in(page, "state", state)
+        rows = run(
+            page,
+            "[...document.querySelectorAll('#variants tbody tr')].map(row =>"
+            " [row.dataset.variant, ...[...row.querySelectorAll('td')].slice(0, 3).map(c => c.dataset.value)])",
         )
+        assert {row[0] for row in rows} == set(METHODS)
+        for name, quality, seconds, read in rows:
+            shown = (quality, seconds, read)
+            names = ("quality", "online_latency_s", "preparation_s")
+            for value, quantity in zip(shown, names, strict=True):
+                written = lines.get((state, name, quantity))
+                assert (value and float(value)) == (
+                    written and pytest.approx(float(written), rel=1e-5)
+                ), (state, name, quantity)
+    fill_in(page, "state", "documents")
     shown = run(
         page,
         "[...document.querySelectorAll('table[data-item=frontier] tbody tr')].map(r => r.innerText)",
@@ -191,15 +212,18 @@ def test_the_chooser_keeps_its_limits(page):
 
 def test_the_first_screen_recommends_what_the_command_prints(page, folder):
     [group] = numbers.groups(Runs(folder / "results", settings()))
-    assert (row := numbers.recommended(group)) is not None
-    assert run(page, "document.getElementById('recommended').textContent") == row["name"]
-    for reused_by in (1, 4):
-        fill_in(page, "reuse", reused_by)
+    found = numbers.recommendation(group)
+    assert run(page, "document.getElementById('recommended').textContent") == found.row["name"]
+    tied = [found.best, *found.tied] if found.best is not found.row else found.tied
+    named = "[...document.querySelectorAll('.rivals a')].map(a => a.textContent)"
+    assert set(run(page, named)) == {row["name"] for row in tied}
+    kind = "answering_total_s"
+    fill_in(page, "kind", kind)
+    for state in numbers.READ:
+        fill_in(page, "state", state)
         cell = "document.querySelector('#variants tr[data-variant=superposition_k1] td:nth-child(3)').dataset.value"
         [stored] = [row for row in group["variants"] if row["name"] == "superposition_k1"]
-        assert float(run(page, cell)) == pytest.approx(
-            numbers.wait(stored, group["cost"], reused_by)
-        )
+        assert float(run(page, cell)) == pytest.approx(numbers.wait(stored, kind, state))
 
 
 @pytest.mark.parametrize("width", [390, 1366])
@@ -214,16 +238,39 @@ def test_the_recommendation_is_on_the_first_screen(page, width):
         assert run(page, "document.documentElement.scrollWidth") <= width
 
 
-def test_documents_that_are_not_reused_are_waited_for(page):
-    fill_in(page, "target", 3)
-    fill_in(page, "reuse", 4)  # 0.9 s + a quarter of 10 s
-    assert verdicts(page)["superposition_k1"] == "3.4 s is over the target"
-    assert verdicts(page)["bm25_k1"] == "recommended"
-    fill_in(page, "target", 4)
-    assert verdicts(page)["superposition_k1"] == "recommended"
-    assert "3.4 s = 0.9 s online + 25% × 10 s offline" in run(
-        page, "document.getElementById('advice').innerText"
+def test_every_number_on_the_screen_is_of_the_chosen_state(page):
+    control = "document.getElementById('state')"
+    assert run(page, f"{control}.value") == "documents"
+    assert run(page, f"{control}.labels[0].firstChild.textContent").startswith(
+        "Before the question"
     )
+    options = run(page, f"[...{control}.options].map(option => option.textContent)")
+    assert options == ["nothing", "each document", "exactly this list"]
+    cell = "document.querySelector('#variants tr[data-variant={}] td:nth-child({})').dataset.value"
+    shown = {
+        "nothing": ({"naive": 8.2, "superposition_k1": 10.9}, {}),
+        "documents": ({"naive": 8.2, "superposition_k1": 0.9}, {"superposition_k1": 10}),
+        "set": ({"naive": 0.3, "superposition_k1": 0.9}, {"naive": 7, "superposition_k1": 10}),
+    }
+    for state, (waits, read) in shown.items():
+        fill_in(page, "state", state)
+        for name, seconds in waits.items():
+            assert float(run(page, cell.format(name, 3))) == pytest.approx(seconds), (state, name)
+            before = run(page, cell.format(name, 4))
+            assert (before and float(before)) == read.get(name), (state, name)
+            point = f"document.querySelector('.point[data-variant={name}]')"
+            label = run(page, f"{point}.getAttribute('aria-label')")
+            assert f", {seconds:g} s" in label, (state, name)
+        words = {"nothing": "nothing", "documents": "each document", "set": "exactly this list"}
+        for place in ("cost-note", "advice", "ranking"):
+            text = run(page, f"document.getElementById('{place}').innerText")
+            assert words[state] in text, (state, place)
+            assert not any(f"{other} read" in text for other in {*words.values()} - {words[state]})
+    fill_in(page, "state", "documents")
+    fill_in(page, "target", 0.95)  # of these the best is superposition
+    assert verdicts(page)["superposition_k1"] == "recommended"
+    text = run(page, "document.getElementById('advice').innerText")
+    assert "10 s and 2 MB of keys and values for a question's documents" in text
 
 
 def test_the_chart_has_every_variant_and_keys_move_in_it(page):

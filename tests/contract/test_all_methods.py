@@ -3,20 +3,24 @@ no weights.
 """
 
 import random
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any
 
 import pytest
 
+import house_article
 import tiny_models
 from ragauge import registry
 from ragauge.cost import shapes
+from ragauge.cost.flop import flop
+from ragauge.cost.trace import online
 from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.measure.timing import with_corpus
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Method
+from ragauge.methods.base.method import STATES, Method
+from ragauge.methods.base.states import effective_state, in_state
 
 LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
 
@@ -137,6 +141,146 @@ def test_paths_side_by_side_may_hold_more_than_the_context(name):
     trace = traced(ShapeLM(shapes.named("mpt-7b-instruct")), name, {}, "", prompt)
     assert trace[-1].stage == "decode"
     assert trace[-1].steps == LIMITS.max_new_tokens - 1
+
+
+# ---- what was read before the question
+
+
+OF_STATES = {
+    "superposition": [
+        {"positions": "left_aligned"},
+        {"positions": "left_aligned", "factor": 2},
+        {"spacing": "corpus"},
+        {"factor": 2},
+        {"path_caching": False},
+    ],
+    "parallel_windows": [{"windows": 2}, {"indent": "right"}],
+    "prophet_kv": [{"neighbours": 2}],
+    "bm25": [{"top_k": 3}, {"path_caching": False}],
+    "compressed": [
+        *({"inner": inner, "compressor": "knorm"} for inner in ("naive", "naive_reuse")),
+        {"inner": "superposition"},
+    ],
+    "naive_reuse": [{"begin": "<", "end": ">"}],
+    "prefix_tree": [{"stored": False}],
+    "chunks": [{"ranker": "bm25"}],
+    "sentence_pruning": [{"ranker": "bm25"}],
+}
+# what they chose of the documents is read with the question
+READ_CHOSEN = {
+    "bm25",
+    "tfidf",
+    "dense",
+    "top",
+    "chunks",
+    "sentence_pruning",
+    "cfic",
+    "free_extraction",
+}
+DOCUMENTS = [("", f"Tea number {i} grows here, {'far ' * (20 + i)}away.") for i in range(5)]
+
+
+def of_corpus(*documents, **more):
+    """A prompt whose corpus' documents have other lengths than its own."""
+    return replace(house_article.prompt_of(*documents, **more), corpus_spacing=60.0)
+
+
+@pytest.fixture(scope="module")
+def states_lm():
+    return house_article.long_lm()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (name, {**options, **TINY.get(name, {})})
+        for name in registry.names("method")
+        for options in [{}, *OF_STATES.get(name, [])]
+    ],
+    ids=str,
+)
+def test_a_method_uses_what_it_declares_was_read_before(states_lm, encoder, name, options):
+    if "encoder" in making.make(name).__dict__:
+        options = {"encoder": encoder, **options}
+    method = making.make(name, **options)
+    prompt = of_corpus(*DOCUMENTS, gold=(1, 3))
+    if reason := method.refusal(states_lm):
+        pytest.skip(reason)
+    usable = method.usable_state()
+    readings = [
+        _answered(states_lm, in_state(method, effective_state(usable, state)), prompt)
+        for state in STATES
+    ]
+    assert len({(tuple(answer.ids), answer.kept) for answer, _, _ in readings}) == 1
+    assert not any(
+        call.offline for _, _, calls in readings[: STATES.index(usable)] for call in calls
+    )
+    answers = [
+        sum(flop(online(calls), states_lm.shape) for calls in parts[1:]) for parts in readings
+    ]
+    if usable == "nothing":
+        assert len(set(answers)) == 1
+        return
+    reached = STATES.index(usable)
+    assert len(set(answers[:reached])) == len(set(answers[reached:])) == 1
+    counted = name not in {"chunks", "sentence_pruning"} or options.get("ranker") != "bm25"
+    assert answers[reached] < answers[0] or not counted  # words are counted without a decoder
+    online_calls = online(readings[reached][2])
+    assert "documents" not in {call.stage for call in online_calls}
+    if name not in READ_CHOSEN:
+        # CacheClip's small model reads the prompt with the question
+        read = [c for c in online_calls if not c.again and c.stage != "auxiliary"]
+        tokens = sum(sum(c.lengths) * c.steps for c in read)
+        assert tokens < sum(map(len, prompt.documents))
+
+
+@pytest.mark.parametrize("name", registry.names("method"))
+def test_what_is_read_of_a_document_by_itself_does_not_depend_on_the_others(
+    states_lm, encoder, monkeypatch, name
+):
+    """Of a method that declares `documents`: its tokens, their positions and what they attend to."""
+    for options in [{}, *OF_STATES.get(name, [])]:
+        options = {**options, **TINY.get(name, {})}
+        if "encoder" in making.make(name).__dict__:
+            options = {"encoder": encoder, **options}
+        method = making.make(name, **options)
+        if method.usable_state() == "nothing" or method.refusal(states_lm):
+            continue
+        alone = {
+            row
+            for document in DOCUMENTS
+            for row in _read_before(states_lm, monkeypatch, method, document)
+        }
+        together = _read_before(states_lm, monkeypatch, method, *DOCUMENTS[::-1])
+        assert (together <= alone) == (method.usable_state() == "documents"), (name, options)
+
+
+def _answered(lm, method, prompt):
+    """The answer, and the calls of preparing it and of answering."""
+    with lm.tracing() as trace:
+        state = method.prepare(lm, prompt)
+        prepared = len(trace)
+        answer = method.answer(lm, state, prompt, LIMITS)
+    return answer, trace[:prepared], trace[prepared:]
+
+
+def _read_before(lm, monkeypatch, method, *documents):
+    """The rows that `prepare` reads: tokens, positions and the number of tokens that they see."""
+    rows = set()
+    compute = lm.compute
+
+    def watched(cache, read, options):
+        seen = [sum(map(len, row.past)) for row in read]
+        rows.update(
+            (tuple(row.ids), tuple(row.positions), past)
+            for row, past in zip(read, seen, strict=True)
+        )
+        return compute(cache, read, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lm, "compute", watched)
+        method.read_before().prepare(lm, of_corpus(*documents))
+    return rows
 
 
 def _but_seconds(call):

@@ -63,7 +63,17 @@ ALLOWED: dict[str, set[str]] = {
         "report",
         "results",
     },
-    "library": {"config", "cost", "datasets", "engines", "io", "measure", "methods", "results"},
+    "library": {
+        "config",
+        "cost",
+        "datasets",
+        "engines",
+        "io",
+        "measure",
+        "methods",
+        "results",
+        "study",
+    },
     "testing": set(),
 }
 

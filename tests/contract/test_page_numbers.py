@@ -26,3 +26,20 @@ def test_the_checks_of_the_qwen_run_are_those_of_its_records():
         assert list(csv.DictReader(file)) == qwen_checks.table(), (
             "run `python reports/qwen_checks.py`"
         )
+
+
+def test_the_coverage_of_intervals_is_that_of_the_simulation():
+    with (ROOT / "reports/coverage.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    bounded = [row for row in rows if int(row["n"]) >= 20 and row["kind"] != "unbounded"]
+    assert min(float(row["coverage"]) for row in bounded) >= 0.94
+    page = (ROOT / "docs/numbers.md").read_text(encoding="utf-8")
+    columns = [(kind, "coverage") for kind in ("proportion", "f1")]
+    paired = ("paired difference", "f1 difference")
+    columns += [(kind, column) for column in ("coverage", "percentile") for kind in paired]
+    for n in {row["n"] for row in rows}:
+        cells = []
+        for kind, column in columns:
+            shares = [100 * float(r[column]) for r in rows if (r["kind"], r["n"]) == (kind, n)]
+            cells.append(f"{min(shares):.1f} to {max(shares):.1f}%")
+        assert f"| {' | '.join([n, *cells])} |" in page

@@ -87,7 +87,7 @@ def test_fine_tuning(disk, full, kilobytes, tmp_path, monkeypatch, capsys):
     line = one_line(capsys.readouterr())
     assert f"{folders[full]}" in line
     assert "cannot be written" in line
-    assert "bytes are free" in line
+    assert "disk full" in line
     assert not (folders["out"]).exists()
     remount(disk, f"size={SIZE}")
     assert trained(folders["out"], folders["checkpoints"]) == 0

@@ -11,6 +11,7 @@ from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
 from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest, rows, summarise
 from ragauge.methods.base import making
+from ragauge.methods.base.method import STATES
 from ragauge.results.times import LoadLevel, Stream
 
 PREAMBLE = 10
@@ -80,6 +81,24 @@ def specification(method, options, dataset, model):
     )
 
 
+def write_questions(folder, dataset, lengths, gold=None):
+    """Write the questions of records: for each a row of documents of these lengths in words, and
+    the index of the gold one, which is 0 by default.
+    """
+    lines = [
+        {
+            "key": f"q{i}",
+            "question": "Which?",
+            "documents": [{"title": "", "text": " ".join(["word"] * n)} for n in row],
+            "answers": ["Paris"],
+            "gold": [gold[i] if gold else 0],
+        }
+        for i, row in enumerate(lengths)
+    ]
+    path = folder / "data" / f"{dataset}.jsonl"
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
 def write_meta(path, made):
     """Write what stands beside a file of records."""
     meta = {"specification": made.model_dump(), "provenance": PROVENANCE}
@@ -108,6 +127,34 @@ def write_latency(
     ]
     protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3}
     protocol |= {"dtype": "bfloat16", "device": device}
+    write_protocol(folder / "latency", protocol, model, rows=rows, **more)
+
+
+def write_states(folder, totals, prepared=None, model=MODEL, states=("documents", "set"), **more):
+    """Write a latency file of variants in states: by variant and state the total seconds of its
+    trials, and what it read before the question in seconds.
+    """
+    rows = [
+        {
+            "variant": variant,
+            "state": state,
+            "trial": i,
+            "first_token_s": s / 2,
+            "per_token_s": s / 8,
+            "total_s": s,
+            "preparation_s": (prepared or {}).get(variant, 0.0) if state != "nothing" else 0.0,
+            "preparation_bytes": 2000000 if state != "nothing" else 0,
+        }
+        for variant, by_state in totals.items()
+        for state, seconds in by_state.items()
+        for i, s in enumerate(seconds)
+    ]
+    usable = {
+        variant: [state for state in STATES if state in by_state][-1]
+        for variant, by_state in totals.items()
+    }
+    more = {"usable": usable, "states": {state: {} for state in states}, **more}
+    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3, "dtype": "bfloat16"}
     write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 

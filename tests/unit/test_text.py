@@ -67,6 +67,8 @@ def test_folding_twice_changes_nothing(written):
         ("\u0662\u0660\u0661\u0662", "2012"),
         ("\uff15\uff05", "5 %"),
         ("U.S.A.", "USA"),
+        ("Ph.D. in the U.S.", "PhD in US"),
+        ("$1,200.00", "$1200"),
         ("Darwin\u2019s theory", "the Darwin theory"),
     ],
 )

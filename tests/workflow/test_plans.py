@@ -153,6 +153,19 @@ def test_a_key_is_changed_on_the_command_line(plan):
     assert "--method superposition_k2 " in planned.output
 
 
+def test_the_comparisons_of_the_next_run_are_planned(checkout, shared_data, plan):
+    link = checkout.parent / "shared"  # where the configuration says that the data are
+    if not link.exists():
+        link.symlink_to(shared_data.parent)
+    name = "configs/reference/like_with_like.yaml"
+    jobs = plan("--configfile", name).counts
+    config = load(checkout / name)
+    assert jobs["answers"] == len(list(config.answers()))
+    assert (jobs["latency"], jobs["stream"], jobs["sft_train"]) == (1, 1, 1)
+    assert jobs["pipeline"] == len(config.pipelines)
+    assert jobs["dataset_shortcuts"] == 1
+
+
 def test_files_in_place_of_others_are_noticed_though_they_are_older(
     root, tmp_path, preloaded, monkeypatch
 ):

@@ -12,7 +12,13 @@ from ragauge.config.code import code_of
 from ragauge.config.launch.command_line import experiment
 from ragauge.config.launch.failed_jobs import failed_jobs
 from ragauge.config.launch.module_use import begin_with, check_module
-from ragauge.config.launch.processes import FEW_JOBS, lock_folder, start_fork_server
+from ragauge.config.launch.processes import (
+    FEW_JOBS,
+    check_committed,
+    lock_folder,
+    start_fork_server,
+    use_own_commands,
+)
 from ragauge.config.launch.settings import write_clients, write_settings
 from ragauge.config.launch.slurm import end_left_jobs
 from ragauge.config.plan.part import ALONE, ASSET, filled, grown
@@ -71,6 +77,12 @@ def begin():
         for job in workflow.dag.needrun_jobs()
         if job.rule.module_globals["__name__"] == __name__
     ]
+    use_own_commands()
+    try:
+        check_committed(PLAN.config.run)
+    except UserError as error:  # nothing is begun yet
+        print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
     try:
         FOLDER_LOCK = lock_folder()
         end_left_jobs()

@@ -32,6 +32,7 @@ for protocol, verb in PLAN.timing.verbs.items():
             machine=PLAN.timing.machine(protocol),
             model=PLAN.answers.models,
             encoders=PLAN.timing.encoders(protocol),
+            answers=ancient(PLAN.timing.answers(protocol)),
         output:
             getattr(PATHS, protocol),
         log:

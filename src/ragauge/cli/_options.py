@@ -358,7 +358,7 @@ def method(args: argparse.Namespace, name: str, config: Config | None) -> Method
         registry.module_name("method", name, "--method")
         return making.make(name, f"--method {name}", **parameters)
     variant: VariantEntry = entry(config.methods, name, "variant", f"{args.config}: methods")
-    stated = {**variant.instance.stated, **parameters}
+    stated = {**variant.instance.stated_options, **parameters}
     return making.make(variant.method, f"{args.config}: methods.{name}", **stated)
 
 

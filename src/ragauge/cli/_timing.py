@@ -17,7 +17,7 @@ from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings
 from ragauge.config.reading import checked_options
 from ragauge.errors import UserError
-from ragauge.methods.evidence.account import asked_by_account
+from ragauge.methods.evidence.account import read_account
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import QuestionSource
@@ -75,12 +75,15 @@ def read(
         )
     settings = checked_options(kind, values)
     has_weights = not getattr(args, "random_weights", False)
-    variants = {name: options.method(args, name, config) for name in values["methods"]}
     model = options.model(args, config, known=has_weights)
-    finds = any(variant.finds for variant in variants.values())
-    finder = config.models[model.finder] if config and model.finder and finds else None
-    asked = asked_by_account((finder or model).source)
-    variants = {name: method.asked_as(asked, name) for name, method in variants.items()}
+    finder = config.models[model.finder] if config and model.finder else None
+    trained = read_account((finder or model).source)
+    variants = {
+        name: options.method(args, name, config).adapted_to_training(trained, name)
+        for name in values["methods"]
+    }
+    if not any(variant.finds for variant in variants.values()):
+        finder = None
     if finder and kind is not LatencySettings:
         raise UserError(
             f"--model: {args.model} has a finder; only `ragauge time` times such a pair"

@@ -1,9 +1,11 @@
 """Report what this machine can run and how fast, and what to do about what is missing."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from ragauge.cli import _options as options
+from ragauge.errors import UserError
 
 STEPS = {
     "machine": "measure memory bandwidth and matrix rates, for `ragauge time`",
@@ -20,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="NAME", help="show what is read of a model, and what is refused and why"
     )
+    options.add_questions(parser, required=False)
+    options.add_set(parser, "an option of the data set, KEY=VALUE")
     (_, machine), (_, kernels) = options.add_steps(parser, STEPS, required=False)
     machine.set_defaults(verb=_measure_machine)
     options.add_threads(machine)
@@ -36,12 +40,33 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.measure.installation import HealthCheck, findings
     from ragauge.measure.model_findings import model_findings
 
-    if args.model:
-        shown = [HealthCheck(*facts) for facts in model_findings(args.model, "--model")]
-    else:
-        shown = list(findings(args.measure))
-    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown]
+    if args.dataset is None and (args.config or args.data or args.set):
+        raise UserError("--config, --data, --set: only valid with --dataset")
+    facts = [
+        *(_dataset_findings(args) if args.dataset else ()),
+        *(model_findings(args.model, "--model") if args.model else ()),
+    ]
+    shown = [HealthCheck(*fact) for fact in facts] or list(findings(args.measure))
+    width = max(12, *(len(one.topic) for one in shown))
+    lines = [
+        f"{one.topic:{width}} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown
+    ]
     options.print_result(args, "\n".join(lines), findings=[one._asdict() for one in shown])
+
+
+def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """Yield how often rules find the gold document without reading, and what questions share."""
+    from ragauge.results import shortcuts
+
+    config = options.configuration(args)
+    questions = options.questions(args, config, is_subject=True)
+    asked = questions.examples(config.datasets[args.dataset].limit if config else None)
+    found = shortcuts.summary(shortcuts.features(asked), args.seed or 0)
+    above = shortcuts.above_chance(found)
+    for name, of in found.items():
+        ends = "" if of.low is None else f" [{of.low:.3g}, {of.high:.3g}]"
+        todo = "more often than at random" if name in above else ""
+        yield name.replace("_", " "), f"{of.value:.3g}{ends}, {of.n} questions", todo
 
 
 def _measure_machine(args: argparse.Namespace) -> None:

@@ -48,8 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ragauge.config.plan.part import RunPaths
     from ragauge.report.figures import writing
     from ragauge.results.runs import Runs
+    from ragauge.study import recommendation
+    from ragauge.study.writing import RETRIEVAL
 
     config = loading.load(args.config)
     runs = Runs(args.results or Path("results", config.run), config)
@@ -63,6 +66,8 @@ def run(args: argparse.Namespace) -> None:
         from ragauge.report.page import page
 
         written = [page.write(runs, args.out or reports)]
+        if args.config == Path(RunPaths(config.run).settings) and Path(RETRIEVAL).is_file():
+            recommendation.print_recommended(Path(), config.run)  # of a study, in its folder
     elif args.step == "provenance":
         written = [writing.write_provenance(runs, args.out or reports)]
     else:

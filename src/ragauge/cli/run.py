@@ -133,15 +133,16 @@ def _job(
         examples = examples[number * len(examples) // parts : (number + 1) * len(examples) // parts]
     from ragauge.measure import inputs
     from ragauge.measure.runner import Job
-    from ragauge.methods.evidence.account import asked_by_account
+    from ragauge.methods.evidence.account import read_account
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     label = args.finder or (model.finder if method.finds else None)
     finder = config.models.get(label) if label and config else None
     if args.finder and not finder:
         finder = ModelEntry(source=check_source(args.finder, "--finder"))
-    asked = asked_by_account((finder or model).source)
-    method = model.adapt(method, f"{args.method} on {args.model}", asked)
+    method = model.adapt(
+        method, f"{args.method} on {args.model}", read_account((finder or model).source)
+    )
     tokens = options.first(new_tokens, configured, 100)
     specification = inputs.specification(method, questions, model, tokens, finder)
     return Job(specification, method, examples, args.method, args.out), model.served

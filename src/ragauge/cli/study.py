@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import sys
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 
 from ragauge.cli import _options as options
@@ -84,7 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.config.launch.files import workflow_command
+    from ragauge.config.launch.files import COMMAND, workflow_command
+    from ragauge.io.files import write_file
     from ragauge.study import folder, preparation, writing
 
     deadline = Deadline(args.budget)
@@ -95,29 +96,45 @@ def run(args: argparse.Namespace) -> None:
         config = study.out / writing.CONFIG
         cores = str(study.cores or "all")
         command = workflow_command(study.out.resolve(), config.resolve(), cores)
-        folder.check(study.out, preparation.FILES, shlex.join(command))
+        again = shlex.join([*surroundings(args.serve, study), *command])
+        folder.check(study.out, preparation.FILES, again)
         with deadline.guarding("the study was being prepared"):
             preparation.write(study, name, deadline)
-        print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
+        write_file(study.out / COMMAND, again.encode())
+        print(f"wrote {config}; run it again with: {again}", flush=True)
         if not study.no_run:
-            _start(command, study.out, name, deadline)
+            _start(command, study.out, name, deadline, again)
 
 
-def _start(command: list[str], out: Path, name: str, deadline: Deadline) -> None:
+def surroundings(server: str | None, study: StudySettings) -> list[str]:
+    """Return what begins the command of a study in another shell: its server, or the address."""
+    served = study.entry.served
+    if served is None:
+        return []
+    if server:
+        model = study.model.removeprefix(SERVED)
+        return [sys.executable, "-m", "ragauge.study.serving", server, model]
+    variable = f"{served.environment}_BASE_URL"
+    url = os.environ.get(variable, "")
+    return ["env", f"{variable}={url}"] if url and "@" not in url else []  # no password
+
+
+def _start(command: list[str], out: Path, name: str, deadline: Deadline, again: str) -> None:
     from ragauge.config import run_progress
     from ragauge.study import budget, recommendation
 
-    if shutil.which(command[0]) is None:
+    if find_spec("snakemake") is None:
         needed = "requires Snakemake: pip install 'ragauge[workflow]'"
-        raise UserError(f"the study was not run: it {needed}")
+        raise UserError(f"the study was not run: it {needed}, into {sys.prefix}")
     os.environ[run_progress.STEPS] = "1"
-    code = deadline.run(command, out / LOG, budget.report_s(deadline.budget_s))
+    first = ["--prioritize", *recommendation.references(out, name)]
+    code = deadline.run([*command, *first], out / LOG, budget.report_s(deadline.budget_s))
     if code is None:
         text = "--budget: the run was ended; the report has what is done"
-        print(f"ragauge: warning: {text}", file=sys.stderr)
+        print(f"ragauge: warning: {text}; finish it with: {again}", file=sys.stderr)
         recommendation.render_finished(out, name)
     elif code:
-        log = f"see {out / LOG}; run it again to go on"
+        log = f"see {out / LOG}; go on with: {again}"
         raise UserError(f"Snakemake ended with exit code {code}, {log}")
     print(f"the report: {out / 'reports' / name / 'index.html'}, after {deadline.spent_s:.0f} s")
     recommendation.print_recommended(out, name)

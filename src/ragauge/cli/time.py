@@ -13,7 +13,8 @@ from ragauge.errors import UserError
 OPTIONS = {
     "trials",
     "warmup",
-    "documents",
+    "states",
+    "answer_tokens",
     "tokens",
     "evidence_batch",
     "allow_load",
@@ -64,15 +65,19 @@ def run(args: argparse.Namespace) -> None:
         lambda config: config.protocol(args.dataset) or options.first(*config.protocols),
         lengths,
     )
+    if settings.answer_tokens == "median":
+        config = options.configuration(args)
+        median = config and timing.median_answer(config, args.dataset, args.model, list(variants))
+        settings = settings.model_copy(update={"answer_tokens": median or None})
     longest = max(settings.all_new_tokens)
     if model.served:
         if (
             questions is None
             or settings.tokens
             or settings.evidence_batch
-            or settings.documents == "cold"
+            or "disk" in settings.states
         ):
-            named = "--random-weights, --tokens, --evidence-batch and --documents cold"
+            named = "--random-weights, --tokens, --evidence-batch and --states disk"
             raise UserError(
                 f"--model: {args.model} runs behind a server; {named} need a model that runs here"
             )

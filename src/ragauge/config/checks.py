@@ -162,9 +162,9 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
         or os.path.exists(source)
     ):
         refuse_path(source, f"{where}: ")
-        raise unknown(
-            kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where
-        )
+        choices = [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)]
+        server = f"; behind a server: {SERVED}{source}" if where == "--model" else ""
+        raise UserError(f"{unknown(kind, source, choices, where)}{server}")
     return catalog.spelled(source)
 
 
@@ -205,8 +205,8 @@ def _check_models(config: Config) -> None:
                 raise UserError(
                     f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}"
                 )
-        if model.finder is None:
-            config.asked(label).check(model.wrapping, where)
+        if not model.finder:
+            config.trained_defaults(label).check(vars(model), where)
         if not model.served:
             check_source(model.source, f"{where}.source")
         elif model.served.tokenizer:

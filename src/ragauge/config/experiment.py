@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ragauge import registry
+from ragauge.assets.catalog import entries
 from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings, TimedSection
 from ragauge.config.schema import Sections
@@ -16,7 +17,7 @@ from ragauge.datasets.base.dataset import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods.base.method import Method
-from ragauge.methods.evidence.account import Asked, asked_by_account
+from ragauge.methods.evidence.account import WRAPPING, TrainedDefaults, read_account
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.specification import (
     PipelineSpecification,
@@ -133,17 +134,23 @@ class Config(Sections):
         training of what finds evidence.
         """
         where = f"methods.{job.variant} on models.{job.model}"
-        instance = self.methods[job.variant].instance
-        return self.models[job.model].adapt(instance, where, self.asked(job.model))
+        method = self.methods[job.variant].instance
+        return self.models[job.model].adapt(method, where, self.trained_defaults(job.model))
 
-    def asked(self, model: str) -> Asked:
+    def trained_defaults(self, model: str) -> TrainedDefaults:
         """How the finder of a model (a label), or it itself, was trained to be asked: as its
         training here says, or its account.
         """
         entry = self.models[self.models[model].finder or model]
-        if entry.training is None:
-            return asked_by_account(entry.source)
-        return self.training[entry.training].asked(f"training.{entry.training}")
+        if not entry.training:
+            return read_account(entry.source)
+        training = self.training[entry.training]
+        template = training.template or getattr(entries().get(training.model), "template", None)
+        return TrainedDefaults(
+            f"training.{entry.training}",
+            training.model_dump(include={"request", "sentences"}),
+            WRAPPING | {"template": template},
+        )
 
     def dataset(self, label: str) -> Dataset:
         entry = self.datasets[label]
@@ -257,7 +264,7 @@ class Config(Sections):
             ),
             ("methods", self.methods, f"{len(self.methods)} variants: {', '.join(self.methods)}"),
             ("answers", jobs, f"{len(jobs)} jobs, {' and '.join(counts)}"),
-            ("latency", requests["latency"], f"{requests['latency']} timed trials"),
+            ("latency", requests["latency"], f"{requests['latency']} timed trials in a state"),
             ("load", requests["load"], f"{requests['load']} requests"),
             ("stream", requests["stream"], f"{requests['stream']} requests"),
             ("pipelines", self.pipelines, f"{len(self.pipelines)}: {', '.join(self.pipelines)}"),
@@ -288,7 +295,7 @@ def specify(
         options=asdict(method),
         dataset=dataset.name,
         dataset_options=asdict(dataset),
-        instruction=dataset.preamble,
+        instruction=dataset.instruction,
         max_new_tokens=max_new_tokens,
         model=model.source,
         template=model.template or "",

@@ -16,7 +16,7 @@ from ragauge.io import safe_yaml
 from ragauge.io.sections import Recorded, Section
 from ragauge.io.specifications import EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods.base.method import Method
-from ragauge.methods.evidence.account import Asked, asked_by_account
+from ragauge.methods.evidence.account import NO_TRAINING, TrainedDefaults
 from ragauge.methods.prompts.templates import TEMPLATE_DATE
 
 AFFECTS_RESULTS = False
@@ -245,25 +245,18 @@ class ModelEntry(Section):
         """How the tokenizer's chat template is rendered, as specifications have it."""
         return {"template_arguments": self.template_arguments, "template_date": self.template_date}
 
-    @property
-    def wrapping(self) -> dict[str, Any]:
-        """The keys that say how prompts are wrapped."""
-        return {**self.template_facts, "template": self.template}
-
-    def adapt(self, method: Method, where: str, asked: Asked | None = None) -> Method:
+    def adapt(self, method: Method, where: str, trained: TrainedDefaults = NO_TRAINING) -> Method:
         """A copy of the method adapted to the engine, and to what the model was trained for.
 
         Args:
             where: the method's place, for messages.
-            asked: how the model that finds evidence was trained to be asked; None: as this model's
-                account says.
+            trained: how the model that finds evidence was trained to be asked.
 
         Raises UserError: the engine lacks what the method needs, or an option contradicts the
             training.
         """
         able = backend.capabilities(self.engine, where)
-        asked = asked or asked_by_account(self.source)
-        adapted = method.adapted_to(able).asked_as(asked, where)
+        adapted = method.adapted_to(able).adapted_to_training(trained, where)
         lacking = protocol.mismatch(protocol.ANSWERING | adapted.required(), able)
         if lacking:
             here = (

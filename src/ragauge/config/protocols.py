@@ -1,12 +1,13 @@
 """Settings of the timing protocols: the sections `latency`, `load` and `stream`."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ragauge.cost.tokens import load
 from ragauge.errors import SettingError
 from ragauge.io.sections import Recorded, Section
+from ragauge.methods.base.method import State
 
 TRIALS = 30
 WARMUP = 2  # as Superposition Prompting, appendix C, has it: the median of 30
@@ -49,8 +50,11 @@ class LatencySettings(TimedSettings):
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
     warmup: int = Field(WARMUP, ge=1, description="untimed trials per variant before them")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
-    more_new_tokens: list[PositiveCount] = Field(
-        [], description="further response lengths to time; tables show new_tokens"
+    more_new_tokens: list[PositiveCount] = Field([], description="further response lengths to time")
+    answer_tokens: PositiveCount | Literal["median"] | None = Field(
+        "median",
+        description="response length that stands next to the answers' quality, timed as well: a number, or the median "
+        "of the answers recorded; null: new_tokens alone",
     )
     tokens: str | None = Field(
         None, description="counts of random tokens, a name or a file; default: questions"
@@ -58,10 +62,12 @@ class LatencySettings(TimedSettings):
     threads: int | None = Field(
         None, ge=1, description="threads of the decoder; default: all cores"
     )
-    documents: Literal["ready", "cold"] = Field(
-        "ready",
-        description="ready: documents are in memory when the question arrives; cold: computing them, writing them to "
-        "disk and reading them back is timed as well (docs/engine.md)",
+    states: list[Literal["nothing", "documents", "set", "disk"]] = Field(
+        ["documents", "set"],
+        min_length=1,
+        description="what was read before the question, the first state is the tables' default: documents (each by "
+        "itself), set (this list in this order), nothing; disk: also time computing documents, writing them to disk "
+        "and reading them back (docs/protocols.md)",
     )
     evidence_batch: int | None = Field(
         None,
@@ -77,15 +83,37 @@ class LatencySettings(TimedSettings):
             load(tokens, where="")
         return tokens
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_documents(cls, stated: Any) -> Any:
+        if isinstance(stated, dict) and "documents" in stated:
+            raise SettingError(
+                "documents",
+                f"no longer a key, got {stated['documents']!r}; state `states: [documents, set, disk]` for cold, "
+                "`states: [documents, set]` for ready",
+            )
+        return stated
+
+    @model_validator(mode="after")
+    def _has_state(self) -> Self:
+        if not self.timed_states:
+            raise SettingError("states", "must have one besides disk, got disk alone")
+        return self
+
+    @property
+    def timed_states(self) -> list[State]:
+        return [state for state in self.states if state != "disk"]
+
     @property
     def requests_of_model(self) -> int:
-        """Timed trials of one model."""
+        """Timed trials of one model in a state."""
         return self.trials * len(self.methods)
 
     @property
     def all_new_tokens(self) -> list[int]:
         """The numbers of tokens of a response, the tables' first."""
-        return [self.new_tokens, *self.more_new_tokens]
+        answers = [self.answer_tokens] if isinstance(self.answer_tokens, int) else []
+        return list(dict.fromkeys([self.new_tokens, *self.more_new_tokens, *answers]))
 
 
 class LoadSettings(TimedSettings):

@@ -104,7 +104,7 @@ class VariantEntry(Section, json_schema_extra={"additionalProperties": True}):
     def _as_stated(self, info: SerializationInfo) -> dict[str, Any]:
         own = {"method": self.method, "datasets": self.datasets, "limit": self.limit}
         stated = {key: v for key, v in own.items() if v is not None or not info.exclude_none}
-        return {**stated, **self.instance.stated}
+        return {**stated, **self.instance.stated_options}
 
 
 def with_instances(variants: Any) -> Any:

@@ -161,13 +161,11 @@ def provenance() -> JsonObject:
     """
     import torch
 
-    here = Path(__file__)
     git_state = None  # where this package is not a checkout of its own
-    git = partial(command_output, "git", "-C", str(here.parent))
-    if git("ls-files", "--error-unmatch", here.name) is not None:
-        # whether tracked files differ
-        dirty = bool(git("status", "--porcelain", "--untracked-files=no"))
-        git_state = {"commit": git("rev-parse", "HEAD"), "dirty": dirty}
+    changes = uncommitted()
+    if changes is not None:
+        commit = command_output("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
+        git_state = {"commit": commit, "dirty": bool(changes)}
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "git": git_state,
@@ -181,6 +179,17 @@ def provenance() -> JsonObject:
         "threads": torch.get_num_threads(),
         **engines_state,
     }
+
+
+def uncommitted(file: Path = Path(__file__)) -> list[str] | None:
+    """Return the tracked files that differ from the last commit in the checkout of a file, but for
+    those below `reports`, which runs write; None where no checkout tracks the file.
+    """
+    git = partial(command_output, "git", "-C", str(file.parent))
+    if git("ls-files", "--error-unmatch", file.name) is None:
+        return None
+    changed = git("diff", "HEAD", "--name-only", "--", ":/", ":(top,exclude)reports")
+    return (changed or "").splitlines()
 
 
 def cpu_model() -> str:

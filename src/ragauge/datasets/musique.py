@@ -8,6 +8,8 @@ from ragauge.datasets.base.dataset import ArrangedDataset, Example, example_of, 
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
+SHORT = " Answer with a name, a number or a short phrase alone, not with a sentence."
+
 
 @dataclass(frozen=True)
 class Musique(ArrangedDataset):
@@ -26,6 +28,11 @@ class Musique(ArrangedDataset):
     archive = ("musique", 0.04)
     hub = {"path": "dgslibisey/MuSiQue", "split": "validation"}
     shuffle: bool = False  # put each question's paragraphs in a fixed random order
+    short_answers: bool = False  # ask for the answer alone: F1 is of words, and readers explain
+
+    @property
+    def instruction(self) -> str:
+        return f"{self.preamble}{SHORT * self.short_answers}"
 
     def order(self, example: Example, place: str) -> list[int]:
         order = super().order(example, place)

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Example, example_of
-from ragauge.errors import UserError
 
 RETRIEVAL = "retrieval.json"  # next to the questions: the ranks of their gold passages
 
@@ -20,11 +18,6 @@ class StudyQuestions(Dataset):
     preamble = SEARCH_RESULTS
     metrics = ("contains_answer", "f1")
     unlabelled = True
-
-    def default_path(self) -> Path:
-        raise UserError(
-            "data set 'study' has no source of its own; give the file that `ragauge study` wrote as `data`"
-        )
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         return example_of(record, place)

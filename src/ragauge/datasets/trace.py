@@ -42,11 +42,6 @@ class Trace(Dataset):
     unlabelled = True
     block_tokens: PositiveInt = 512  # of a hash in Mooncake's format
 
-    def default_path(self) -> Path:
-        raise UserError(
-            "data set 'trace' has no source of its own; give a file of requests with --data or as `data`"
-        )
-
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         key = place.rpartition(":")[2]
         if "hash_ids" in record:

@@ -69,6 +69,10 @@ def os_errors_as_user_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or path}: {error.strerror or error}") from error
+    except Exception as error:
+        if not re.search("os error|inline_container", str(error)):  # of safetensors, of torch
+            raise
+        raise UserError(f"{path}: cannot be written: is its disk full? ({error})") from error
 
 
 def file_system(folder: Path) -> str:

@@ -100,7 +100,10 @@ class ServedResponse(BaseModel, extra="forbid"):
         """What limits the times of single tokens; empty: each had an event of its own."""
         if not self.timed_tokens:
             return "the server counts no tokens"
-        return "several tokens in one event" if self.timed_tokens > len(self.token_s) else ""
+        more = self.timed_tokens - len(self.token_s)
+        if more < 0:
+            return "fewer tokens counted than pieces of text"
+        return "several tokens in one event" if more else ""
 
 
 class AnyRecord(BaseModel, extra="forbid"):
@@ -308,7 +311,8 @@ def recorded_fingerprint(out: Path) -> dict[str, Any]:
     meta = read_meta(out) or {}
     with suppress(OSError, ValueError, RecursionError), partial_path(out).open("rb") as file:
         meta = json.loads(file.readline())
-    return meta.get("fingerprint") or {}
+    fingerprint = meta.get("fingerprint") if isinstance(meta, dict) else None
+    return fingerprint if isinstance(fingerprint, dict) else {}
 
 
 def recorded_dtype(out: Path) -> str | None:

@@ -13,6 +13,7 @@ from ragauge.library.questions import Question
 from ragauge.measure.answering import ask
 from ragauge.methods.base import making
 from ragauge.methods.base import method as methods
+from ragauge.methods.evidence.account import read_account
 
 # texts by their titles; or texts, pairs of title (or None) and text, a data set's documents
 Documents = Mapping[str, str] | Iterable[str | tuple[str | None, str] | Document]
@@ -69,7 +70,8 @@ class Method:
 
         Raises UserError: the engine lacks what the method needs.
         """
-        return model.settings.adapt(self.inner, f"{self.name} on {model.name}")
+        trained = read_account(model.settings.source)
+        return model.settings.adapt(self.inner, f"{self.name} on {model.name}", trained)
 
     @explain_missing_extra()
     def answer(
@@ -97,7 +99,7 @@ class Method:
         adapted = self.on(model)
         dataset = example.dataset if isinstance(example, Question) else None
         if instruction is None:
-            instruction = dataset.preamble if dataset else SEARCH_RESULTS
+            instruction = dataset.instruction if dataset else SEARCH_RESULTS
         specification = model.specification.model_copy(
             update={
                 "method": self.name,

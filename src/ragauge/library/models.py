@@ -101,10 +101,13 @@ def load_model(
     # of the source, to name tables and files
     last = re.split(r"[/:]", name.rstrip("/"))[-1].partition("==")[0]
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"
+    return loaded(label, settings, threads)
+
+
+def loaded(name: str, entry: ModelEntry, threads: int | None = None) -> Model:
+    """Load the model of an entry of a configuration. Raises UserError: it cannot be loaded."""
     model = Model(
-        label,
-        on_this_machine(settings, threads=threads),
-        Engines(threads, served=settings.served),
+        name, on_this_machine(entry, threads=threads), Engines(threads, served=entry.served)
     )
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model

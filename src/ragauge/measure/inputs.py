@@ -20,7 +20,7 @@ from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.method import Method
-from ragauge.methods.evidence.account import asked_by_account
+from ragauge.methods.evidence.account import read_account
 from ragauge.methods.evidence.chat import LocalChat
 from ragauge.methods.prompts import corpus_spacing
 from ragauge.methods.prompts.templates import set_template_arguments
@@ -115,7 +115,7 @@ def facts(model: ModelEntry) -> dict[str, Any]:
 
 
 def _template(model: ModelEntry) -> str:
-    asked_by_account(model.source).check(model.wrapping, model.source)
+    read_account(model.source).check(vars(model), model.source)
     return model.template or ("chat" if model.served else template_of(model.source))
 
 
@@ -133,7 +133,7 @@ def template_of(source: str) -> str:
     the tokenizer tells is said.
     """
     folder = resolver.resolve(source)
-    trained_in = asked_by_account(source).wrapping.get("template")
+    trained_in = read_account(source).wrapping.get("template")
     if known := resolver.describe(source)["template"] or trained_in:
         return str(known)
     guessed, why = (

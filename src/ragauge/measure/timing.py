@@ -3,6 +3,7 @@ a quiet machine.
 """
 
 import gc
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
@@ -11,7 +12,9 @@ from typing import TypeVar, cast
 
 import torch
 
+from ragauge.config.experiment import Config
 from ragauge.config.model import ModelEntry
+from ragauge.config.plan.part import RunPaths
 from ragauge.config.protocols import LoadSettings
 from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
@@ -23,6 +26,7 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
+from ragauge.io import records
 from ragauge.io.jsonl import JsonObject
 from ragauge.measure.engines import Engines
 from ragauge.measure.gpu_load import GpuWatch, watch
@@ -172,6 +176,17 @@ def shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, P
 def random_prompt(shape: Shape, counts: str) -> Prompt:
     counted = lengths.load(counts, vocab=shape.vocab)
     return with_corpus([Prompt(**lengths.random_segments(counted, shape.vocab))])[0]
+
+
+def median_answer(config: Config, dataset: str, model: str, variants: Sequence[str]) -> int | None:
+    """The median number of tokens in the recorded answers of some variants; None: no records."""
+    pattern = RunPaths(config.run).answers
+    lengths = list[int]()
+    for name in variants:
+        path = Path(f"{pattern}.jsonl".format(dataset=dataset, model=model, variant=name))
+        answers = records.read(path) if path.is_file() else ()
+        lengths += [answer.tokens["generated"] for answer in answers if not answer.reason]
+    return round(statistics.median(lengths)) if lengths else None
 
 
 def fixed_length(new_tokens: int) -> Limits:

@@ -13,6 +13,7 @@ from ragauge.methods.evidence import chunks
 from ragauge.methods.evidence.sentences import Splitter, boundaries_of
 from ragauge.methods.evidence.skip import Range
 from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers import shortest
 from ragauge.options import PositiveInt
 
 Cut = tuple[GroundingText, list[Range], list[str], np.ndarray | None]
@@ -32,13 +33,14 @@ class Chunks(Method):
     """
 
     requires = frozenset({Capability.TEXT, Capability.WEIGHTS})
+    state = "documents"
 
     chunking: Literal["sliding_window", "paragraph"] = "sliding_window"
     # what ends a paragraph; the paper's is the first
     paragraph_end: Literal["newline", "blank_line"] = "newline"
     # of a window; longer paragraphs are cut at sentence ends
     words: PositiveInt = 256
-    ranker: Literal["dense", "bm25"] = "dense"
+    ranker: Literal["dense", "bm25", "shortest"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
     volume: PositiveInt = 256  # tokens of evidence at most
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
@@ -62,10 +64,12 @@ class Chunks(Method):
 
     def answer(self, engine: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
         text, ranges, texts, vectors = state
-        if vectors is None:
+        if vectors is not None:
+            scores = vectors @ embed_question(engine, self.encoder, prompt.question)
+        elif self.ranker == "bm25":
             scores = bm25_scores(engine, prompt.question, texts)
         else:
-            scores = vectors @ embed_question(engine, self.encoder, prompt.question)
+            scores = shortest.rank(prompt.question, texts)
         # of equal ones the earlier first
         ranked = [ranges[i] for i in np.argsort(-scores, kind="stable")]
         evidence = text.evidence(chunks.within(ranked, text.sentences, self.volume))

@@ -54,7 +54,7 @@ class Dense(Ranked):
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         assert state.vectors is not None
-        return state.vectors @ self._model.encode([self.query_of(prompt)], query=True)[0]
+        return state.vectors @ self._model.embed([self.query_of(prompt)], query=True)[0]
 
     def query_macs(self, prompt: Prompt) -> int:
         return self._model.encoding_macs([self.query_of(prompt)], query=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
-from ragauge.methods.base.method import Answer, Evidence, Method, read_plain
+from ragauge.methods.base.method import Answer, Evidence, read_plain
+from ragauge.methods.base.states import PlainPrompt
 from ragauge.methods.prompts import Prompt, cut_middle
 from ragauge.methods.prompts.templates import token_ids
 
@@ -14,7 +15,7 @@ SLACK = 8  # tokens by which two stretches tokenised separately may exceed their
 
 
 @dataclass(frozen=True)
-class FullArticle(Method):
+class FullArticle(PlainPrompt):
     """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of
     it is evidence.
     """

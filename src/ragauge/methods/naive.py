@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
-from ragauge.methods.base.method import Answer, Method, read_plain
+from ragauge.methods.base.method import Answer, read_plain
+from ragauge.methods.base.states import PlainPrompt
 from ragauge.methods.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class Naive(Method):
+class Naive(PlainPrompt):
     """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of
     every speedup).
     """

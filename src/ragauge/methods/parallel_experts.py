@@ -41,6 +41,7 @@ class ParallelExperts(Method):
     """
 
     requires = SPANS
+    state = "documents"
 
     # one value a document; "released": one an entry of the vocabulary; "none": no amateur
     beta: Beta = "paper"

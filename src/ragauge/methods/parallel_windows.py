@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ragauge.engines.protocol import SpanEngine
+from ragauge.methods.base.method import State
 from ragauge.methods.base.windows import (
     Indent,
     ReadWindows,
@@ -31,6 +32,9 @@ class ParallelWindows(Windowed):
     windows: PositiveInt | None = None
     indent: Indent = "left"  # windows begin together, or end together (the released code's option)
     shared_prefix: bool = False  # windows see the whole preamble
+
+    def usable_state(self) -> State:
+        return "documents" if self.windows is None and self.indent == "left" else "set"
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
         paths = split_paths(len(prompt.documents), self.windows)

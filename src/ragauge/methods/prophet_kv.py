@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ragauge.engines.protocol import Span, SpanEngine
-from ragauge.methods.base.method import plain_row
+from ragauge.methods.base.method import State, plain_row
 from ragauge.methods.base.ranked import embed
 from ragauge.methods.base.stored import Assembled, Reuse, Stored
 from ragauge.methods.prompts import Prompt, unit_steps
@@ -46,6 +46,9 @@ class ProphetKV(Reuse):
 
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,) if self.neighbours else ()
+
+    def usable_state(self) -> State:
+        return "set" if self.neighbours else self.state
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
         stored = super().prepare(engine, prompt)

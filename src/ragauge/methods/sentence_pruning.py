@@ -37,6 +37,7 @@ class SentencePruning(Method):
     """
 
     requires = ANSWERING
+    state = "documents"
 
     top_k: PositiveInt = 5  # documents that are pruned and read
     threshold: Share = 0.5  # the least score of a sentence that stays

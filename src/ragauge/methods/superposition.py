@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from ragauge.engines.protocol import Extension, Limits, Observed, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, Method, State
 from ragauge.methods.base.reading import Reading, read_preamble
 from ragauge.methods.base.windows import Paths, split_paths
 from ragauge.methods.prompts import (
@@ -54,6 +54,7 @@ class Superposition(Method):
     """
 
     requires = FULL_ATTENTION
+    state = "set"  # equilibrium positions follow from the lengths of the documents
 
     top_k: PositiveInt = 1  # paths selected in each round
     positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
@@ -74,6 +75,12 @@ class Superposition(Method):
     drop_first_token: bool = False
     # the released code's: bias paths by saliency
     path_temperature: PositiveFloat | None = None
+
+    def usable_state(self) -> State:
+        if not self.path_caching:
+            return "nothing"
+        apart = self.positions == "left_aligned" or self.reads_corpus()
+        return "documents" if apart and self.factor is None else "set"
 
     @property
     def selected(self) -> list[int]:

@@ -41,16 +41,11 @@ def critical_path_cycles(
     )
 
 
-def online_cycles(variant: Variant, key: str) -> float:
-    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN
-    without a shape.
+def online_cycles(variant: Variant, key: str, trace: Trace | None = None) -> float:
+    """MACs of one question that its user waited for as it ran here, or by another trace, generated
+    tokens included. NaN without a shape.
     """
-    return _cycles(variant, variant.traces[key])
-
-
-def offline_cycles(variant: Variant, key: str) -> float:
-    """MACs of what could be prepared before one question was known. NaN without a shape."""
-    return _cycles(variant, cycles.uncached([call for call in variant.traces[key] if call.offline]))
+    return _cycles(variant, variant.traces[key] if trace is None else trace)
 
 
 def weight_bytes(variant: Variant) -> int | None:

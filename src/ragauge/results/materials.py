@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base.dataset import Document
+from ragauge.datasets.base.dataset import Document, Example
 from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject, read_jsonl
@@ -19,10 +19,15 @@ OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others ar
 
 
 @cache
+def examples(runs: Runs, dataset: str) -> list[Example]:
+    """The questions of a data set; none if the run does not hold it."""
+    path = runs.folder / "data" / f"{dataset}.jsonl"
+    return read_examples(path) if path.is_file() else []
+
+
 def documents(runs: Runs, dataset: str) -> dict[str, tuple[Document, ...]]:
     """The documents of each question, by its key; none if the run does not hold the data set."""
-    path = runs.folder / "data" / f"{dataset}.jsonl"
-    return {one.key: one.documents for one in read_examples(path)} if path.is_file() else {}
+    return {one.key: one.documents for one in examples(runs, dataset)}
 
 
 def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | None:

@@ -6,12 +6,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from ragauge.errors import UserError
-
-if TYPE_CHECKING:
-    from ragauge.results.runs import Variant
 
 
 @dataclass(frozen=True)
@@ -62,19 +56,3 @@ def break_even_hit_rate(seconds: Seconds, naive_s: float) -> float | None:
         return None
     spared = seconds.latency_s(0) - seconds.latency_s(1)
     return max(0.0, (seconds.latency_s(0) - naive_s) / spared) if spared > 0 else 0.0
-
-
-def servable(variant: Variant) -> bool:
-    """Whether a store can hold what a variant prepares. A compressor that knows the question
-    prepares nothing that could be kept for another one.
-    """
-    from ragauge.methods.base import making
-
-    try:
-        method = making.make(variant.method, **variant.options)
-    except UserError:  # records of a method, or of options, that there are no more
-        return False
-    prepares = method.sequential() or any(
-        call.offline for trace in variant.traces.values() for call in trace
-    )
-    return method.storable() and prepares

@@ -35,10 +35,11 @@ from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFil
 
 if TYPE_CHECKING:
     from ragauge.config.experiment import AnswerJob, Config
+    from ragauge.methods.base.method import Method
 
 Times = TypeVar("Times", bound=TimesFile)
 
-RANKED = ("top", "bm25", "tfidf", "dense")
+RANKED = ("top", "bm25", "tfidf", "dense", "shortest")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
 # marks a served model's numbers in notes, as they are not of this package's decoder
 ELSEWHERE = "another stack"
@@ -59,9 +60,9 @@ class Variant:
     specification: AnswerSpecification | None
     meta: Mapping[str, Any]
     path: Path  # of the records
-    missing: str | None = None  # why there are none
     # options whose defaults a training decides, of the model that finds evidence
-    asked: Mapping[str, str] = field(default_factory=dict)
+    trained_defaults: Mapping[str, Any]
+    missing: str | None = None  # why there are none
 
     @cached_property
     def records(self) -> dict[str, Record]:
@@ -120,7 +121,7 @@ class Variant:
         """Whether this is a method with every option at its default, or as given in `others`;
         `free` may be any. An option that did not exist when the records were made has its default.
         """
-        known = {**defaults(method), **self.asked}
+        known = {**defaults(method), **self.trained_defaults}
         wanted = {k: v for k, v in known.items() if k not in free} | others
         options = {**known, **self.options}
         return self.method == method and all(options.get(k) == v for k, v in wanted.items())
@@ -313,7 +314,7 @@ class Runs:
     @cached_property
     def latencies(self) -> tuple[LatencyTimes, ...]:
         """The files that `ragauge time` wrote."""
-        return self._times("latency", LatencyTimes)
+        return tuple(map(self._in_states, self._times("latency", LatencyTimes)))
 
     @cached_property
     def loads(self) -> tuple[LoadTimes, ...]:
@@ -324,6 +325,13 @@ class Runs:
     def streams(self) -> tuple[StreamTimes, ...]:
         """The files that `ragauge stream` wrote."""
         return self._times("stream", StreamTimes)
+
+    def _in_states(self, times: LatencyTimes) -> LatencyTimes:
+        """The times with their states, which older files do not name."""
+        if times.states or times.protocol.is_served:
+            return times
+        methods = {name: method_of(self.named(times.model, name)) for name in times.variants}
+        return times.with_states({name: method for name, method in methods.items() if method})
 
     def _times(self, folder: str, kind: type[Times]) -> tuple[Times, ...]:
         return tuple(map(kind.read, sorted((self.folder / folder).glob("*/*.json"))))
@@ -432,8 +440,8 @@ class Runs:
         options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
-        asked = self.config.asked(model).options if model in self.config.models else {}
-        return Variant(name, dataset, model, method, options, None, {}, path, missing, asked)
+        trained = self.config.trained_defaults(model).options if model in self.config.models else {}
+        return Variant(name, dataset, model, method, options, None, {}, path, trained, missing)
 
 
 def _agree(recorded: Any, configured: Any) -> bool:
@@ -481,6 +489,16 @@ def known_names(source: str) -> list[str]:
     named = pins.split_pin(source)[0]
     alike = {n: e.source.rpartition("/")[2] for n, e in entries().items() if named in (n, e.source)}
     return list(dict.fromkeys(name.lower() for pair in alike.items() for name in pair))
+
+
+def method_of(variant: Variant) -> Method | None:
+    """The method of a variant; None for records of a method, or of options, that there are no more."""
+    from ragauge.methods.base import making
+
+    try:
+        return making.make(variant.method, **variant.options)
+    except UserError:
+        return None
 
 
 @cache

@@ -30,8 +30,8 @@ def mean_interval(
 
     Each end is a quantile of the mean over random (Dirichlet) weights of the questions and of one
     more, unseen, whose score is the limit at that end. Of scores of 0 and 1 these means have the
-    Beta distributions of Clopper and Pearson. With three or more distinct scores half an unseen
-    question counts, as in mid-P intervals: a whole one makes intervals too wide.
+    Beta distributions of Clopper and Pearson. Of scores between the limits half an unseen question
+    counts, as in mid-P intervals: a whole one makes intervals too wide.
 
     Args:
         values: (question,) scores.
@@ -58,7 +58,7 @@ def mean_interval(
         others = 1 - tail ** (1 / len(scores))
         low, high = (float(scores[0] + others * (end - scores[0])) for end in limits)
         return low, high
-    shapes = [*counts, 1.0 if len(points) == 2 else 0.5]
+    shapes = [*counts, 1.0 if {*points} <= {*limits} else 0.5]
     chunks = _chunks(n * max(1, _FEW // len(shapes)), len(shapes))
     weights = (rng.standard_gamma(shapes, (size, len(shapes))) for size in chunks)
     means = [(w[:, :-1] @ points + np.outer(limits, w[:, -1])) / w.sum(axis=1) for w in weights]
@@ -121,18 +121,6 @@ def paired_test(
         "p": p,
         "n": len(differences),
     }
-
-
-def holm(p: ArrayLike) -> list[float]:
-    """Each p of a family of tests, such that below 0.05 any one is false with at most that
-    probability (Holm, 1979).
-    """
-    values = np.array(p, dtype=float)
-    order = np.argsort(values)
-    values[order] = np.minimum(
-        1, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    )
-    return values.tolist()
 
 
 def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Interval:

@@ -4,7 +4,7 @@ A key that does not apply to a measurement is not set, and is left out of the fi
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, Self, TypeVar
@@ -13,9 +13,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragauge.errors import UserError, first_problem
 from ragauge.io.jsonl import read_object
+from ragauge.methods.base.method import Method, State
+from ragauge.methods.base.states import effective_state, usable_state
 
 SERVER = "server"  # the device of times of a served model
-UNKNOWN = "?"
+UNKNOWN: Literal["?"] = "?"
+STATE_WORDS: dict[str, str] = {
+    "nothing": "nothing read",
+    "documents": "each document read",
+    "set": "exactly this list read",
+}
 
 
 class TimesModel(BaseModel):
@@ -51,7 +58,9 @@ class ProtocolFacts(TimesModel, extra="allow"):
     kv: str = "full"
     trials: int | str = UNKNOWN
     new_tokens: int | str = UNKNOWN
-    documents: int | str = UNKNOWN  # of a stream: how many a request has; else their state
+    answer_tokens: int | str | None = None  # the response length that stands next to quality
+    tokens: dict[str, Any] | None = None  # of the first prompt's segments
+    documents: int | str = UNKNOWN  # of a stream: how many a request has; of load: their state
     corpus_documents: int | str = UNKNOWN
     growth: float = 0.0  # documents that enter the corpus with a request
     store: str = ""
@@ -119,6 +128,11 @@ class TrialFacts(TimesModel):
 class Trial(TrialFacts, RequestTimes):
     """A timed answer of the latency protocol."""
 
+    state: State | None = (
+        None  # what was read before the question; None: a server's cache, as found
+    )
+    preparation_s: float | None = None  # of reading it, and the bytes of keys and values that stay
+    preparation_bytes: int | None = None
     stages: dict[str, float] = {}  # seconds by stage that a user waits for
     flop: float | None = None
     compute_cycles: float | None = None
@@ -272,6 +286,20 @@ class SpeedupGap(TimesModel):
     between_calls_s: float
 
 
+class StateTimes(TimesModel):
+    """The variants in one state of what was read before the question.
+
+    Attributes:
+        stages: of each variant, the calls of its first prompt by stage.
+        gap: why each variant's measured speedup is not the theoretical one.
+        summary: the spread of each variant's times.
+    """
+
+    stages: dict[str, dict[str, dict[str, float]]] = {}
+    gap: dict[str, SpeedupGap] = {}
+    summary: dict[str, dict[str, Spread]] = {}
+
+
 # --- files ---
 
 
@@ -303,13 +331,53 @@ class LatencyTimes(TimesFile, Watched):
 
     machine: dict[str, Any] = {}
     load: TrialLoad = TrialLoad()
-    stages: dict[str, dict[str, dict[str, float]]] = {}
-    gap: dict[str, SpeedupGap] = {}
-    summary: dict[str, dict[str, Spread]] = {}  # variant -> times -> spread
+    # the state from which each variant gains; of a server whose cache is as it was found: none
+    usable: dict[str, State] = {}
+    states: dict[State, StateTimes] = {}  # the default of tables first
     rows: list[Trial] = []
+    # summaries of an older file, which had no states; nothing reads them
+    stages: Any = None
+    gap: Any = None
+    summary: Any = None
     documents: DocumentTrials | None = None
     evidence_batches: EvidenceTrials | None = None
     other_lengths: list["LatencyTimes"] = []
+
+    def with_states(self, methods: Mapping[str, Method]) -> Self:
+        """Return an older file's times, for which each method had ready what it prepares itself,
+        with the states of that.
+        """
+        one_document = len((self.protocol.tokens or {}).get("documents", ())) == 1
+        usable = {name: usable_state(method, one_document) for name, method in methods.items()}
+        read = {name: usable[name] if methods[name].prepares else "nothing" for name in usable}
+        rows = [row.model_copy(update={"state": read.get(row.variant)}) for row in self.rows]
+        order: tuple[State, ...] = ("documents", "set", "nothing")
+        states = {
+            state: StateTimes()
+            for state in order
+            if any(effective_state(usable[name], state) == read[name] for name in usable)
+        }
+        others = [other.with_states(methods) for other in self.other_lengths]
+        update = {"usable": usable, "states": states, "rows": rows, "other_lengths": others}
+        return self.model_copy(update=update)
+
+    @property
+    def default_state(self) -> State:
+        """The state that tables show first."""
+        return next(iter(self.states), "documents")
+
+    def measured_state(self, name: str, state: State | None = None) -> State | None:
+        """Return the state of a variant's trials in a state, by default the first: the one from
+        which it gains, or `nothing` below it; None: not known.
+        """
+        usable = self.usable.get(name)
+        return usable and effective_state(usable, state or self.default_state)
+
+    @property
+    def at_answer_length(self) -> "LatencyTimes":
+        """The times of the response length that stands next to the answers' quality."""
+        lengths = {times.protocol.new_tokens: times for times in self.other_lengths}
+        return lengths.get(self.protocol.answer_tokens or UNKNOWN, self)
 
     @property
     def device(self) -> str:
@@ -320,9 +388,12 @@ class LatencyTimes(TimesFile, Watched):
     def variants(self) -> list[str]:
         return list(dict.fromkeys(row.variant for row in self.rows))
 
-    def trials(self, name: str) -> list[Trial]:
-        """Return a variant's trials: undisturbed ones, or all where the machine was always busy."""
-        return self._counted(self.rows, name)
+    def trials(self, name: str, state: State | None = None) -> list[Trial]:
+        """Return a variant's trials in a state, by default the first: undisturbed ones, or all where
+        the machine was always busy.
+        """
+        measured = self.measured_state(name, state)
+        return self._counted([row for row in self.rows if row.state == measured], name)
 
     def document_trials(self, name: str) -> list[DocumentTrial]:
         return self._counted(self.documents.rows if self.documents else (), name)
@@ -330,9 +401,9 @@ class LatencyTimes(TimesFile, Watched):
     def evidence_trials(self, name: str) -> list[EvidenceTrial]:
         return self._counted(self.evidence_batches.rows if self.evidence_batches else (), name)
 
-    def seconds(self, name: str, key: str = "total_s") -> list[float]:
-        """Return the times of the trials of a variant that count."""
-        values = (getattr(trial, key) for trial in self.trials(name))
+    def seconds(self, name: str, key: str = "total_s", state: State | None = None) -> list[float]:
+        """Return the times of the trials of a variant that count, in a state."""
+        values = (getattr(trial, key) for trial in self.trials(name, state))
         return [seconds for seconds in values if seconds is not None]
 
     def _counted(self, rows: Sequence[AnyTrial], name: str) -> list[AnyTrial]:

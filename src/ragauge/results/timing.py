@@ -7,22 +7,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
-from ragauge.results.cells import Cell, CellSource, Measure, join, with_interval_note
+from ragauge.methods.base.method import State
+from ragauge.results.cells import (
+    Cell,
+    CellSource,
+    Measure,
+    Measures,
+    join,
+    row_cells,
+    with_interval_note,
+)
 from ragauge.results.provenance import place
 from ragauge.results.publications import named_model, paper_table
 from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
-from ragauge.results.times import LatencyTimes, ProtocolFacts, TimesFile
+from ragauge.results.times import STATE_WORDS, LatencyTimes, ProtocolFacts, TimesFile, remarks
 
 TIMED = "measured_speedup"  # of which machine, the device's name says
+LIKE_PAPERS = "as in the paper, of two states"
 QUARTILES = "low and high are quartiles"
 
 
 def speedup_cells(
     runs: Runs, more_keys: Callable[[Variant], Mapping[str, Any] | None]
 ) -> list[Cell]:
-    """A cell of `measured_speedup_<device>` for each timed variant to which `more_keys` gives
-    others, in a row of the data set whose prompts were timed.
+    """The cells of each timed variant to which `more_keys` gives others, in a row of the data set
+    whose prompts were timed: `<state>_speedup_<device>`, `measured_speedup_<device>` (as the papers
+    have it: the variant in the best of its states, naive with nothing read), and the preparation.
     """
     cells = []
     for latency in runs.latencies:
@@ -38,20 +49,51 @@ def speedup_cells(
             further = more_keys(runs.named(latency.model, name))
             if further is not None:
                 row = {**keys(runs, latency, name), **further}
+                measures = {
+                    f"{state}_speedup_{latency.device}": speedup(runs, latency, name, state)
+                    for state in latency.states
+                }
+                measures |= preparation(latency, name, latency.usable.get(name, "nothing"))
                 measure = speedup(runs, latency, name)
+                cells += row_cells(row, measures)
                 cells.append(Cell(row, f"{TIMED}_{latency.device}", measure, paper_model=model))
     return cells
 
 
-def speedup(runs: Runs, latency: LatencyTimes, name: str) -> Measure:
-    """Median total seconds of naive over those of the variant, in the same interleaved run."""
+def speedup(runs: Runs, latency: LatencyTimes, name: str, state: State | None = None) -> Measure:
+    """Median total seconds of naive over those of the variant, in the same interleaved run: both in
+    a state, or as the papers have it.
+    """
     if latency.refused:
         return Measure(reason=f"timing refused: {latency.refused}")
-    slow = latency.seconds(naive_of(runs, latency))
-    fast = latency.seconds(name)
+    base = naive_of(runs, latency)
+    best = state or latency.usable.get(name, "nothing")
+    slow = latency.seconds(base, state=state or "nothing")
+    fast = latency.seconds(name, state=best)
     if not slow or not fast:
-        return Measure(reason="naive was not timed" if not slow else "no undisturbed trial")
-    return ratio(slow, fast, runs.seed, n=len(fast), note=described(latency))
+        missing = next(n for n, values in ((base, slow), (name, fast)) if not values)
+        return Measure(reason=f"{missing or 'naive'} was not timed in this state")
+    note = described(latency, state=best)
+    if state is None and best != "nothing" and latency.measured_state(base, best) != "nothing":
+        read = f"{name}: {STATE_WORDS[best]}, {base}: {STATE_WORDS['nothing']}"
+        note = join(described(latency, state=best), f"{LIKE_PAPERS}: {read}")
+    return ratio(slow, fast, runs.seed, n=len(fast), note=note)
+
+
+def preparation(latency: LatencyTimes, name: str, state: State) -> Measures:
+    """Seconds of what a variant has read before the question in a state, a value a prompt, and bytes
+    of the keys and values that stay; nothing where it has read nothing.
+    """
+    trials = {trial.prompt: trial for trial in latency.trials(name, state)}
+    if latency.refused or latency.measured_state(name, state) in ("nothing", None):
+        return {}
+    measures: Measures = {}
+    for quantity in ("preparation_s", "preparation_bytes"):
+        values = [getattr(trial, quantity) for trial in trials.values()]
+        known = [float(value) for value in values if value is not None]
+        note = f"of {len(known)} prompts; {described(latency, state=state)}"
+        measures |= {quantity: quartiles(known, note)} if known else {}
+    return measures
 
 
 def naive_of(runs: Runs, latency: LatencyTimes) -> str:
@@ -116,9 +158,9 @@ def unsupported(runs: Runs, times: TimesFile, quantity: str) -> Iterator[Cell]:
         yield Cell(keys(runs, times, name), quantity, Measure(reason=f"not supported: {reason}"))
 
 
-def described(latency: LatencyTimes, trials: str = "") -> str:
+def described(latency: LatencyTimes, trials: str = "", state: State | None = None) -> str:
     """The protocol in a few words: medians, tokens (or other `trials` than those of answers),
-    precision, machine.
+    precision, machine, and what was read before the question.
     """
     protocol = latency.protocol
     answers = f"{protocol.trials} trials, {protocol.new_tokens} generated tokens"
@@ -126,6 +168,8 @@ def described(latency: LatencyTimes, trials: str = "") -> str:
         f"medians of {trials or answers}",
         f"{precision(protocol)} on {place(latency)}",
         latency.load.busy or "",
+        *remarks(latency.rows),
+        f"before the question: {STATE_WORDS[state or latency.default_state]}",
     )
 
 

@@ -3,6 +3,7 @@ overwritten.
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -34,6 +35,14 @@ def claim(folder: Path) -> None:
     """
     if _hashes(folder) is None:
         write(folder, {})
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError if a folder cannot be written; what is not there yet is not left there."""
+    is_new = not folder.exists()
+    claim(folder)
+    if is_new:
+        shutil.rmtree(folder)
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import PureWindowsPath
 from typing import Any
 
 import yaml
@@ -20,6 +21,7 @@ from ragauge.config.dtypes import with_dtype
 from ragauge.config.model import SERVED, ModelEntry
 from ragauge.cost import machine
 from ragauge.errors import UserError
+from ragauge.io.jsonl import read_object
 from ragauge.measure.inputs import local_chat
 from ragauge.methods.base import making
 from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
@@ -41,7 +43,7 @@ from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
 
 GENERATED = "generated.jsonl"
 REPLIES = "replies.jsonl"  # of models while questions are generated
-FILES = (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED)
+FILES = (writing.CONFIG, writing.DATA, writing.PASSAGES, writing.RETRIEVAL, GENERATED)
 # of a budget, after which no batch of questions begins; while there are too few
 WRITING_SHARE = 0.35
 WRITING_AT_LAST = 0.5
@@ -70,6 +72,8 @@ def write(study: StudySettings, name: str, deadline: Deadline) -> None:
         name: of the run.
         deadline: what does not fit until then is left out of the configuration.
     """
+    folder.check_writable(study.out)
+    _check_documents(study)
     draft = _draft(study, name, deadline)
     path = study.out / writing.CONFIG
     folder.write(study.out, draft.with_account())  # which the configuration and the estimate read
@@ -84,9 +88,26 @@ def write(study: StudySettings, name: str, deadline: Deadline) -> None:
     folder.write(study.out, {**draft.with_account(), writing.CONFIG: config})
 
 
+def _is_file(name: str) -> bool:
+    return name.lower().endswith(documents.SUFFIXES)
+
+
+def _check_documents(study: StudySettings) -> None:
+    """Raise UserError if the folder has a study of other documents, whose results it would mix up."""
+    path = study.out / writing.RETRIEVAL
+    former = read_object(path).get("documents") if path.is_file() else None
+    if former not in (None, str(study.documents.resolve())):
+        raise UserError(f"--out: {study.out} has a study of {former}; choose another --out")
+
+
 def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
-    how = retrieval.Retrieval(study.retrieval, study.encoder, study.reranker)
+    reranker = study.reranker and _absolute(study.reranker)
+    how = retrieval.Retrieval(study.retrieval, _absolute(study.encoder), reranker)
     questions = read_questions(study.questions) if study.questions else []
+    there = {path.name for path in (study.documents, *study.documents.rglob("*"))}
+    if not any(name.lower().endswith(documents.RECORDS) for name in there):  # of any titles
+        golds = [PureWindowsPath(question.gold or "").name for question in questions]
+        retrieval.check_gold(filter(_is_file, golds), there)
     sources = documents.read(study.documents)
     tokenizer = load_tokenizer(resolver.resolve(study.passage_tokenizer))
     corpus = passages.build(
@@ -101,16 +122,23 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         print(f"left out of {name}: {omission}")
     folder.claim(study.out)
     files = dict[str, bytes]()
-    account = {"corpus": corpus.counts, **_unread(sources)}
+    account = {
+        "documents": str(study.documents.resolve()),
+        "corpus": corpus.counts,
+        **_unread(sources),
+    }
     if not questions:
         questions, files, account["generation"] = _generated(study, corpus, deadline)
     gold = list(retrieval.gold_passages(questions, corpus.passages, corpus.originals))
-    folder_of_vectors = study.out / "embeddings"
-    rankings = retrieval.rankings(how, questions, corpus.passages, study.top, folder_of_vectors)
+    searcher = retrieval.Searcher(how, corpus.passages, study.out / writing.EMBEDDINGS)
+    rankings = searcher.rankings([question.question for question in questions], study.top)
     nearest = [ranking[: study.top] for ranking in rankings[how.chosen]]
     account |= retrieval.report(how, rankings, questions, gold, study.top)
     lines = writing.records(questions, corpus.passages, nearest, gold)
     files[writing.DATA] = writing.json_lines(lines)
+    files[writing.PASSAGES] = writing.json_lines(
+        {"title": passage.document, "text": passage.text} for passage in corpus.passages
+    )
     _print_questions(questions, min(study.top, len(corpus.passages)), how.chosen)
     return Draft(_settings(study, name, any(gold)), len(questions), files, account)
 

@@ -4,6 +4,7 @@ import codecs
 import csv
 import hashlib
 import io
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ ENCODINGS = {
 }
 
 
+logger = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class StudyQuestion:
     """A question, its answer with aliases and the title of the document that holds it, both where
@@ -43,8 +47,8 @@ class StudyQuestion:
 
 
 def read_questions(path: Path) -> list[StudyQuestion]:
-    """Read a file of questions. Raises UserError: no such file, what may be misread, the same
-    question twice, none.
+    """Read a file of questions; one that is there twice is used once. Raises UserError: no such
+    file, what may be misread, no questions.
     """
     name = path.name.lower()
     if path.suffix and not name.endswith((*TABLE_SUFFIXES, *JSON_SUFFIXES)):
@@ -56,8 +60,8 @@ def read_questions(path: Path) -> list[StudyQuestion]:
         gold = field(row, "gold", str, place) if row.get("gold") else None
         question = StudyQuestion(field(row, "question", str, place), _answers(row, place), gold)
         if question.key in questions:
-            raise UserError(f"{place}: the question {question.question!r} is there twice")
-        questions[question.key] = question
+            logger.warning("%s: %r is there twice; the first is used", place, question.question)
+        questions.setdefault(question.key, question)
     if not questions:
         raise UserError(f"{path}: no questions")
     return list(questions.values())

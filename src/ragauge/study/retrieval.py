@@ -7,8 +7,9 @@ import io
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -48,52 +49,59 @@ class Retrieval:
         return "reranked" if self.reranker else self.kind
 
 
-def rankings(
-    retrieval: Retrieval,
-    questions: Sequence[StudyQuestion],
-    passages: Sequence[Passage],
-    count: int,
-    folder: Path,
-) -> dict[str, Ranking]:
-    """Compute every ranking on the way to the chosen one, which is the last. Each question needs
-    `count` passages. Embeddings are written to `folder`, where another study of the same passages
-    uses them again. Raises UserError: the encoder or the cross-encoder cannot be had.
-    """
-    depth = min(max(count, DEPTH), len(passages))
-    queries = [question.question for question in questions]
-    texts = [f"{passage.document} {passage.text}" for passage in passages]
-    found: dict[str, Ranking] = {}
-    matched: Ranking = []
-    if retrieval.kind != "dense":
-        found["bm25"], matched = _lexical(queries, texts, depth)
-    if retrieval.kind != "bm25":
-        found["dense"] = dense(queries, texts, depth, retrieval.encoder, folder)
-    if retrieval.kind == "fused":
-        found["fused"] = fused([matched, found["dense"]], depth)
-    if retrieval.reranker:
-        first = found[retrieval.kind]
-        found["reranked"] = reranked(
-            queries, texts, first, max(count, RERANKED), retrieval.reranker
-        )
-    return found
+class Searcher:
+    """A retrieval over the passages of one corpus, whose index is made once."""
 
+    def __init__(self, retrieval: Retrieval, passages: Sequence[Passage], folder: Path) -> None:
+        """Embeddings are written to `folder`, where another study of the same passages uses them
+        again.
+        """
+        self.retrieval = retrieval
+        self.folder = folder
+        self.texts = [f"{passage.document} {passage.text}" for passage in passages]
 
-def _lexical(queries: Sequence[str], texts: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
-    """Rank all passages by BM25; return the ranking, and its part that has a word of the question.
-    Passages without one stay in the order of the corpus, which says nothing: it is not fused, and a
-    question that has no others is named.
-    """
-    ranking = Ranking()
-    matched = Ranking()
-    for scores in CorpusBM25(texts).scores(queries):
-        ranking.append(_best(scores, depth))
-        matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
-    unmatched = [query for query, order in zip(queries, matched, strict=True) if not order]
-    if unmatched:
-        counts = f"{len(unmatched)} of {len(queries)} questions share no word with any passage"
-        names = "; ".join(f"{query:.80}" for query in unmatched[:MAX_NAMED])
-        logger.warning("BM25: %s, so passages stay in their order: %s", counts, names)
-    return ranking, matched
+    @cached_property
+    def _bm25(self) -> CorpusBM25:
+        return CorpusBM25(self.texts)
+
+    def rankings(self, queries: Sequence[str], count: int) -> dict[str, Ranking]:
+        """Compute every ranking on the way to the chosen one, which is the last. Each question
+        needs `count` passages. Raises UserError: the encoder or the cross-encoder cannot be had.
+        """
+        retrieval = self.retrieval
+        texts = self.texts
+        depth = min(max(count, DEPTH), len(texts))
+        found: dict[str, Ranking] = {}
+        matched: Ranking = []
+        if retrieval.kind != "dense":
+            found["bm25"], matched = self._lexical(queries, depth)
+        if retrieval.kind != "bm25":
+            found["dense"] = dense(queries, texts, depth, retrieval.encoder, self.folder)
+        if retrieval.kind == "fused":
+            found["fused"] = fused([matched, found["dense"]], depth)
+        if retrieval.reranker:
+            first = found[retrieval.kind]
+            found["reranked"] = reranked(
+                queries, texts, first, max(count, RERANKED), retrieval.reranker
+            )
+        return found
+
+    def _lexical(self, queries: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
+        """Rank all passages by BM25; return the ranking, and its part that has a word of the
+        question. Passages without one stay in the order of the corpus, which says nothing: it is
+        not fused, and a question that has no others is named.
+        """
+        ranking = Ranking()
+        matched = Ranking()
+        for scores in self._bm25.scores(queries):
+            ranking.append(_best(scores, depth))
+            matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
+        unmatched = [query for query, order in zip(queries, matched, strict=True) if not order]
+        if unmatched:
+            counts = f"{len(unmatched)} of {len(queries)} questions share no word with any passage"
+            names = "; ".join(f"{query:.80}" for query in unmatched[:MAX_NAMED])
+            logger.warning("BM25: %s, so passages stay in their order: %s", counts, names)
+        return ranking, matched
 
 
 def dense(
@@ -102,7 +110,7 @@ def dense(
     """Rank all passages by the similarity of their embeddings with the question's."""
     from ragauge.methods.rankers.dense import load_encoder
 
-    vectors = load_encoder(encoder).encode(queries, query=True)
+    vectors = load_encoder(encoder).embed(queries, query=True)
     scores = []
     numbers = []
     for start, shard in _embeddings(texts, encoder, folder):
@@ -134,7 +142,7 @@ def _embeddings(
             if not path.is_file():
                 parts = []
                 for at in range(0, len(shard), BLOCK):
-                    parts.append(load_encoder(encoder).encode(shard[at : at + BLOCK]))
+                    parts.append(load_encoder(encoder).embed(shard[at : at + BLOCK]))
                     progress.update(len(parts[-1]))
                 content = io.BytesIO()
                 np.save(content, np.concatenate(parts))
@@ -176,30 +184,42 @@ def _best(scores: np.ndarray, depth: int) -> list[int]:
     return list(np.argsort(-scores, kind="stable")[:depth].tolist())
 
 
+def check_gold(golds: Iterable[str], names: Collection[str]) -> None:
+    """Raise UserError if gold documents are not among the names of documents: all of them."""
+    unknown = list[str]()
+    for gold in dict.fromkeys(golds):
+        if len(_named(gold, names)) != 1:
+            near = _nearest(gold, list(names))
+            unknown.append(f"{gold!r}{f', did you mean {near!r}?' if near else ''}")
+    if unknown:
+        raise UserError(f"--questions: gold is not a document of the corpus: {'; '.join(unknown)}")
+
+
+def _named(gold: str, names: Collection[str]) -> list[str]:
+    """The names that a gold document's may mean: this one, else those of files in any folder."""
+    is_known = gold in names
+    return [gold] if is_known else [name for name in names if PureWindowsPath(name).name == gold]
+
+
 def gold_passages(
-    questions: Iterable[StudyQuestion], passages: Sequence[Passage], originals: Mapping[str, str]
+    questions: Sequence[StudyQuestion], passages: Sequence[Passage], originals: Mapping[str, str]
 ) -> Iterator[list[int]]:
     """Find the passages that hold an answer of each question, in its gold document where that is
     known.
 
     Where the gold document holds no answer word for word, all of its passages are gold. `originals`
     has the title of every document -> of the one that it nearly repeats, or its own: if one is
-    gold, all are.
-
-    Raises UserError: a gold document is not in the corpus.
+    gold, all are. Raises UserError: as `check_gold`.
     """
+    check_gold((question.gold for question in questions if question.gold), originals)
     texts = [comparable(passage.text) for passage in passages]
     by_document = defaultdict[str, list[int]](list)
     for number, passage in enumerate(passages):
         for title in {originals[document] for document in (passage.document, *passage.stands_for)}:
             by_document[title].append(number)
     for question in questions:
-        if question.gold is not None and question.gold not in originals:
-            near = _nearest(question.gold, list(originals))
-            problem = f"gold {question.gold!r} is not a document of the corpus"
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise UserError(f"question {question.question!r}: {problem}{hint}")
-        within = by_document[originals[question.gold]] if question.gold is not None else []
+        names = _named(question.gold, originals) if question.gold else []
+        within = [number for name in names for number in by_document[originals[name]]]
         answers = [answer for answer in map(comparable, question.answers) if answer.strip()]
         # all, too, where every passage of the gold document was dropped
         searched = within or range(len(texts))
@@ -236,6 +256,7 @@ def report(
         row["known_by"] = "answer" if question.gold is None else "document"
         rows.append({**row, "gold": len(answering), "ranks": ranks})
     how = {
+        "kind": retrieval.kind,
         "chosen": retrieval.chosen,
         "encoder": retrieval.encoder,
         "reranker": retrieval.reranker,

@@ -11,16 +11,22 @@ from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.text import clean
 
-PLAIN = ("closed_book", "naive", "context_pilot", "sentence_pruning", "prompt_cache")
-METHODS: dict[str, dict[str, Any]] = {name: {} for name in PLAIN} | {
-    f"{name}_k{k}": {"method": name, "top_k": k}
-    for name, counts in (("top", (1, 2, 3, 5)), ("superposition", (1, 2)))
-    for k in counts
+REFERENCES = ("closed_book", "naive", "top_k1")  # what the others are compared with
+METHODS: dict[str, dict[str, Any]] = {
+    "closed_book": {},
+    "naive": {},
+    **{f"top_k{k}": {"method": "top", "top_k": k} for k in (1, 2, 3, 5)},
+    "context_pilot": {},
+    "sentence_pruning": {},
+    "prompt_cache": {},
+    **{f"superposition_k{k}": {"method": "superposition", "top_k": k} for k in (1, 2)},
 }
 UNTIMED = ("closed_book",)  # it reads no documents, so that its time is of another kind
 LATENCY = {"trials": 5, "warmup": 1}
 CONFIG = "config.yaml"
 DATA = "questions.jsonl"
+PASSAGES = "passages.jsonl"  # that retrieval searches
+EMBEDDINGS = "embeddings"  # folder of those of the passages
 RETRIEVAL = study.RETRIEVAL  # files of a study's folder
 DATASET = "questions"  # the label of its data set
 NEW_TOKENS = 32  # of an answer

@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -24,14 +23,14 @@ from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, locked, replace_atomically, text_sha256
 from ragauge.io.folders import check_replaceable, replace
 from ragauge.methods.evidence import sft
-from ragauge.methods.evidence.account import FINE_TUNED
+from ragauge.methods.evidence.account import FINE_TUNED, read_account
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import Encoded
 from ragauge.methods.prompts.templates import after_response, token_ids
 from ragauge.training import data as sft_data
 from ragauge.training import deepspeed
 from ragauge.training.settings import MAX_GRADIENT_NORM, TrainingSettings
-from ragauge.training.trainer import TimedTrainer, disk_errors
+from ragauge.training.trainer import TimedTrainer
 
 DecoderInputs = dict[str, Any]
 """What a decoder of transformers takes: tensors, or a mask by kind of layer; and the labels of the
@@ -85,10 +84,9 @@ def train(
         training.accelerator.end_training()
         if not is_first:
             return None
-        with disk_errors(out):
-            replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
-            training.remove_others()
-            return _write_account(material, curve, round(training.seconds, 1), out)
+        replace(out, lambda target: _write_model(material, weights, target), store.has_manifest)
+        training.remove_others()
+        return _write_account(material, curve, round(training.seconds, 1), out)
 
 
 class Material:
@@ -115,11 +113,13 @@ class Material:
         check_rows(self.tokenizer, self.shape.vocab, settings.model)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
-        catalogued = settings.template or resolver.describe(settings.model)["template"]
-        self.template: str = catalogued or ("chat" if self.tokenizer.chat_template else "plain")
+        # a decoder that was fine-tuned before goes on as it was
+        before = read_account(settings.model).wrapping.get("template")
+        stated = settings.template or resolver.describe(settings.model)["template"] or before
+        self.template: str = stated or ("chat" if self.tokenizer.chat_template else "plain")
         closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
         # the model may have several end tokens, of which the template writes one after a turn
-        self.end = next((token for token in closing if token in self.shape.eos), self.shape.eos[0])
+        self.end_token = next(filter(self.shape.eos.__contains__, closing), self.shape.eos[0])
 
     @cached_property
     def train(self) -> list[Encoded]:
@@ -148,7 +148,7 @@ class Material:
         settings = self.settings
         options = (
             REQUESTS[settings.request],
-            self.end,
+            self.end_token,
             settings.max_length,
             settings.sentences,
         )
@@ -255,13 +255,13 @@ def separate(encoded: Encoded) -> list[Encoded]:
     return [Encoded(encoded.document, (request,)) for request in encoded.requests]
 
 
-def response_loss(decoder: Any, batch: DecoderInputs) -> Tensor:
-    """Return the mean cross-entropy of a batch's responses by a decoder of transformers, in nats
-    per token.
+def response_nll(decoder: Any, batch: DecoderInputs) -> Tensor:
+    """Return the cross-entropy of each token of a batch's responses by a decoder of transformers:
+    (label,), in nats.
     """
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = decoder(**inputs, use_cache=False).logits[0]
-    return F.cross_entropy(logits.float(), batch["labels"])
+    return F.cross_entropy(logits.float(), batch["labels"], reduction="none")
 
 
 class FineTuning(TimedTrainer):
@@ -318,16 +318,14 @@ class FineTuning(TimedTrainer):
         """See `Trainer.compute_loss`: the document's part of the loss of its step, of which the
         processes' mean is taken.
         """
-        share = len(inputs["labels"]) * self.args.world_size / more["num_items_in_batch"]
-        return response_loss(model, inputs) * share
+        return response_nll(model, inputs).sum() * self.args.world_size / more["num_items_in_batch"]
 
     def measure(self) -> dict[str, float]:
         windows = self.material.shape.windows
         packed = [pack(encoded, windows) for encoded in self.material.held_out]
         held_out = [self._prepare_inputs(batch) for batch in packed]
-        tokens = [len(batch["labels"]) for batch in held_out]
-        losses = [float(response_loss(self.model, batch)) for batch in held_out]
-        return {"eval_loss": float(np.average(losses, weights=tokens))} if losses else {}
+        losses = [response_nll(self.model, batch) for batch in held_out]
+        return {"eval_loss": float(torch.cat(losses).mean())} if losses else {}
 
     def pauses(self, step: int) -> tuple[bool, bool]:
         return step % self.settings.evaluate_steps == 0, step % self.settings.checkpoint_steps == 0
@@ -366,7 +364,7 @@ def _write_account(material: Material, curve: LossCurve, seconds: float, out: Pa
     account = {
         "settings": material.settings.model_dump(),
         "template": material.template,
-        "end": material.tokenizer.convert_ids_to_tokens(material.end),
+        "end_token": material.tokenizer.convert_ids_to_tokens(material.end_token),
         "steps": max(point["step"] for point in curve),
         "seconds": seconds,
         "documents": len(material.train),

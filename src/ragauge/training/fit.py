@@ -20,14 +20,14 @@ from ragauge.assets import resolver
 from ragauge.engines.lm import LM
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
-from ragauge.io.files import replace_atomically, text_sha256
+from ragauge.io.files import os_errors_as_user_errors, replace_atomically, text_sha256
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.modes.base import Checkpoint, mode_class
 from ragauge.pipelines.retrieval.retriever import Searcher
 from ragauge.pipelines.sources import RandomNeighbours, RetrievalOptions
 from ragauge.pipelines.windows import CHUNK, Windows
 from ragauge.training.settings import RetrofitSettings
-from ragauge.training.trainer import TimedTrainer, disk_errors
+from ragauge.training.trainer import TimedTrainer
 
 if TYPE_CHECKING:
     from ragauge.pipelines.job import Servers
@@ -89,7 +89,7 @@ class RetrofitMaterial:
         )
         return [chunk for chunk, document in documents if (document % HELD_OUT == 0) == held_out]
 
-    def drawn(self) -> Iterator[int]:
+    def draw_starts(self) -> Iterator[int]:
         """Endless chunks that training texts start with, in a random order, fixed by the seed."""
         starts = self.starts(held_out=False)
         draw = np.random.default_rng([self.settings.seed, 0])
@@ -110,8 +110,7 @@ class RetrofitMaterial:
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
         whole = (starts[i] for i in order if self.text(starts[i]))
-        chosen = islice(whole, self.settings.held_out)
-        examples = [self.example(start, random) for start in chosen]
+        examples = [self.example(start, random) for start in islice(whole, self.settings.held_out)]
         if not examples:
             raise UserError(
                 f"no held-out document has {self.settings.chunks} chunks; use a larger database"
@@ -136,7 +135,7 @@ class RetroFit(TimedTrainer):
         self.material = material
         self.out = out
         self.about = about
-        self.starts: Iterator[int] | None = None
+        self.upcoming_starts: Iterator[int] | None = None
         # a training may be extended
         fixed = self.settings.model_dump(exclude={"minutes", "curve_every_s"})
         folder = out / "checkpoints" / text_sha256(fixed, about)[:16]
@@ -166,17 +165,19 @@ class RetroFit(TimedTrainer):
                 del point["learning_rate"], point["epoch"]
                 curve.append({**point, **loss})
         path = self.out / "adapters.safetensors"
-        lines = "".join(json.dumps(point) + "\n" for point in curve)
-        with disk_errors(path):
-            replace_atomically(self.out / "curve.jsonl", lines.encode())
+        with os_errors_as_user_errors(path):
+            replace_atomically(
+                self.out / "curve.jsonl",
+                "".join(json.dumps(point) + "\n" for point in curve).encode(),
+            )
             self.model.save(path, **self.about)
             self.remove_others()
         return path
 
     def example(self, number: int) -> NeighbourExample:
-        if self.starts is None:  # a resumed run goes on behind the texts of those before
-            self.starts = islice(self.material.drawn(), number, None)
-        return self.material.example(next(self.starts))
+        if self.upcoming_starts is None:  # a resumed run goes on behind the texts of those before
+            self.upcoming_starts = islice(self.material.draw_starts(), number, None)
+        return self.material.example(next(self.upcoming_starts))
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         groups = [

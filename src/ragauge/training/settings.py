@@ -6,11 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
 
-from ragauge.assets.catalog import Template, entries
+from ragauge.assets.catalog import Template
 from ragauge.cost.hardware import Device
 from ragauge.errors import unknown
 from ragauge.io.sections import Section
-from ragauge.methods.evidence.account import WRAPPING, Asked
 from ragauge.methods.evidence.request import Wording
 from ragauge.methods.evidence.sentences import Splitter
 from ragauge.pipelines.modes.base import WeightOptions, trainable_modes
@@ -108,12 +107,6 @@ class TrainingSettings(TrainingDataSettings):
         step = self.processes * self.accumulation
         processes = max(n for n in range(1, min(count, self.processes) + 1) if step % n == 0)
         return self.model_copy(update={"processes": processes, "accumulation": step // processes})
-
-    def asked(self, place: str) -> Asked:
-        """Return how the model is asked that this training makes; `place` is of these settings."""
-        template = self.template or getattr(entries().get(self.model), "template", None)
-        options = {"request": self.request, "sentences": self.sentences}
-        return Asked(place, options, {**WRAPPING, "template": template})
 
     def data(self) -> TrainingDataSettings:
         """Return the settings that the data depend on, and no others."""

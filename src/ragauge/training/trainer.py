@@ -8,8 +8,6 @@ import re
 import shutil
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +160,7 @@ class TimedTrainer(Trainer):
         return [point for point in self.state.log_history if "train_runtime" not in point]
 
     def _save_checkpoint(self, *given: Any) -> None:
-        with disk_errors(self.folder):
+        with os_errors_as_user_errors(self.folder):
             super()._save_checkpoint(*given)
 
     def remove_others(self) -> None:
@@ -195,19 +193,6 @@ class _AfterStep(TrainerCallback):
         control.should_evaluate, control.should_save = (
             is_over or is_pending for is_pending in trainer.pauses(step)
         )
-
-
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn errors of writing a file or folder, which torch and safetensors raise in their own ways
-    where a disk is full, into one line.
-    """
-    try:
-        with os_errors_as_user_errors(path):
-            yield
-    except (RuntimeError, SafetensorError) as error:
-        free = f"{shutil.disk_usage(path.parent).free:,} bytes are free there"
-        raise UserError(f"{path}: cannot be written ({error_line(error)[:200]}); {free}") from error
 
 
 def last_checkpoint(folder: Path) -> tuple[Path | None, TrainerState]:

@@ -10,10 +10,11 @@ from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.datasets.base import loader
 from ragauge.io.files import write_file
-from ragauge.study import folder, passages, retrieval, writing
+from ragauge.study import documents, folder, passages, retrieval, writing
 from ragauge.study.passages import Passage
-from ragauge.study.questions import StudyQuestion
+from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.retrieval import Retrieval, gold_passages
+from ragauge.study.settings import EXAMPLE
 from study_files import study_arguments
 
 
@@ -38,7 +39,9 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path):
     ]
     asked = [StudyQuestion("Where is tea grown?", ("Assam",), "a")]
     gold = list(gold_passages(asked, corpus, {title: title for title in "abc"}))
-    found = retrieval.rankings(Retrieval(), asked, corpus, 3, tmp_path)["bm25"]
+    found = retrieval.Searcher(Retrieval(), corpus, tmp_path).rankings(["Where is tea grown?"], 3)[
+        "bm25"
+    ]
     (tmp_path / "q.jsonl").write_bytes(
         writing.json_lines(writing.records(asked, corpus, found, gold))
     )
@@ -142,3 +145,52 @@ def test_a_model_beside_the_documents_is_named_by_its_full_path(tmp_path, monkey
         assert study(out, "--model", name) == ""
         models = yaml.safe_load((out / "config.yaml").read_text(encoding="utf-8"))["models"]
         assert models == {"model": {"source": f"path:{tmp_path / 'sources' / 'model'}"}}
+
+
+def test_a_study_of_other_documents_is_not_overwritten(tmp_path):
+    out = tmp_path / "work"
+    assert study(out) == ""
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "salt.md").write_text("Salt comes from Hallein.")
+    error = study(out, "--documents", str(others))
+    assert f"has a study of {tmp_path / 'sources' / 'texts'}; choose another --out" in error
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_gold_files_that_are_not_there_are_named_before_any_is_read(tmp_path, monkeypatch):
+    lines = "Where?,Assam,tea.md\nWhat?,Assam,old.pdf\nWho?,Assam,sub/lost.docx\n"
+    monkeypatch.setattr(documents, "read", lambda _: pytest.fail("was read"))
+    arguments = study_arguments(tmp_path / "others")
+    (tmp_path / "others" / "q.csv").write_text(f"question,answers,gold\n{lines}")
+    errors = StringIO()
+    with redirect_stderr(errors):
+        assert main([*arguments, "--out", str(tmp_path / "w")]) == 2
+    assert "'old.pdf'" in errors.getvalue()
+    assert "'lost.docx'" in errors.getvalue()
+    assert "'tea.md'" not in errors.getvalue()
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_before_documents_are_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(documents, "read", lambda _: pytest.fail("was read"))
+    (tmp_path / "file").write_text("")
+    error = study(tmp_path / "work", "--out", str(tmp_path / "file" / "work"))
+    assert str(tmp_path / "file" / "work") in error
+
+
+def test_a_model_that_may_be_behind_a_server_is_spelled_so(tmp_path):
+    error = study(tmp_path / "work", "--model", "gpt-4o-mini")
+    assert "openai:gpt-4o-mini" in error
+
+
+def test_each_question_of_the_example_is_answered_by_its_document():
+    asked = read_questions(EXAMPLE / "questions.csv")
+    read = documents.read(EXAMPLE / "documents")
+    texts = {document.title: " ".join(document.text.split()) for document in read.documents}
+    assert len(asked) == 60
+    assert {question.gold for question in asked} == set(texts)
+    for question in asked:
+        assert any(answer in texts[question.gold] for answer in question.answers), question

@@ -1,8 +1,12 @@
 """What the start and the end of a workflow run say."""
 
+import os
+import sys
+import sysconfig
 from functools import partial
 from types import SimpleNamespace
 
+from ragauge.config.launch import files, processes
 from ragauge.config.launch.failed_jobs import failed_jobs
 from ragauge.config.launch.module_use import begin_with
 from ragauge.config.launch.processes import lock_folder
@@ -50,3 +54,19 @@ def test_each_module_begins_once_however_often_it_is_read():
 
 def test_modules_of_one_workflow_share_the_lock_of_their_folder(tmp_path):
     assert lock_folder(tmp_path / "lock") is lock_folder(tmp_path / "lock")
+
+
+def test_a_command_runs_in_any_shell(tmp_path, monkeypatch):
+    """By the Snakemake of this environment, with the commands of it first on the path."""
+    command = files.workflow_command(tmp_path, tmp_path / "config.yaml", "2")
+    assert command[:3] == [sys.executable, "-m", "snakemake"]
+    assert command[-2:] == ["--cores", "2"]
+    assert files.rerun_command(tmp_path) == "snakemake --cores all"
+    (tmp_path / files.COMMAND).write_text("of a study")
+    assert files.rerun_command(tmp_path) == "of a study"
+    own = sysconfig.get_path("scripts")
+    for path in ("/usr/bin", f"/usr/bin{os.pathsep}{own}"):
+        monkeypatch.setenv("PATH", path)
+        processes.use_own_commands()
+        assert own in os.environ["PATH"].split(os.pathsep)
+        assert os.environ["PATH"].count(own) == 1

@@ -47,6 +47,15 @@ def test_a_variant_needs_what_its_method_says(full):
     assert full.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
 
 
+@pytest.mark.parametrize(("length", "read"), [("median", ["naive"]), (7, []), (None, [])])
+def test_times_at_the_median_length_need_the_answers_of_what_is_timed(length, read):
+    latency = {"methods": ["naive"], "dataset": "wiki_single", "answer_tokens": length}
+    methods = {"naive": {}, "oracle": {}}
+    plan = changed(datasets={"wiki_single": {}}, methods=methods, latency=latency)
+    answers = plan.timing.answers("latency")(of(dataset="wiki_single", model=MODEL))
+    assert answers == [f"results/r/answers/wiki_single/{MODEL}/{name}.jsonl" for name in read]
+
+
 def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(
     monkeypatch,
 ):

@@ -5,11 +5,14 @@ from functools import partial
 
 import pytest
 
+from ragauge.config.experiment import specify
+from ragauge.config.model import ModelEntry
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Document, shuffled_order
 from ragauge.datasets.musique import Musique
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
+from ragauge.methods.base import making
 from ragauge.testing import write_questions
 
 NQ = "nq_open/nq-open-20_total_documents_gold_at_0.jsonl.gz"
@@ -125,6 +128,15 @@ def test_musique_answers_hold_aliases_once(tmp_path):
     assert example.answers == ("me", "I")
     assert example.gold == (3, 4)
     assert example.key == "2hop__1_2"
+
+
+def test_musique_can_ask_for_the_answer_alone():
+    plain, short = (loader.make("musique", short_answers=given) for given in (False, True))
+    assert plain.instruction == Musique.preamble
+    assert short.instruction.startswith(f"{Musique.preamble} ")
+    model = ModelEntry(source="smollm2-135m-instruct")
+    made = [specify(making.make("naive"), one, model, 8).instruction for one in (plain, short)]
+    assert made == [plain.instruction, short.instruction]
 
 
 def test_musique_in_a_random_order_keeps_its_gold_paragraphs(tmp_path):
@@ -260,3 +272,9 @@ def test_a_hub_out_of_reach_is_one_line(hub, tmp_path):
 def test_a_limit_may_be_of_any_size(limit, tmp_path):
     path = write_questions(tmp_path / "q.jsonl", 3)
     assert len(loader.load("nq_open", data=path, limit=limit)) == min(3, limit)
+
+
+@pytest.mark.parametrize("name", ["study", "trace"])
+def test_a_data_set_without_a_source_says_so(name):
+    with pytest.raises(UserError, match=f"data set {name!r} has no source of its own.*--data"):
+        loader.make(name).default_path()

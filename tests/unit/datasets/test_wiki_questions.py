@@ -26,6 +26,7 @@ from ragauge.datasets.base.wikipedia import ArticlePassage, read_passages
 from ragauge.errors import UserError
 from ragauge.methods.rankers.dense import load_encoder
 from ragauge.metrics.base import normalise
+from ragauge.results import shortcuts
 
 # a run of so many words that a question and its article share would be a copied sentence
 COPIED_WORDS = 8
@@ -149,6 +150,20 @@ def test_documents_are_shuffled_by_the_seed(name):
     assert first == again != other
     for example in (first, other):
         assert {example.documents[i].text for i in example.gold} == {"text 0", "text 1"}
+
+
+@pytest.mark.usefixtures("corpus")
+@pytest.mark.parametrize("name", ["wiki_single", "wiki_multi"])
+def test_no_rule_that_reads_nothing_finds_the_gold_passages(name):
+    found = shortcuts.summary(shortcuts.features(loader.load(name)), seed=0)
+    assert found["gold_is_shortest"].n == len(loader.load(name))
+    assert not set(shortcuts.BLIND) & set(shortcuts.above_chance(found))
+
+
+@pytest.mark.usefixtures("corpus")
+def test_sections_that_hold_answers_lie_anywhere_in_their_article():
+    place = shortcuts.summary(shortcuts.features(loader.load("wiki_long")), 0)["place_of_gold"]
+    assert place.low < 0.5 < place.high
 
 
 def test_a_place_must_name_one_passage():

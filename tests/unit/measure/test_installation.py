@@ -1,6 +1,7 @@
 """`ragauge doctor`: what is found, and what to do about it."""
 
 import json
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -132,6 +133,50 @@ def test_nothing_is_measured_unasked(monkeypatch, home):
     monkeypatch.setattr(tuning, "measure", lambda *_: pytest.fail("measured"))
     list(installation.findings())
     assert not (home / "kernels").exists()
+
+
+# ---- a data set
+
+
+def test_what_finds_the_gold_documents_of_a_data_set(tmp_path, capsys):
+    rows = [
+        {
+            "id": f"q{i}",
+            "question": f"Which is number {i}?",
+            "answers": ["gold"],
+            "documents": [
+                {"title": "t", "text": f"gold {i}", "is_gold": True},
+                *({"title": "t", "text": f"another text {n}", "is_gold": False} for n in range(9)),
+            ],
+        }
+        for i in range(12)
+    ]
+    path = tmp_path / "few.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["doctor", "--dataset", "wiki_single", "--data", str(path)]
+    assert _main.main([*asked, "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
+    by_topic = {each["topic"]: (each["found"], each["todo"]) for each in findings}
+    assert by_topic["gold at random"][0] == "0.1, 12 questions"
+    found, todo = by_topic["gold is shortest"]
+    assert re.fullmatch(r"1 \[0\.\d+, 1\], 12 questions", found)
+    assert todo
+    assert by_topic["gold is longest"][1] == ""
+    assert by_topic["length of gold"][0] == "3, 12 questions"
+    assert _main.main(asked) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(findings)
+    config = tmp_path / "c.yaml"
+    config.write_text(f"""run: r
+models: {{smollm2-135m-instruct: {{}}}}
+datasets: {{few: {{dataset: wiki_single, data: {path}, limit: 5}}}}
+""")
+    assert _main.main(["doctor", "--dataset", "few", "--config", str(config)]) == 0
+    assert "5 questions" in capsys.readouterr().out
+
+
+def test_options_of_a_data_set_need_one(tmp_path, capsys):
+    assert _main.main(["doctor", "--data", str(tmp_path)]) == 2
+    assert "--dataset" in capsys.readouterr().err
 
 
 # ---- a model

@@ -32,7 +32,7 @@ def texts(answer):
 
 
 @pytest.mark.parametrize("chunking", ["sliding_window", "paragraph"])
-@pytest.mark.parametrize("ranker", ["dense", "bm25"])
+@pytest.mark.parametrize("ranker", ["dense", "bm25", "shortest"])
 @pytest.mark.parametrize("volume", [1, 60, 256])
 def test_chunks_are_verbatim_and_within_the_volume(chunking, ranker, volume, encoder):
     prompt = prompt_of(("A", ARTICLE), ("", ARTICLE.replace("House", "Barn")))
@@ -61,6 +61,13 @@ def test_the_chunk_with_the_questions_words_is_the_evidence():
 def test_a_question_that_shares_no_word_gets_the_documents_beginning():
     answer = answered("chunks", prompt_of(question="zzz"), **BM25, words=9, volume=44)
     assert texts(answer) == ["House 0 has 0 cats. Nobody counts them!"]
+
+
+@pytest.mark.parametrize("question", ["Do ants run?", "zzz"])
+def test_the_control_takes_the_shortest_chunk_whatever_is_asked(question):
+    prompt = prompt_of(("", "Ants run very fast. Bees fly. Cats sleep long."), question=question)
+    options = {"ranker": "shortest", "words": 4, "volume": 12}
+    assert texts(answered("chunks", prompt, **options)) == ["Bees fly."]
 
 
 def test_chunks_are_embedded_before_the_question_is_known(encoder):

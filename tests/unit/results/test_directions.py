@@ -1,16 +1,22 @@
 """Verdicts on orderings, by the intervals of one row or of two."""
 
 import importlib
+import itertools
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import binomtest
 
+from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.results.stats import SHARE, paired_test
 
-sys.path.append(str(Path(__file__).parents[3] / "reports"))
-directions = importlib.import_module("directions").directions
+ROOT = Path(__file__).parents[3]
+sys.path.append(str(ROOT / "reports"))
+module = importlib.import_module("directions")
+directions = module.directions
 
 TABLE = """method,quantity,measured,low,high,p,n
 gain,difference,0.10,0.02,0.18,0.01,100
@@ -36,14 +42,15 @@ SCORES = "model,question,a,b\n" + "".join(
 )
 
 
-def direction(folder, claim):
+def direction(folder, claim, more=""):
     (folder / "run").mkdir(exist_ok=True)
     (folder / "run/table.csv").write_text(TABLE)
     (folder / "run/scores.csv").write_text(SCORES)
     claim = (
         claim if "readers" in claim else f"readers: {{small: {{table: run/table.csv}}}}, {claim}"
     )
-    (folder / "claims.yaml").write_text(f"claims: {{one: {{states: s, source: t, {claim}}}}}")
+    text = f"claims: {{one: {{states: s, source: t, {claim}}}}}\n{more}"
+    (folder / "claims.yaml").write_text(text)
     [row] = directions(folder / "claims.yaml", folder)
     return row
 
@@ -161,3 +168,119 @@ def test_a_mistake_is_one_line_with_the_claim(tmp_path, claim, message):
     with pytest.raises(UserError, match=r"claims\.yaml: claims\.one") as raised:
         direction(tmp_path, claim)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("printed", "effect", "shown"),
+    [
+        ("[0.05]", "inside", "0.05"),
+        ("[0.0, 0.02]", "inside", "0 to 0.02"),
+        ("[0.19, 0.3]", "outside", "0.19 to 0.3"),
+        ("[-0.5, -0.1]", "outside", "-0.5 to -0.1"),
+        ("[-0.5, 0.5]", "inside", "-0.5 to 0.5"),
+        ("null", "", ""),
+    ],
+)
+def test_a_printed_effect_is_inside_the_interval_or_not(tmp_path, printed, effect, shown):
+    claim = "quantity: difference, row: {method: gain}"  # [0.02, 0.18]
+    row = direction(tmp_path, claim, f"printed: {{one: {printed}}}")
+    assert (row["printed_effect"], row["printed"], row["verdict"]) == (effect, shown, "agrees")
+
+
+@pytest.mark.parametrize(
+    ("reader", "unmet", "conditions"),
+    [
+        ("", "{}", "the paper's but for the reader"),
+        (", is_papers: true", "{}", "the paper's"),
+        (", is_papers: true", "{one: another ranker}", "not tested under its conditions"),
+        (", unmet: untrained", "{}", "not tested under its conditions"),
+    ],
+)
+def test_conditions_are_a_verdict_of_their_own(tmp_path, reader, unmet, conditions):
+    readers = f"readers: {{small: {{table: run/table.csv{reader}}}}}"
+    claim = f"{readers}, quantity: difference, row: {{method: loss}}"
+    row = direction(tmp_path, claim, f"unmet: {unmet}")
+    assert (row["conditions"], row["verdict"]) == (conditions, "disagrees")
+
+
+def test_what_is_printed_of_no_claim_is_refused(tmp_path):
+    claim = "quantity: difference, row: {method: gain}"
+    with pytest.raises(UserError, match=r"printed: unknown claim 'two'.*known: one"):
+        direction(tmp_path, claim, "printed: {two: [0.1]}")
+
+
+# --- contrasts ---
+
+CONTRASTS = ROOT / "configs/reference/contrasts.yaml"
+
+
+@pytest.mark.parametrize(("effect", "share"), [(0.12, 0.3), (0.2, 0.25), (0.08, 0.1)])
+def test_the_sign_test_has_the_power_that_questions_were_planned_for(effect, share):
+    """The exact test, of drawn questions; the formula is an approximation of a few points."""
+    questions = module.questions_needed(effect, share, 0.05)
+    draw = np.random.default_rng(0)
+    chances = [(share + effect) / 2, (share - effect) / 2, 1 - share]
+    drawn = draw.multinomial(questions, chances, size=3000)[:, :2]
+    pairs, counts = np.unique(drawn, axis=0, return_counts=True)
+    p = [binomtest(int(a), int(a + b)).pvalue for a, b in pairs]
+    power = counts[np.array(p) < 0.05].sum() / counts.sum()
+    assert 0.73 < power < 0.86
+
+
+def test_more_questions_are_needed_for_less_and_more_contrasts():
+    needed = module.questions_needed
+    assert needed(0.06, 0.3, 0.05) > needed(0.12, 0.3, 0.05)
+    assert needed(0.12, 0.3, 0.05 / 8) > needed(0.12, 0.3, 0.05)
+    assert needed(0.12, 0.4, 0.05) > needed(0.12, 0.3, 0.05)
+    # 1.96 sqrt(0.3) + 0.8416 sqrt(0.3 - 0.0144), over 0.12, squared
+    assert needed(0.12, 0.3, 0.05) == 162
+
+
+def test_committed_contrasts_are_planned_and_have_their_questions(tmp_path):
+    rows = module.contrasts(CONTRASTS, tmp_path)
+    assert 6 <= len(rows) <= 8
+    assert {row["verdict"] for row in rows} == {"not run"}
+    config = loading.load(ROOT / "configs/reference/like_with_like.yaml")
+    for contrast in module.checked(module.Contrasts, module.read(CONTRASTS), "").contrasts.values():
+        for reader in contrast.readers.values():
+            assert reader.table == f"{config.run}/scores.csv"
+            dataset = str(reader.keys["dataset"])
+            for side in (contrast.better, contrast.worse):
+                jobs = {job: config.limit(job) for job in config.answers()}
+                job = (dataset, reader.keys["model"], side["variant"])
+                assert job in jobs
+                assert (jobs[job] or contrast.questions) >= contrast.questions
+
+
+def test_a_contrast_has_a_verdict_where_its_table_is(tmp_path):
+    readers = "readers: {small: {table: run/scores.csv, keys: {model: large}}}"
+    sides = "better: {variant: a}, worse: {variant: b}, quantity: em"
+    plan = "smallest_effect: 0.4, discordant: 0.9"
+    path = tmp_path / "contrasts.yaml"
+    needed = module.questions_needed(0.4, 0.9, 0.05)
+    one = f"{{states: s, source: t, {readers}, {sides}, {plan}, questions: {needed}}}"
+    path.write_text(f"contrasts: {{one: {one}}}")
+    assert module.contrasts(path, tmp_path)[0]["verdict"] == "not run"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/scores.csv").write_text(SCORES)
+    [row] = module.contrasts(path, tmp_path)
+    assert (row["verdict"], row["n"], row["questions"]) == ("inconclusive", 6, needed)
+    assert row["p_holm"] == f"{float(row['p']):.3g}"
+    path.write_text(path.read_text().replace(f"questions: {needed}", "questions: 20"))
+    with pytest.raises(UserError, match=rf"contrasts.one.questions: must be {needed} .*got 20"):
+        module.contrasts(path, tmp_path)
+    path.write_text(path.read_text().replace("discordant: 0.9", "discordant: 0.3"))
+    with pytest.raises(UserError, match="must be at least the effect"):
+        module.contrasts(path, tmp_path)
+
+
+def test_holms_p_are_those_of_closed_bonferroni_tests():
+    p = [0.01, 0.04, 0.03, 0.005, 0.9]
+    families = [
+        f for size in range(1, len(p) + 1) for f in itertools.combinations(range(len(p)), size)
+    ]
+    closed = [
+        max(min(1, len(f) * min(p[j] for j in f)) for f in families if i in f)
+        for i in range(len(p))
+    ]
+    assert module.holm(p) == pytest.approx(closed)

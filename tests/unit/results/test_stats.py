@@ -10,7 +10,6 @@ from ragauge.results.stats import (
     SHARE,
     doubts,
     frontier_probability,
-    holm,
     hypervolume,
     mean_interval,
     mean_ratio_interval,
@@ -232,15 +231,3 @@ def test_a_pooled_mean_counts_tokens_and_equal_counts_change_nothing():
     """
     assert pooled([2.0, 5.0], [10, 30]) == pytest.approx([3.125, 5.375])
     assert pooled([2.0, 5.0], [7, 7]) == pytest.approx([2.0, 5.0])
-
-
-def test_holms_p_are_those_of_closed_bonferroni_tests():
-    p = [0.01, 0.04, 0.03, 0.005, 0.9]
-    families = [
-        f for size in range(1, len(p) + 1) for f in itertools.combinations(range(len(p)), size)
-    ]
-    closed = [
-        max(min(1, len(f) * min(p[j] for j in f)) for f in families if i in f)
-        for i in range(len(p))
-    ]
-    assert holm(p) == pytest.approx(closed)

@@ -48,8 +48,8 @@ def fit(tmp_path, available):
         (1130, ["timed trials: 3 of 5"]),
         (1110, ["timed trials: 1 of 5"]),
         (600, ["timed trials: 1 of 5", "questions: the first 50 of 100"]),
-        (142, ["timed trials: 1 of 5", "questions: the first 12 of 100"]),
-        (132, ["the latency protocol: costs are compute cycles", "questions: the first 12 of 100"]),
+        (550, ["the latency protocol", "questions: the first 50 of 100"]),
+        (132, ["the latency protocol", "questions: the first 12 of 100"]),
         (
             108,
             ["the latency protocol", "the first 12 of", "methods: context_pilot, superposition_k2"],
@@ -73,9 +73,20 @@ def test_cuts_come_in_their_order(tmp_path, available, cuts):
 def test_what_cannot_fit_is_one_line(tmp_path):
     with pytest.raises(
         UserError,
-        match="even 4 questions x 3 methods, without times, take about 12 s, and 11 s are left",
+        match="even 4 questions x 3 methods, without times, take about 12 s, and 5 s are left",
     ):
-        fit(tmp_path, 11)
+        fit(tmp_path, 5)
+
+
+def test_the_smallest_study_may_be_ended_by_its_budget(tmp_path):
+    fitted, cuts = budget.fit(settings(tmp_path), QUESTIONS, seconds, 7)
+    assert seconds(fitted) == 12
+    assert "the end of the run" in cuts[-1]
+
+
+def test_what_the_others_are_compared_with_is_never_cut(tmp_path):
+    fitted, _ = budget.fit(settings(tmp_path), QUESTIONS, seconds, 12)
+    assert tuple(fitted["methods"]) == writing.REFERENCES
 
 
 @pytest.mark.parametrize(

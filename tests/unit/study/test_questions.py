@@ -123,7 +123,6 @@ CUT = "a cell that holds a comma or a line end needs quotes"
             PLAIN.encode("utf-16-le"),
             "q.csv: neither UTF-8 nor UTF-16 with a byte order mark; save it as CSV UTF-8",
         ),
-        ("question,answers\nWho?,a\nWho?,b\n", "q.csv:3: .*twice"),
         ("question,answers\n,a\n", "q.csv:2: field 'question' is empty"),
         ("", "q.csv: no questions"),
     ],
@@ -250,3 +249,14 @@ def test_any_dialect_gives_the_same_questions_or_is_refused(tmp_path_factory, qu
     else:
         with suppress(UserError):
             assert read_questions(path) == questions
+
+
+def test_a_question_that_is_there_twice_is_used_once_with_a_warning(tmp_path, caplog):
+    questions = read(tmp_path, "question,answers\nWho?,a\nWhere?,c\nWho?,b\n")
+    assert [(question.question, question.answers) for question in questions] == [
+        ("Who?", ("a",)),
+        ("Where?", ("c",)),
+    ]
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
+        f"{tmp_path / 'q.csv'}:4"
+    ]

@@ -37,6 +37,11 @@ ASKED = [
 ]
 
 
+def rankings(how, asked, passages, count, folder):
+    queries = [question.question for question in asked]
+    return retrieval.Searcher(how, passages, folder).rankings(queries, count)
+
+
 def test_the_sum_of_reciprocal_ranks_fuses_rankings():
     [made] = retrieval.fused([[[0, 1, 2]], [[2, 3, 0]]], depth=3)
     scores = {0: 1 / 61 + 1 / 63, 1: 1 / 62, 2: 1 / 63 + 1 / 61, 3: 1 / 62}
@@ -50,7 +55,7 @@ def test_a_cross_encoder_orders_the_first_passages_again(tmp_path):
     alone = [float(model.scores("Where is tea?", [text])[0]) for text in TEXTS]  # without padding
     assert order == [*sorted([3, 2, 1], key=lambda i: -alone[i]), 0]
     np.testing.assert_allclose(model.scores("Where is tea?", TEXTS), alone, rtol=1e-5)
-    made = retrieval.rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2, tmp_path)
+    made = rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2, tmp_path)
     assert list(made) == ["bm25", "reranked"]
     assert model.scores("?", ["long " * 100]).shape == (1,)  # cut
 
@@ -92,7 +97,7 @@ def test_embeddings_are_made_once_a_shard(tmp_path, monkeypatch):
 )
 def test_every_ranking_on_the_way_is_kept(tmp_path, kind, expected):
     how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
-    made = retrieval.rankings(how, ASKED, PASSAGES, 2, tmp_path)
+    made = rankings(how, ASKED, PASSAGES, 2, tmp_path)
     assert list(made) == expected
     assert how.chosen == expected[-1]
     assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)
@@ -102,7 +107,7 @@ def test_a_question_that_shares_no_word_with_any_passage_is_named(tmp_path, capl
     """Its passages stay in the order of the corpus, which fusion leaves out."""
     asked = [StudyQuestion("Wohin?", ()), *ASKED]
     how = Retrieval("fused", str(encoder(tmp_path / "encoder")))
-    made = retrieval.rankings(how, asked, PASSAGES, 2, tmp_path)
+    made = rankings(how, asked, PASSAGES, 2, tmp_path)
     text = "BM25: 1 of 3 questions share no word with any passage, so passages stay in their order: Wohin?"
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         text
@@ -141,14 +146,28 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document():
     ) == [1]
     # no blanks between words
     assert gold_of(StudyQuestion("?", ("京都",)), [Passage("a", "私は京都に住む。")]) == [0]
-    with pytest.raises(UserError, match="gold 'z' is not a document of the corpus"):
-        gold_of(StudyQuestion("?", ("Assam",), "z"))
+
+
+def test_all_gold_documents_that_are_none_are_named_at_once():
+    asked = [StudyQuestion("?", (), gold) for gold in ("z", "a", None, "yy", "z")]
+    with pytest.raises(UserError, match=r"not a document of the corpus: 'z'; 'yy'$"):
+        list(gold_passages(asked, PASSAGES, SAME))
+
+
+def test_a_file_name_that_only_one_document_has_names_it():
+    passages = [Passage("Tea", "Assam."), Passage("Coffee", "Assam."), Passage("x/b", "Assam.")]
+    names = {"Tea": "Tea", "x/tea.md": "Tea", "x/tea": "Tea", "y/b.md": "Coffee", "x/b": "x/b"}
+    for gold, expected in (("tea.md", 0), ("tea", 0), ("b.md", 1), ("x/b", 2)):
+        asked = [StudyQuestion("?", ("Assam",), gold)]
+        assert list(gold_passages(asked, passages, {**names, "Coffee": "Coffee"})) == [[expected]]
+    twice = {**names, "Coffee": "Coffee", "y/b": "Coffee"}
+    with pytest.raises(UserError, match="'b', did you mean"):
+        list(gold_passages([StudyQuestion("?", (), "b")], passages, twice))
 
 
 @pytest.mark.parametrize(
     ("gold", "meant"),
     [
-        ("getting-started", "guides/getting-started"),
         ("Getting-Started.md", "guides/getting-started"),
         ("docs\\api\\start", "api/start"),
         ("guides/start", "guides/start.md"),
@@ -159,7 +178,7 @@ def test_a_gold_document_that_is_none_may_mean_another(gold, meant):
     titles = ["intro", "api/start", "guides/start.md", "guides/getting-started"]
     with pytest.raises(
         UserError,
-        match=rf"gold {gold!r} .*of the corpus; did you mean {meant!r}\?".replace("\\", "."),
+        match=rf"of the corpus: {gold!r}, did you mean {meant!r}\?".replace("\\", "."),
     ):
         list(gold_passages([StudyQuestion("?", (), gold)], [], {title: title for title in titles}))
 

@@ -25,7 +25,7 @@ from ragauge.methods.evidence.sft import Encoded
 from ragauge.methods.prompts import unit_steps
 from ragauge.testing import byte_tokenizer, write_checkpoint
 from ragauge.training import finetuning
-from ragauge.training.finetuning import FineTuning, pack, response_loss, separate
+from ragauge.training.finetuning import FineTuning, pack, response_nll, separate
 from sft_material import built, settings
 
 LIBRARIES = (
@@ -137,14 +137,14 @@ def tensors(model):
 
 def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder):
     model = material_of(folder).model()
-    together = response_loss(model, pack(ENCODED))
+    together = response_nll(model, pack(ENCODED)).mean()
     together.backward()
     shared = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     labels = sum(len(response) for _, response in ENCODED.requests)
     apart = separate(ENCODED)
     assert "attention_mask" not in pack(apart[0])  # memory of a long document grows with its length
-    alone = sum(response_loss(model, pack(one)) * len(one.requests[0][1]) / labels for one in apart)
+    alone = sum(response_nll(model, pack(one)).sum() for one in apart) / labels
     alone.backward()
     torch.testing.assert_close(together, alone)
     for a, p in zip(shared, model.parameters(), strict=True):
@@ -160,7 +160,7 @@ def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_li
     material = material_of(folder)
     one = separate(max(material.train, key=lambda e: len(e.document)))[0]
     assert len(one.document) > 5 * 64
-    loss = response_loss(material.model(), pack(one)).detach()
+    loss = response_nll(material.model(), pack(one)).mean().detach()
     [(request, response)] = one.requests
     ids = [*one.document, *request, *response]
     lm = load_lm(str(folder / "model"), threads=1, max_context=4096)
@@ -177,6 +177,13 @@ def test_scaled_positions_stay_with_the_trained_model(folder):
     trained(folder, "m", rope_scale=8, steps=1)
     shape = load_lm(str(folder / "m"), threads=1).shape
     assert (shape.rope_scale, shape.rope_theta) == (8.0, 10000.0)
+
+
+def test_a_second_training_has_the_template_of_the_first(folder):
+    trained(folder, "first", steps=1, template="llama2")
+    assert material_of(folder, model=f"path:{folder / 'first'}").template == "llama2"
+    chosen = material_of(folder, model=f"path:{folder / 'first'}", template="vicuna")
+    assert chosen.template == "vicuna"
 
 
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder):

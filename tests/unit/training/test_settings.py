@@ -12,7 +12,7 @@ from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.methods.base import making
-from ragauge.methods.evidence.account import FINE_TUNED, asked_by_account
+from ragauge.methods.evidence.account import FINE_TUNED, read_account
 from ragauge.results.runs import Runs
 from ragauge.testing import write_checkpoint
 
@@ -34,7 +34,7 @@ def test_its_source_is_what_the_training_leaves():
     parsed = loading.parse(experiment(), "x")
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
     # as the catalog says of the model that it is made of
-    assert parsed.asked("tuned").wrapping["template"] == "chat"
+    assert parsed.trained_defaults("tuned").wrapping["template"] == "chat"
     assert [job for job in parsed.answers() if job.model == "tuned"] == [
         ("wiki_long", "tuned", "cfic")
     ]
@@ -257,6 +257,10 @@ def test_an_account_decides_what_its_model_is_asked(method, tmp_path, capsys):
         for fact in (repr(value), str(path), "'copy'" if value == "paper" else "'chat'"):
             assert fact in error
         assert error.count("\n") == 1
+    measured = ["time", f"--methods={method}", *given[:1], "--dataset=wiki_long", "--trials=1"]
+    measured += [f"--data={write_question(tmp_path)}", "--set=request=paper"]
+    assert main([*measured, "--out", str(tmp_path / "times.json")]) == 2
+    assert f"{path} says" in capsys.readouterr().err
 
 
 def test_an_account_decides_for_a_finder_and_in_the_library(tmp_path):
@@ -280,11 +284,13 @@ def test_a_trained_model_without_its_account_is_refused(tmp_path):
     for content in (None, "{", json.dumps({"settings": {"request": "new"}}), "5"):
         path.unlink() if content is None else path.write_text(content)
         with pytest.raises(UserError, match=r"model.json: cannot be read"):
-            asked_by_account(f"path:{tmp_path}/model")
+            read_account(f"path:{tmp_path}/model")
     path = write_trained(tmp_path / "other", manifest=False)
-    assert asked_by_account(str(tmp_path / "other")).options == {"request": "copy"}
+    assert read_account(str(tmp_path / "other")).options == {"request": "copy"}
+    (tmp_path / "third.json").write_text(path.read_text())  # without a folder
+    assert read_account(str(tmp_path / "third")).options == {}
     path.write_text("5")  # of another program
-    assert asked_by_account(str(tmp_path / "other")).options == {}
+    assert read_account(str(tmp_path / "other")).options == {}
 
 
 def test_tables_have_the_rows_of_a_model_that_was_trained_with_another_request(tmp_path):
@@ -298,5 +304,5 @@ def test_tables_have_the_rows_of_a_model_that_was_trained_with_another_request(t
 
 
 def test_options_that_were_stated_are_known():
-    assert making.make("cfic", top_k=3, d=9).stated == {"top_k": 3, "d": 9}
+    assert making.make("cfic", top_k=3, d=9).stated_options == {"top_k": 3, "d": 9}
     assert making.changed_options(making.make("cfic", top_k=3)) == {}

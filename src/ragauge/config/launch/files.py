@@ -1,11 +1,13 @@
 """The files of the workflow, in a clone or in an installed package."""
 
+import sys
 from pathlib import Path
 
 from ragauge.errors import UserError
 
 SNAKEFILE = Path("workflow", "Snakefile")
 PROFILE = Path("profiles", "default")
+COMMAND = "command.txt"  # of a folder without a Snakefile: how to run it again
 
 
 def workflow_files() -> Path:
@@ -22,7 +24,8 @@ def workflow_files() -> Path:
 
 
 def workflow_command(folder: Path, config: Path, cores: str = "all") -> list[str]:
-    """Return the command of the package's own workflow in a folder that has none.
+    """Return the command of the package's own workflow in a folder that has none, by the Snakemake
+    of this environment, from whatever folder or shell.
 
     Snakemake looks for profiles next to the Snakefile and where it is started; the package's are in
     neither place.
@@ -34,4 +37,10 @@ def workflow_command(folder: Path, config: Path, cores: str = "all") -> list[str
     files = workflow_files()
     places = ["--snakefile", str(files / SNAKEFILE), "--workflow-profile", str(files / PROFILE)]
     run = ["--directory", str(folder), "--configfile", str(config), "--cores", cores]
-    return ["snakemake", *places, *run]
+    return [sys.executable, "-m", "snakemake", *places, *run]
+
+
+def rerun_command(folder: Path) -> str:
+    """Return the command that runs the experiment of a folder again, to be followed by files."""
+    stored = folder / COMMAND
+    return stored.read_text(encoding="utf-8") if stored.is_file() else "snakemake --cores all"

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ragauge.cost.machine import uncommitted
 from ragauge.errors import UserError
 
 LOCK = Path(".snakemake", "ragauge.lock")
@@ -32,6 +34,23 @@ def lock_folder(path: Path = LOCK) -> FileLock:
             "another run of this workflow is active in this folder; wait for it or stop it"
         ) from None
     return lock
+
+
+def use_own_commands() -> None:
+    """Have jobs find the commands of this environment, which need not be the active one."""
+    own = sysconfig.get_path("scripts")
+    if own not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def check_committed(run: str, file: Path = Path(__file__)) -> None:
+    """Raise UserError if a reference run, which is published, is of code that no commit has."""
+    changed = uncommitted(file)
+    if run.startswith("reference") and changed:
+        count = f"{len(changed)} files have uncommitted changes, the first is {changed[0]}"
+        raise UserError(
+            f"reports/{run}: {count}; commit them, or give the run a name that does not begin with 'reference'"
+        )
 
 
 def start_fork_server(folder: Path = FORKS) -> None:

@@ -33,6 +33,18 @@ class TimingPlan(PlanPart):
         """The file of the machine's own rates, where a protocol needs them."""
         return [self.paths.machine] if protocol == "latency" else []
 
+    def answers(self, protocol: Protocol) -> Callable[[Labels], list[str]]:
+        """The records whose median length a protocol times."""
+
+        def of_job(labels: Labels) -> list[str]:
+            section = self._section(protocol, labels)
+            is_median = getattr(section, "answer_tokens", None) == "median"
+            timed = {(labels.dataset, labels.model, name) for name in section.methods}
+            jobs = [job for job in self.config.answers() if is_median and tuple(job) in timed]
+            return [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in jobs]
+
+        return of_job
+
     def encoders(self, protocol: Protocol) -> Callable[[Labels], list[str]]:
         """The manifests of what the measured methods read besides the model."""
         return lambda labels: self._answers.assets(self._section(protocol, labels).methods)

@@ -108,6 +108,11 @@ class Dataset(ABC):
         """The registered name, which is that of the file."""
         return type(self).__module__.rpartition(".")[2]
 
+    @property
+    def instruction(self) -> str:
+        """The text in front of the documents: the preamble, as the options have it."""
+        return self.preamble
+
     @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         """Parse one official record, a JSON object.
@@ -123,8 +128,11 @@ class Dataset(ABC):
         """Return a local file in the official format, fetched on first use.
 
         Raises:
-            UserError: it cannot be fetched.
+            UserError: it cannot be fetched, or has no source.
         """
+        if not self.hub:
+            how = "give a file with --data, or as `data` of a configuration"
+            raise UserError(f"data set {self.name!r} has no source of its own; {how}")
         return _from_hub(self.name, self.hub)
 
     def official(self, pin: Pin | None = None) -> Path:

@@ -12,7 +12,7 @@ import math
 import random
 import time
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -200,25 +200,34 @@ def _times(timed: TimedRequest, begin: float, warmup: int) -> RequestTimes:
     )
 
 
+def losses(rows: Sequence[RequestTimes]) -> list[str]:
+    """A line for each reason why requests have no answer."""
+    reasons = Counter(row.failure for row in rows if row.failure)
+    return [
+        f"{number} of {len(rows)} requests failed: {reason}" for reason, number in reasons.items()
+    ]
+
+
 def summarise(
     requests: Sequence[RequestTimes],
     targets: Mapping[str, float | None] | None = None,
     seed: int = 0,
     clients: int | None = None,
+    seconds: float = 0.0,
 ) -> RequestSummary:
     """Percentiles of the times with their intervals, throughput and goodput, of the requests after
     the warm-up.
 
     A request that failed has no times, and is no good answer, nor is one that is shorter than
     requested. `targets`: limits of a good answer by time (one of TIMES), in seconds; without any,
-    every other answer is good. `clients`: of a closed loop, which has a steady window.
+    every other answer is good. `clients`: of a closed loop, which has a steady window. `seconds`:
+    that the requests took, by default from the first arrival to the last answer.
 
-    Returns: `seconds` from the first arrival to the last answer, and what docs/protocols.md
-        defines.
+    Returns: what docs/protocols.md defines.
     """
     counted = [request for request in requests if not request.warmup]
     begin = min(request.arrival_at_s for request in counted)
-    seconds = max(request.end_at_s for request in counted) - begin
+    seconds = seconds or max(request.end_at_s for request in counted) - begin
     limits = [(key, limit) for key, limit in (targets or {}).items() if limit is not None]
     answered = [request for request in counted if not request.failure]
     good = sum(
@@ -228,42 +237,36 @@ def summarise(
     )
     served_s = sum(request.end_at_s - request.start_at_s for request in counted)
     times = {key: [s for s in (getattr(r, key) for r in counted) if s is not None] for key in TIMES}
+    tokens = [request.new_tokens for request in counted]
+    inside, window_s = steady_window(requests, clients) if clients else ([], 0.0)
+    steady = {"steady": summarise(inside, targets, seed, seconds=window_s)} if inside else {}
     return RequestSummary(
         **{key: percentiles(values, seed) for key, values in times.items() if values},
         requests=len(counted),
         failed=len(counted) - len(answered),
-        **rates(counted, seconds),
+        seconds=seconds,
+        questions_per_s=len(answered) / seconds,
+        tokens_per_s=None if None in tokens else sum(filter(None, tokens)) / seconds,
         goodput_per_s=good / seconds,
         good_share=good / len(counted),
         in_service=served_s / seconds,
-        **(steady_window(requests, clients) if clients else {}),
+        **steady,
     )
 
 
-def rates(requests: Sequence[RequestTimes], seconds: float) -> dict[str, float | None]:
-    """What was answered in so many seconds; tokens None where those of a response were not counted."""
-    tokens = [request.new_tokens for request in requests]
-    answered = sum(not request.failure for request in requests)
-    return {
-        "seconds": seconds,
-        "questions_per_s": answered / seconds,
-        "tokens_per_s": None if None in tokens else sum(filter(None, tokens)) / seconds,
-    }
-
-
-def steady_window(requests: Sequence[RequestTimes], clients: int) -> dict[str, RequestSummary]:
-    """Summarise what was answered while all clients had a request under way: from the first arrival
-    after the warm-up to the first answer after the last arrival, since then a client has no more to
-    ask. Requests of the warm-up count if they were answered in it. Empty where it has fewer than a
-    request a client.
+def steady_window(
+    requests: Sequence[RequestTimes], clients: int
+) -> tuple[list[RequestTimes], float]:
+    """(requests, seconds) of the window in which all clients have a request under way: from the
+    first arrival after the warm-up to the first answer after the last arrival, since then a client
+    has no more to ask. Requests of the warm-up count if they are answered in it. None where it has
+    fewer than a request a client.
     """
     begin = min(request.arrival_at_s for request in requests if not request.warmup)
     last = max(request.arrival_at_s for request in requests)
     end = min((r.end_at_s for r in requests if r.end_at_s > last), default=last)
-    inside = [request for request in requests if begin < request.end_at_s <= end]
-    if len(inside) < clients:
-        return {}
-    return {"steady": RequestSummary(requests=len(inside), **rates(inside, end - begin))}
+    inside = [r.model_copy(update={"warmup": False}) for r in requests if begin < r.end_at_s <= end]
+    return inside if len(inside) >= clients else [], end - begin
 
 
 def percentiles(values: Sequence[float], seed: int = 0) -> Percentiles:

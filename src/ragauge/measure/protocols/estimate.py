@@ -29,6 +29,7 @@ from ragauge.cost import shapes
 from ragauge.cost.flop import parameters
 from ragauge.errors import UserError
 from ragauge.io import progress, records
+from ragauge.methods.base.states import effective_state
 
 if TYPE_CHECKING:
     from ragauge.datasets.base.dataset import Example
@@ -165,10 +166,12 @@ def estimate(config: Config, rates: Rates, cores: int | None = None) -> Estimate
         if not seconds or not count:
             missing[rates.unknown.get(work, "no records")] += 1
         elif work.new_tokens:
-            times += _times(config, work, *seconds[0])
+            times += _times(config, work.job, *seconds[0])
         else:
             left = _questions_left(config, work.job, count)
             answers += Span.of_samples([sum(question) for question in seconds]) * left
+            if _is_timed_at_median(config, work.job):  # of answers as long as these
+                times += _times(config, work.job, *seconds[0])
     at_once = min(cores or os.cpu_count() or 1, len(list(config.answers())))
     if at_once > 1:
         answers *= SIDE_BY_SIDE / at_once
@@ -304,6 +307,13 @@ def _work(config: Config) -> Iterator[Work]:
                 yield Work(AnswerJob(dataset, model, name), new_tokens)
 
 
+def _is_timed_at_median(config: Config, job: AnswerJob) -> bool:
+    protocol = config.protocol(job.dataset)
+    if protocol is None or protocol.answer_tokens != "median":
+        return False
+    return job.variant in protocol.methods and job[:2] in config.measured("latency")
+
+
 def _records_path(config: Config, job: AnswerJob) -> Path:
     return Path(f"{RunPaths(config.run).answers}.jsonl".format(**job._asdict()))
 
@@ -314,13 +324,26 @@ def _questions_left(config: Config, job: AnswerJob, count: int) -> int:
     return max(min(count, config.limit(job) or count) - answered, 0)
 
 
-def _times(config: Config, work: Work, offline_s: float, online_s: float) -> Span:
-    """Seconds of the trials of a variant under the latency protocol."""
-    protocol = config.protocol(work.job.dataset)
+def _times(config: Config, job: AnswerJob, offline_s: float, online_s: float) -> Span:
+    """Seconds of the trials of a variant under the latency protocol, in all of its states.
+
+    A plain prompt whose beginning is cached is read once a prompt, and its trials count nothing.
+    """
+    protocol = config.protocol(job.dataset)
     assert protocol is not None
+    method = config.method(job)
     prompts = min(TRIAL_PROMPTS, protocol.trials)
     trials = protocol.warmup * prompts + protocol.trials
-    return Span.of_samples([prompts * offline_s + trials * online_s])
+    total = 0.0
+    usable = method.usable_state()
+    for state in {effective_state(usable, state) for state in protocol.timed_states}:
+        if state == "nothing":
+            total += trials * (offline_s + online_s)
+        elif method.prepares:
+            total += prompts * offline_s + trials * online_s
+        else:
+            total += prompts * online_s
+    return Span.of_samples([total])
 
 
 def _downloads_gb(config: Config) -> dict[str, float | None]:

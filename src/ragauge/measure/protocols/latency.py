@@ -11,7 +11,7 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,6 +36,7 @@ from ragauge.cost.machine import (
     provenance,
 )
 from ragauge.cost.trace import online, stage_seconds
+from ragauge.cost.trace import seconds as call_seconds
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.lm import LM
 from ragauge.engines.tuning import weight_read
@@ -47,10 +48,12 @@ from ragauge.measure.gpu_load import GpuWatch, watch
 from ragauge.measure.protocols import cold
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.grounding import Finding
-from ragauge.methods.base.method import Method
+from ragauge.methods.base.method import Method, State
+from ragauge.methods.base.states import effective_state, in_state, usable_state
 from ragauge.methods.naive import Naive
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
+    STATE_WORDS,
     DocumentTrial,
     DocumentTrials,
     EvidenceTrial,
@@ -59,16 +62,19 @@ from ragauge.results.times import (
     ProtocolFacts,
     SpeedupGap,
     Spread,
+    StateTimes,
     Trial,
     TrialLoad,
 )
 from ragauge.text import aligned
 
-CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
+CACHE_STATE = "what was read before the question is in memory; the rest of the prompt and the response are timed"
 MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
 RETRIES = 3  # of one disturbed trial, and at least of all
 RETRIED = 0.25  # of the trials: a machine that stays busy does not stretch the run
 TIMES = ("first_token_s", "per_token_s", "total_s")
+Timed = tuple[str, State]
+"""A variant's name, and the state in which it is timed."""
 
 
 def measure_latency(
@@ -93,11 +99,11 @@ def measure_latency(
     if machine is None or machine.get("processor", here) != here:  # of another node of a cluster
         machine = measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
     # a GPU computes documents faster than a disk stores them
-    on_disk = settings.documents == "cold" or device == "cpu"
+    on_disk = "disk" in settings.states or device == "cpu"
     disk = folder if on_disk else None
     result = run(variants, bench, settings, machine, seed=seed, disk=disk)
     others = [
-        settings.model_copy(update={"new_tokens": n, "documents": "ready"})
+        settings.model_copy(update={"new_tokens": n, "states": settings.timed_states})
         for n in settings.all_new_tokens[1:]
     ]
     alone = replace(bench, batch=())
@@ -114,12 +120,13 @@ def run(
     seed: int = 0,
     disk: Path | None = None,
 ) -> LatencyTimes:
-    """Time every method variant on the prompts with responses of `new_tokens` tokens.
+    """Time every method variant in each of its states on the prompts, with responses of
+    `new_tokens` tokens.
 
     The trials are divided over the prompts of `bench`, and one prompt's prepared states are in
     memory at a time; every method that looks for evidence has as many trials on its batch. With a
     `disk`, variants that read the same documents compute them once between them; their keys and
-    values are the same bits. For `documents: cold`, what a method prepares is also timed as it
+    values are the same bits. With the state `disk`, what a method prepares is also timed as it
     comes from there. `disk` is a folder on it.
 
     Returns: the times; `gap` explains why measured speedups over the first variant of the method
@@ -138,6 +145,13 @@ def run(
             f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer"
         )
     able, unsupported = bench.supported(variants)
+    one_document = all(len(prompt.documents) == 1 for prompt in bench.prompts)
+    usable = {name: usable_state(method, one_document) for name, method in able.items()}
+    timed_methods = {
+        (name, effective_state(usable[name], state)): method
+        for name, method in able.items()
+        for state in settings.timed_states
+    }
     trials = settings.trials
     count = len(bench.prompts)
     shares = [trials // count + (i < trials % count) for i in range(count)]
@@ -147,10 +161,20 @@ def run(
         else {}
     )
     with (
-        bar(f"timing on {bench.dataset}", "trial", (len(able) + len(finding)) * trials) as progress,
+        bar(
+            f"timing on {bench.dataset}", "trial", (len(timed_methods) + len(finding)) * trials
+        ) as progress,
         _quiet_collector(),
     ):
-        timed = _Trials(able, bench.lm, settings, machine, random.Random(seed), disk, progress)
+        timed = _Trials(
+            {key: in_state(method, key[1]) for key, method in timed_methods.items()},
+            bench.lm,
+            settings,
+            machine,
+            random.Random(seed),
+            disk,
+            progress,
+        )
         for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
             if share:
                 timed.time_prompt(index, prompt, share)
@@ -159,8 +183,16 @@ def run(
     busy = disturbance(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
     refused = None if settings.allow_load else busy
     all_count = busy is not None
-    stages = _timed_stages(timed.stages, rows, all_count)
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
+    states = {
+        state: timed.state_times(
+            {(name, effective_state(usable[name], state)) for name in able},
+            naive,
+            all_count,
+            is_shown=not refused,
+        )
+        for state in settings.timed_states
+    }
     documents = DocumentTrials(state=cold.STATE, rows=timed.documents)
     batches = EvidenceTrials(questions=len(bench.batch), rows=timed.batches)
     return LatencyTimes(
@@ -169,6 +201,7 @@ def run(
             **bench.protocol(seed),
             **bench.prompt_sizes,
             new_tokens=settings.new_tokens,
+            answer_tokens=settings.answer_tokens,
             trials=trials,
             warmup=settings.warmup,
             allow_load=settings.allow_load,
@@ -179,11 +212,10 @@ def run(
         load=timed.load_facts(busy),
         refused=refused,
         unsupported=unsupported,
-        stages=stages,
-        gap={} if refused else gaps(stages, rows, naive, all_count),
-        summary={} if refused else summarise(rows, all_count),
+        usable=usable,
+        states=states,
         rows=rows,
-        documents=documents if settings.documents == "cold" else None,
+        documents=documents if "disk" in settings.states else None,
         evidence_batches=batches if bench.batch else None,
     )
 
@@ -225,7 +257,14 @@ def gaps(
 
 
 def table(times: LatencyTimes) -> str:
-    """A line per variant, with the parts of its gap."""
+    """A line per variant and state, with the parts of its gap."""
+    parts = [f"{times.protocol.new_tokens} generated tokens"]
+    for state, there in times.states.items():
+        parts += ["", f"before the question: {STATE_WORDS[state]}", _table(there)]
+    return "\n".join(parts)
+
+
+def _table(there: StateTimes) -> str:
     lines = [
         [
             "variant",
@@ -238,11 +277,11 @@ def table(times: LatencyTimes) -> str:
             "gap, by part",
         ]
     ]
-    for name, summary in times.summary.items():
+    for name, summary in there.summary.items():
         medians = [summary[key].median or 0.0 for key in ("first_token_s", "total_s")]
-        seconds = (*medians, gap.floor(times.stages[name]))
+        seconds = (*medians, gap.floor(there.stages[name]))
         cells = ["", "", "", ""]
-        if beyond := times.gap.get(name):
+        if beyond := there.gap.get(name):
             speedups = (
                 beyond.theoretical_speedup,
                 beyond.roofline_speedup,
@@ -254,7 +293,7 @@ def table(times: LatencyTimes) -> str:
                 parts.append(f"(memory-bound decode {decode['memory_s'] / beyond.gap_s:.0%})")
             cells = [*(f"{speedup:.2f}x" for speedup in speedups), ", ".join(parts)]
         lines.append([name, *(f"{s:.4f}" for s in seconds), *cells])
-    return f"{times.protocol.new_tokens} generated tokens\n{aligned(lines)}"
+    return aligned(lines)
 
 
 def _timed_stages(
@@ -283,7 +322,7 @@ def spread(values: Sequence[float | None]) -> Spread:
 
 @dataclass
 class _Trials:
-    variants: Mapping[str, Method]
+    variants: Mapping[Timed, Method]
     engine: LM
     settings: LatencySettings
     machine: Mapping[str, Any]
@@ -294,7 +333,8 @@ class _Trials:
     # of all undisturbed trials together: what was too short to see in each
     load: Load = field(default_factory=Load)
     rows: list[Trial] = field(default_factory=list)
-    stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    stages: dict[Timed, dict[str, dict[str, float]]] = field(default_factory=dict)
+    preparations: dict[Timed, JsonObject] = field(default_factory=dict)  # of the prompt
     documents: list[DocumentTrial] = field(default_factory=list)
     batches: list[EvidenceTrial] = field(default_factory=list)
 
@@ -313,30 +353,55 @@ class _Trials:
             if self.disk
             else nullcontext()
         ):
-            states = {
-                name: method.prepare(self.engine, prompt) for name, method in self.variants.items()
-            }
-        costs = {name: self._warm_up(name, states[name], prompt) for name in self.variants}
+            states = {key: self._prepared(key, prompt) for key in self.variants}
+        costs = {key: self._warm_up(key, states[key], prompt) for key in self.variants}
         self.progress.set_postfix_str("")
         for _ in range(trials):
             gc.collect()
             self.gpu.look()
-            names = list(self.variants)
-            self.order.shuffle(names)
-            for name in names:
-                times = self._undisturbed(partial(self._trial, name, states[name], prompt))
-                number = sum(row.variant == name for row in self.rows)
-                trial = Trial(variant=name, trial=number, prompt=index, **times, **costs[name])
-                self.rows.append(trial)
+            keys = list(self.variants)
+            self.order.shuffle(keys)
+            for key in keys:
+                times = self._undisturbed(partial(self._trial, key, states[key], prompt))
+                number = sum((row.variant, row.state) == key for row in self.rows)
+                facts = {"variant": key[0], "state": key[1], "trial": number, "prompt": index}
+                self.rows.append(Trial(**facts, **times, **costs[key], **self.preparations[key]))
         self.gpu.look()
-        if self.disk and self.settings.documents == "cold":
+        if self.disk and "disk" in self.settings.states:
             states.clear()  # memory for what is prepared anew
             # once a prompt, since computing takes seconds
-            for name, method in self.variants.items():
+            for (name, state), method in self.variants.items():
+                if method.usable_state() != state:  # it has nothing ready
+                    continue
                 gc.collect()
                 prepare = partial(method.prepare, self.engine, prompt)
                 documents = cold.time_documents(name, index, prepare, self.engine, self.disk)
                 self.documents += [documents] if documents else []
+
+    def _prepared(self, key: Timed, prompt: Prompt) -> Any:
+        """What a variant has read before the question; notes its seconds (of computing, also where
+        it comes from the disk) and the bytes of keys and values that stay.
+        """
+        before = self.engine.cache_bytes
+        with self.engine.tracing() as trace:
+            state = self.variants[key].prepare(self.engine, prompt)
+        stays = self.engine.cache_bytes - before
+        self.preparations[key] = {
+            "preparation_s": call_seconds(trace),
+            "preparation_bytes": stays,
+        }
+        return state
+
+    def state_times(
+        self, keys: Collection[Timed], naive: str | None, all_count: bool, is_shown: bool
+    ) -> StateTimes:
+        """The variants in one state, whose trials have these keys."""
+        rows = [row for row in self.rows if (row.variant, row.state) in keys]
+        stages = {key[0]: warm for key, warm in self.stages.items() if key in keys}
+        stages = _timed_stages(stages, rows, all_count)
+        shown = rows if is_shown else []
+        gap_of = gaps(stages, shown, naive, all_count)
+        return StateTimes(stages=stages, gap=gap_of, summary=summarise(shown, all_count))
 
     def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
         """Time finding the evidence of all prompts side by side, in seeded random orders. What is
@@ -388,12 +453,12 @@ class _Trials:
         self.progress.update()
         return {"load_share": load.share, "disturbed": disturbed, **times}
 
-    def _trial(self, name: str, state: Any, prompt: Prompt) -> tuple[JsonObject, Load]:
+    def _trial(self, key: Timed, state: Any, prompt: Prompt) -> tuple[JsonObject, Load]:
         """The times of one answer and of its stages, and what other processes did meanwhile."""
         self.engine.synchronize()
         with competing_load() as load, self.engine.tracing() as trace:
             started = time.perf_counter()
-            self._answer(name, state, prompt)
+            self._answer(key, state, prompt)
             self.engine.synchronize()
             total_s = time.perf_counter() - started
         assert self.engine.first_token_at is not None
@@ -403,25 +468,25 @@ class _Trials:
         times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
         return {**times, "stages": stage_seconds(trace)}, load
 
-    def _warm_up(self, name: str, state: Any, prompt: Prompt) -> JsonObject:
+    def _warm_up(self, key: Timed, state: Any, prompt: Prompt) -> JsonObject:
         """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The
         stages' seconds and floors are noted for the first prompt.
         """
         for _ in range(self.settings.warmup - 1):
-            self._answer(name, state, prompt)
+            self._answer(key, state, prompt)
         with self.engine.tracing() as trace:
-            self._answer(name, state, prompt)
+            self._answer(key, state, prompt)
         stages = gap.stages(trace, self.engine.shape, self.engine.precision, self.machine)
-        self.stages.setdefault(name, stages)
+        self.stages.setdefault(key, stages)
         return {
             "flop": flop(online(trace), self.engine.shape),
             "compute_cycles": critical_path(trace, self.engine.shape),
             "roofline_s": sum(stage["roofline_s"] for stage in stages.values()),
         }
 
-    def _answer(self, name: str, state: Any, prompt: Prompt) -> None:
-        answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
-        timing.check_length(answer, self.limits, self.engine, name)
+    def _answer(self, key: Timed, state: Any, prompt: Prompt) -> None:
+        answer = self.variants[key].answer(self.engine, state, prompt, self.limits)
+        timing.check_length(answer, self.limits, self.engine, key[0])
 
     def load_facts(self, busy: str | None) -> TrialLoad:
         return TrialLoad(

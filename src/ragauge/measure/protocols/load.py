@@ -29,6 +29,7 @@ from ragauge.measure.protocols.arrivals import (
     OneByOne,
     ScheduledRequest,
     TimedRequest,
+    losses,
 )
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
@@ -308,11 +309,10 @@ def table(times: LoadTimes) -> str:
             "failed",
         ]
     ]
-    said = []
+    said = list[str]()
     for level in times.levels:
         summary = level.summary
         name = Level(level.rate, level.clients, level.speed).name
-        said += [f"{level.variant}, {name}: {remark}" for remark in remarks(level.requests)]
         cells = ["nothing answered" if summary.requests else "refused", *[""] * 7]
         if first := summary.first_token_s:
             token = summary.per_token_s
@@ -325,7 +325,9 @@ def table(times: LoadTimes) -> str:
                 str(summary.failed),
             ]
         lines.append([level.variant, name, *cells])
+        counted = [row for row in level.requests if not row.warmup]
+        notes = [*losses(counted), *remarks(level.requests)]
+        said += [f"{level.variant}, {name}: {note}" for note in notes]
     trace = times.protocol.trace
-    return "\n".join(
-        [aligned(lines), *said, *([f"text of the prompts: {trace.text}"] if trace else [])]
-    )
+    notes = [f"text of the prompts: {trace.text}"] if trace else []
+    return "\n".join([aligned(lines), *said, *notes])

@@ -13,7 +13,6 @@ import secrets
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
 from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
-from ragauge.methods.base.method import Method
+from ragauge.methods.base.method import Method, State
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
     SERVER,
@@ -49,6 +48,7 @@ from ragauge.results.times import (
     ProtocolFacts,
     RequestTimes,
     ServerView,
+    StateTimes,
     Stream,
     StreamTimes,
     Trial,
@@ -75,6 +75,8 @@ CACHE_STATES = {
     "warm": "the server has answered the same prompt before",
     "found": "as the server's cache was found",
 }
+# of trials, by the server's cache: what it has of a prompt is the beginning, in one order
+CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
@@ -291,12 +293,6 @@ class Sender:
         assert completion
         assert first
         self._answered_at = time.monotonic()
-        counts = {"prompt_tokens": exchange.prompt_tokens, "cached_tokens": exchange.cached_tokens}
-        facts: dict[str, Any] = {
-            **counts,
-            "model": completion.model,
-            "server": server_times(completion),
-        }
         requested = self.limits[request.prompt % len(self.limits)].max_new_tokens
         said = [*exchange.remarks, exchange.counting]
         if exchange.response_tokens is None and completion.finish == "length":
@@ -306,6 +302,8 @@ class Sender:
                 exchange.counting,
             ]
         tokens = exchange.response_tokens
+        facts = exchange.model_dump(include={"prompt_tokens", "cached_tokens"})
+        facts |= {"model": completion.model, "server": server_times(completion)}
         facts["per_token_s"] = exchange.per_token_s
         if exchange.prompt_tokens and exchange.cached_tokens is not None:
             facts["found"] = exchange.cached_tokens / exchange.prompt_tokens
@@ -382,12 +380,15 @@ def _time(
     with bar(f"timing on {bench.dataset}", "trial", count) as progress:
         trials, seen = bench.watched(settings, settings.server_cache, send_all)
     answered = [trial for trial in trials if not trial.failure]
+    state = CACHED_STATES[settings.server_cache]
+    there = StateTimes(summary={} if seen.refused else latency.summarise(answered))
     return LatencyTimes(
         **bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup),
         **seen.to_json(),
         load=TrialLoad(share=seen.load_share),
-        summary={} if seen.refused else latency.summarise(answered),
-        rows=trials,
+        usable=dict.fromkeys(able, "set") if state else {},
+        states={"set" if state == "set" else "documents": there},
+        rows=[trial.model_copy(update={"state": state}) for trial in trials],
     )
 
 
@@ -417,7 +418,8 @@ def latency_table(times: LatencyTimes) -> str:
         "cached",
     )
     lines: list[Sequence[str]] = [heads]
-    for name, summary in times.summary.items():
+    there = times.states[times.default_state]
+    for name, summary in there.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
         clocks = [row.server or {} for row in rows]
         share = share_found(rows)
@@ -425,23 +427,17 @@ def latency_table(times: LatencyTimes) -> str:
         medians = [summary[key].median for key in latency.TIMES]
         cells = [
             *("" if median is None else f"{median:.3g}" for median in medians),
-            str(summary["total_s"].n),
+            str(summary["first_token_s"].n),
             *(f"{statistics.median(values):.3g}" if values else "" for values in server_s),
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
     said = [
         f"{name}: {remark}"
-        for name in times.summary
+        for name in there.summary
         for remark in remarks([row for row in times.rows if row.variant == name])
     ]
-    return "\n".join([aligned(lines), *losses(times.rows), *said])
-
-
-def losses(rows: Sequence[RequestTimes]) -> list[str]:
-    """A line for each reason why requests have no answer."""
-    reasons = Counter(row.failure for row in rows if row.failure)
-    return [f"{number} requests failed: {reason}" for reason, number in reasons.items()]
+    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *said])
 
 
 def measure_load(

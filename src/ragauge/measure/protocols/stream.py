@@ -39,6 +39,7 @@ from ragauge.results.times import (
     share_found,
 )
 
+RATES = ("seconds", "questions_per_s", "tokens_per_s")
 PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
 CACHE_STATES = {
@@ -280,27 +281,20 @@ def line(stream: Stream) -> str:
     """One line about a variant's stream."""
     share = stream.hit_rate
     first = stream.summary.first_token_s
+    losses = arrivals.losses(stream.requests)
     if first is None:
-        return f"{stream.variant}: refused"
+        return "; ".join([f"{stream.variant}: {stream.refused or 'nothing answered'}", *losses])
     parts = ", ".join(f"{part:.0%}" for part in stream.found_parts if part is not None)
     hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
-    return "; ".join(
-        [
-            f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s",
-            *remarks(stream.requests),
-        ]
-    )
+    said = [*losses, *remarks(stream.requests)]
+    return "; ".join([f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s", *said])
 
 
 def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     """As of load; requests came one after another, so the rates are over the time of answering."""
     seconds = sum(row.end_at_s - row.arrival_at_s for row in rows)
-    times = arrivals.summarise(rows, seed=seed).model_dump(
-        include={"first_token_s", "per_token_s", "total_s", "requests"}, exclude_unset=True
-    )
-    return RequestSummary(
-        **times,
-        **arrivals.rates(rows, seconds),
-    )
+    keys = {"first_token_s", "per_token_s", "total_s", "requests", *RATES}
+    times = arrivals.summarise(rows, seed=seed, seconds=seconds)
+    return RequestSummary(**times.model_dump(include=keys, exclude_unset=True))

@@ -21,7 +21,7 @@ from ragauge.methods.base.method import (
     read_plain,
 )
 from ragauge.methods.evidence import skip
-from ragauge.methods.evidence.account import Asked
+from ragauge.methods.evidence.account import TrainedDefaults
 from ragauge.methods.evidence.prefix import EvidenceContext
 from ragauge.methods.evidence.request import REQUESTS, EvidenceRequest, Wording
 from ragauge.methods.evidence.sentences import Sentence, Splitter, boundaries_of, split, tokenize
@@ -123,14 +123,16 @@ class Finding(Method):
 
     finds = True
     requires = ANSWERING | SPANS
+    state = "set"  # all documents are read as one text
 
-    # Table 2's words; "copy" is this project's, for models that were not trained
+    # Table 2's words; "copy" is this project's, for models that were not trained. `adapted_to_training` gives
+    # both options the values of a training.
     request: Wording = "paper"
     sentences: Splitter = "sentencex"  # what splits them; the released code takes "punkt"
 
-    def asked_as(self, asked: Asked, where: str) -> Self:
-        asked.check(self.stated, where)
-        return replace(self, **asked.options)
+    def adapted_to_training(self, trained: TrainedDefaults, where: str) -> Self:
+        trained.check(self.stated_options, where)
+        return replace(self, **trained.options)
 
     @abstractmethod
     def find(self, engine: SpanEngine, state: Any, prompt: Prompt) -> tuple[Evidence, ...]:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
-    from ragauge.methods.evidence.account import Asked
+    from ragauge.methods.evidence.account import TrainedDefaults
 
     Compress = Callable[[KVCache, Sequence[Span], Span, Sequence[int]], KVCache]
     """(cache, spans before a document, its span, its tokens) -> a cache of the document's remaining
@@ -44,6 +44,12 @@ FULL_ATTENTION: Capabilities = SPANS | {Capability.FULL_ATTENTION}
 """The same for methods that move keys, read documents apart or select by attention, which sliding
 windows rule out.
 """
+
+State = Literal["nothing", "documents", "set"]
+"""What was read before the question: nothing, each document by itself, or this list of documents in
+this order.
+"""
+STATES: tuple[State, ...] = get_args(State)  # each includes what those before it have read
 
 
 @dataclass(frozen=True)
@@ -81,12 +87,16 @@ class Method(ABC):
     after it.
     """
 
+    # the least that must have been read before the question for the method to gain from it; "nothing":
+    # it never gains
+    state: ClassVar[State] = "nothing"
+    prepares: ClassVar[bool] = True  # whether its own `prepare` reads what it can use in that state
     finds: ClassVar[bool] = False  # takes the engine's `finder`, for evidence or to choose tokens
     # of the engine, whatever the options are; empty: the text level
     requires: ClassVar[Capabilities] = frozenset()
     # the option that does without key-value caches, for messages
     without_caches: ClassVar[str] = ""
-    stated: ClassVar[Mapping[str, Any]] = {}  # the options that `making.make` was given
+    stated_options: ClassVar[Mapping[str, Any]] = {}  # the options that `making.make` was given
 
     @property
     def name(self) -> str:
@@ -117,13 +127,21 @@ class Method(ABC):
         """Return the engine capabilities that these options require."""
         return self.requires
 
+    def usable_state(self) -> State:
+        """Return the state from which these options gain."""
+        return self.state
+
+    def read_before(self) -> Method:
+        """Return the method whose `prepare` reads all that it can use in its usable state."""
+        return self
+
     def adapted_to(self, capabilities: Capabilities) -> Self:
         """Return a copy that runs on an engine with these capabilities, where an option only
         chooses what is cached.
         """
         return self
 
-    def asked_as(self, asked: Asked, where: str) -> Self:
+    def adapted_to_training(self, trained: TrainedDefaults, where: str) -> Self:
         """Return a copy that asks a decoder as it was trained to be asked, where the method has a
         request of its own.
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
-from ragauge.methods.base.method import SPANS, Answer, Method, read_plain, traced
+from ragauge.methods.base.method import SPANS, Answer, Method, State, read_plain, traced
 from ragauge.methods.base.reading import Reading, read_preamble
-from ragauge.methods.prompts import PREAMBLE, Prompt, unit_segment
+from ragauge.methods.base.states import Around
+from ragauge.methods.prompts import PREAMBLE, Name, Prompt, unit_segment
 from ragauge.methods.prompts.templates import query_text
 from ragauge.methods.rankers import bm25
 from ragauge.options import PositiveInt
@@ -38,11 +39,15 @@ class Ranked(Method):
     path_caching: bool = True
     # what is ranked by; prompt: "Question: ...", as released
     query: Literal["question", "prompt"] = "question"
+    state: ClassVar[State] = "documents"
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
     def adapted_to(self, capabilities: Capabilities) -> Self:
         """Return a copy without path caching for an engine that cannot cache."""
         return self if Capability.SPANS in capabilities else replace(self, path_caching=False)
+
+    def usable_state(self) -> State:
+        return self.state if self.path_caching else "nothing"
 
     def required(self) -> Capabilities:
         return SPANS if self.path_caching else frozenset()
@@ -50,6 +55,9 @@ class Ranked(Method):
     def query_of(self, prompt: Prompt) -> str:
         """Return the text that documents are ranked for."""
         return prompt.question if self.query == "question" else query_text(prompt.question)
+
+    def read_before(self) -> Method:
+        return _AllRead(self)
 
     @abstractmethod
     def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
@@ -77,6 +85,19 @@ class Ranked(Method):
     def query_macs(self, prompt: Prompt) -> int:
         """Count the multiply-accumulates of scoring one query: none where the ranker counts words."""
         return 0
+
+
+class _AllRead(Around):
+    """A ranker that has read each document after the preamble, not the best one alone."""
+
+    state = "documents"
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
+        state: RankedState = self.method.prepare(engine, prompt)
+        assert state.reading is not None
+        for number in range(len(prompt.documents)):
+            _read(state.reading, number, prompt)
+        return state
 
 
 @dataclass
@@ -109,7 +130,7 @@ def embed(
 
     model = load_encoder(encoder)
     with traced(engine, "rank", macs=model.encoding_macs(texts, query=query), offline=offline):
-        return model.encode(texts, query=query)
+        return model.embed(texts, query=query)
 
 
 def embed_question(engine: Engine, encoder: str, question: str) -> np.ndarray:
@@ -133,15 +154,21 @@ def cosines(vectors: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
 
 
+def _read(cached: Reading, number: int, prompt: Prompt) -> Name:
+    """Read a document after the preamble, unless it is cached."""
+    name = ("document", number)
+    if name not in cached.spans:
+        ids = prompt.documents[number]
+        cached.graph.add(unit_segment(name, ids, len(prompt.preamble), (PREAMBLE,)))
+        cached.read([name], stage="documents", offline=True)
+    return name
+
+
 def _answer_after(
     cached: Reading, order: Sequence[int], prompt: Prompt, limits: Limits
 ) -> list[int]:
-    first = ("document", order[0])
     cached.rewind()
-    if first not in cached.spans:
-        ids = prompt.documents[order[0]]
-        cached.graph.add(unit_segment(first, ids, len(prompt.preamble), (PREAMBLE,)))
-        cached.read([first], stage="documents", offline=True)
+    first = _read(cached, order[0], prompt)
     ids = [*(token for i in order[1:] for token in prompt.documents[i]), *prompt.ending]
     reading = cached.select([PREAMBLE, first], len(ids) + limits.max_new_tokens).again()
     return reading.generate(

@@ -159,6 +159,7 @@ class Reuse(Method):
     """
 
     requires = FULL_ATTENTION
+    state = "documents"
 
     def delimited(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
         """Return the prompt with the tokens that the method adds."""

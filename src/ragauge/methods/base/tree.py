@@ -15,10 +15,12 @@ from ragauge.methods.base.method import (
     SPANS,
     Answer,
     Method,
+    State,
     plain_row,
     read_and_generate,
     read_plain,
 )
+from ragauge.methods.base.states import PlainPrompt, PrefixCached
 from ragauge.methods.prompts import Prompt
 from ragauge.options import PositiveFloat
 
@@ -29,7 +31,7 @@ Policy = Literal["pgdsf", "lru"]
 
 
 @dataclass(frozen=True)
-class TreeMethod(Method):
+class TreeMethod(PlainPrompt):
     """A method whose documents come from a tree of stored prefixes, and are read and stored where
     they are missing.
 
@@ -52,6 +54,12 @@ class TreeMethod(Method):
 
     def for_run(self) -> TreeRun:
         return TreeRun(self, self.new_tree())
+
+    def usable_state(self) -> State:
+        return self.state if self.stored else "nothing"
+
+    def read_before(self) -> Method:
+        return PrefixCached(replace(self, stored=False))
 
     def new_tree(self) -> DocumentTree:
         """Make an empty tree."""

@@ -33,6 +33,7 @@ class Windowed(Method):
     """A method whose `prepare` reads the documents in windows, and whose question sees all of them."""
 
     requires = FULL_ATTENTION
+    state = "documents"
 
     def answer(
         self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits

@@ -13,8 +13,7 @@ from typing import Any, Self
 
 from ragauge.engines.protocol import Capabilities, Limits, Response, SpanEngine, read_and_generate
 from ragauge.errors import UserError
-from ragauge.methods.base.method import Answer, Method
-from ragauge.methods.evidence.account import Asked
+from ragauge.methods.base.method import Answer, Method, State
 from ragauge.methods.prompts import Prompt
 
 
@@ -41,12 +40,12 @@ class Wrapper(Method):
             raise UserError(f"{where}.inner: {self.inner!r} is this method itself")
         return replace(self, inner_options=asdict(wrapped))
 
-    def asked_as(self, asked: Asked, where: str) -> Self:
-        self.wrapped.asked_as(asked, f"{where}.inner")  # all of its options are stated
-        return self
-
     def required(self) -> Capabilities:
         return self.requires | self.wrapped.required()
+
+    def usable_state(self) -> State:
+        reads = self.storable() and self.wrapped.prepares
+        return self.wrapped.usable_state() if reads else "nothing"
 
     def assets(self) -> tuple[str, ...]:
         return self.wrapped.assets()

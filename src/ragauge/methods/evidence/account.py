@@ -25,7 +25,7 @@ CHOICES = {
 WRAPPING = {"template_arguments": {}, "template_date": TEMPLATE_DATE}  # in every training
 
 
-class Asked(NamedTuple):
+class TrainedDefaults(NamedTuple):
     """How a decoder was trained to be asked; of one without a training nothing is said."""
 
     place: str = ""  # that says so: a file, or a section of a configuration
@@ -41,11 +41,14 @@ class Asked(NamedTuple):
         for key, trained in {**self.options, **self.wrapping}.items():
             value = stated.get(key)
             if None not in (value, trained) and value != trained:
-                known = ", ".join(CHOICES.get(key, [str(trained)]))
                 raise UserError(
                     f"{where}: {key}: {value!r}, but {self.place} says that the model was trained "
-                    f"with {trained!r}; leave it out, or train with it; known: {known}"
+                    f"with {trained!r}; leave it out, or train with it; known: "
+                    + ", ".join(CHOICES.get(key, [str(trained)]))
                 )
+
+
+NO_TRAINING = TrainedDefaults()
 
 
 class _Settings(BaseModel):
@@ -55,10 +58,10 @@ class _Settings(BaseModel):
 
 class _Account(BaseModel):
     template: Template
-    settings: _Settings = _Settings()
+    settings: _Settings
 
 
-def asked_by_account(source: str) -> Asked:
+def read_account(source: str) -> TrainedDefaults:
     """Read how a model was trained to be asked; `source` is a path, or anything else, which has no
     account.
 
@@ -68,11 +71,13 @@ def asked_by_account(source: str) -> Asked:
     folder = Path(os.path.expanduser(source.removeprefix("path:")))
     path = folder.parent / f"{folder.name}.json"
     try:
+        os.stat(f"{folder}/.")  # a file of a model's name says nothing of the model
         account = _Account.model_validate_json(path.read_bytes()).model_dump(exclude_none=True)
     except (OSError, ValueError) as error:
-        made_from = (store.manifest(folder) or {}).get("source")
-        if not str(made_from).startswith(FINE_TUNED):
-            return Asked()
-        problem = f"cannot be read ({error_line(error)}), and says how {source} was trained"
-        raise UserError(f"{path}: {problem}; it belongs next to the folder") from None
-    return Asked(str(path), account.pop("settings"), WRAPPING | account)
+        if FINE_TUNED not in str(store.manifest(folder)):
+            return NO_TRAINING
+        raise UserError(
+            f"{path}: cannot be read ({error_line(error)}); it belongs next to the folder, and says "
+            f"how {source} was trained"
+        ) from None
+    return TrainedDefaults(str(path), account.pop("settings"), WRAPPING | account)

@@ -25,7 +25,9 @@ def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
             with random numbers.
     """
     import torch
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # of a second or less, among the lines of a run
     try:
         tokenizer = encoder_tokenizer(path)
         model, loading = model_class.from_pretrained(
@@ -77,6 +79,16 @@ def read_settings(path: Path, kind: type[Json]) -> Json:
     return content
 
 
+def positions(model: Any) -> int:
+    """Count the tokens of the longest text that a model has positions for.
+
+    RoBERTa and its kin begin to count after the padding's number: of 514 rows 512 are used.
+    """
+    table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return int(model.config.max_position_embeddings) - (0 if padding is None else padding + 1)
+
+
 def encoder_macs(config: Any, tokens: int) -> int:
     """Count multiply-accumulates of one text: projections and MLP linear in its tokens, attention
     quadratic.
@@ -92,6 +104,12 @@ def check_finite(values: np.ndarray, texts: Sequence[str], model: str) -> None:
     if bad:
         count = f"{len(bad)} of {len(texts)} texts have values that are not finite numbers, the first is {bad[0]!r:.62}"
         raise UserError(f"{model}: {count}; do its weights fit its data type?")
+
+
+def normalised(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, dim) scaled to unit length."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, np.maximum(lengths, np.finfo(np.float32).tiny))
 
 
 def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:

@@ -17,6 +17,7 @@ from ragauge.methods.rankers.base import (
     check_finite,
     encoder_macs,
     load_checkpoint,
+    positions,
 )
 
 BATCH_SIZE = 16  # pairs
@@ -40,8 +41,7 @@ class CrossEncoder:
         config = self.model.config
         if config.num_labels != 1:
             raise UserError(f"cross-encoder {path}: scores {config.num_labels} classes, not one")
-        positions = getattr(config, "max_position_embeddings", 512)
-        self.max_tokens = int(min(positions, self.tokenizer.model_max_length))
+        self.max_tokens = min(positions(self.model), int(self.tokenizer.model_max_length))
 
     @torch.inference_mode()
     def scores(self, query: str, documents: Sequence[str]) -> np.ndarray:

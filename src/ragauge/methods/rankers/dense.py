@@ -23,6 +23,8 @@ from ragauge.methods.rankers.base import (
     check_finite,
     encoder_macs,
     load_checkpoint,
+    normalised,
+    positions,
     read_settings,
 )
 
@@ -42,8 +44,7 @@ class Encoder:
         pooling: "mean" of all tokens, or the first one's ("cls").
         query_prefix, text_prefix: written before what is encoded as a query or not as one.
         max_tokens: longer texts are cut to this, special tokens included.
-        normalised: embeddings have length 1, by a module or for cosines, which dot products then
-            are.
+        normalised: embeddings have length 1, by a module.
     """
 
     def __init__(
@@ -65,9 +66,8 @@ class Encoder:
         self.path = path
         self.query_prefix = query_prefix
         self.text_prefix = text_prefix
-        self.pooling, is_normalised = _modules(path)
+        self.pooling, self.normalised = _modules(path)
         self.similarity = _similarity(path)
-        self.normalised = is_normalised or self.similarity == "cosine"
         self._dtype, self._device = getattr(torch, dtype), torch.device(device)
         self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
         if hasattr(self.model, "pooler"):
@@ -83,7 +83,7 @@ class Encoder:
             raise UserError(
                 f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}"
             )
-        self.max_tokens = min(declared, _positions(self.model))
+        self.max_tokens = min(declared, positions(self.model))
         try:
             self._encode([""])
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
@@ -100,6 +100,16 @@ class Encoder:
         embeddings = self._encode(texts, batch_size, query)
         check_finite(embeddings, texts, f"encoder {self.path}")
         return embeddings
+
+    def embed(self, texts: Sequence[str], query: bool = False) -> np.ndarray:
+        """Return embeddings (text, dim) float32 whose dot products are the encoder's similarities.
+
+        Raises:
+            UserError: as `encode`.
+        """
+        vectors = self.encode(texts, query=query)
+        is_scaled = self.normalised or self.similarity == "dot"
+        return vectors if is_scaled else normalised(vectors)
 
     @torch.inference_mode()
     def _encode(
@@ -167,7 +177,7 @@ def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> En
 def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:
     """Similarities of the query's embedding with the documents': (document,) float32."""
     model = load_encoder(encoder)
-    return model.encode(documents) @ model.encode([query], query=True)[0]
+    return model.embed(documents) @ model.embed([query], query=True)[0]
 
 
 def _modules(path: Path) -> tuple[str, bool]:
@@ -215,16 +225,6 @@ def _similarity(path: Path) -> str:
             f"encoder {path}: similarity_fn_name {stated!r}, truncate_dim {width}; known: cosine and dot, whole"
         )
     return str(stated)
-
-
-def _positions(model: Any) -> int:
-    """Count the tokens of the longest text that a model has positions for.
-
-    RoBERTa and its kin begin to count after the padding's number: of 514 rows 512 are used.
-    """
-    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)
-    return int(model.config.max_position_embeddings) - (0 if padding is None else padding + 1)
 
 
 def _pooling(config: dict[str, Any]) -> str:

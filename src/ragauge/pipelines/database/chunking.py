@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -158,35 +158,22 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
         tokenizer = load_tokenizer(shard.manifest["tokenizer_source"])
-        texts: dict[str, Sequence[BuiltFolder]] = {
-            "": parts,
-            **{label: [one] for label, one in evaluation_sets.items()},
-        }
-        held_out = {
-            label: [text.text for part in of for text in part.evaluation()]
-            for label, of in texts.items()
-        }
-        tests = {
-            label: near_duplicates(_read_by(tokenizer, encode(tokenizer, of)), THRESHOLD)
-            for label, of in held_out.items()
-        }
-        documents = _read_by(
-            tokenizer,
-            bar(f"comparing shard {number}", "document", iterable=shard.document_tokens()),
-        )
-        found = [[test(document) for test in tests.values()] for document in documents]
-        like = dict(zip(tests, np.array(found, dtype=bool).T, strict=True))  # (document,) each
-        marked = np.flatnonzero(np.any(list(like.values()), axis=0))
+
+        def test_of(sources: Sequence[BuiltFolder]) -> Callable[[str], bool]:
+            texts = [text.text for source in sources for text in source.evaluation()]
+            return near_duplicates(_read_by(tokenizer, encode(tokenizer, texts)), THRESHOLD)
+
+        tests = [test_of(parts), *(test_of([one]) for one in evaluation_sets.values())]
+        ids = bar(f"comparing shard {number}", "document", iterable=shard.document_tokens())
+        # (document, test)
+        found = np.array([[test(text) for test in tests] for text in _read_by(tokenizer, ids)])
+        marked = np.flatnonzero(found.any(axis=1))
         marked.astype(np.int64).tofile(folder / "documents.bin")
         chunks = np.bincount(shard.chunk_documents, minlength=shard.documents)[marked].sum()
         counts = {"near_duplicate_documents": len(marked), "near_duplicate_chunks": int(chunks)}
-        return {
-            "counts": counts
-            | {
-                f"near_duplicate_documents_of_{label}": int(like[label].sum())
-                for label in evaluation_sets
-            }
-        }
+        for label, count in zip(evaluation_sets, found[:, 1:].sum(axis=0).tolist(), strict=True):
+            counts[f"near_duplicate_documents_of_{label}"] = count
+        return {"counts": counts}
 
     made_from = {"shard": parts[number].sha256, **marked_from}
     return folders.build(stored.marked_folder(database, number), stored.MARKED, made_from, make)

@@ -18,7 +18,12 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.progress import bar
-from ragauge.methods.rankers.base import batches_by_length, check_finite, encoder_tokenizer
+from ragauge.methods.rankers.base import (
+    batches_by_length,
+    check_finite,
+    encoder_tokenizer,
+    normalised,
+)
 from ragauge.pipelines.database.database import BuiltFolder, Shard, load_tokenizer, tokenizer_sha256
 
 EMBEDDINGS = "embeddings of a shard"
@@ -109,7 +114,7 @@ class OnnxEncoder:
         return vectors
 
 
-EXPORT = 5  # version of the cached graphs; change it with the export
+EXPORT = 6  # version of the cached graphs; change it with the export
 
 
 def _export(folder: Path, target: Path) -> dict[str, Any]:
@@ -222,9 +227,3 @@ def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
             f"{shard.folder}: its tokenizer {source!r} is no longer the one that it was made with"
         )
     return lambda tokens: str(tokenizer.decode(tokens.tolist()))
-
-
-def normalised(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (n, dim) scaled to unit length."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, np.maximum(lengths, np.finfo(np.float32).tiny))

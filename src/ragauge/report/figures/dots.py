@@ -10,6 +10,7 @@ from ragauge.report.figures.lines import NOTHING
 from ragauge.report.figures.style import Axes, Figure
 from ragauge.results.cells import CellStatus, Table
 from ragauge.results.publications import LONGBENCH
+from ragauge.results.times import STATE_WORDS
 
 ROW_IN = 0.165  # height of one row
 AxisSharing = Literal["all", "col"]
@@ -68,8 +69,9 @@ class Dots:
 
 
 def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
-    """The measured (model, data set) pairs, or models, in the table's order, then all other
-    published models as one, with the predictions of published numbers.
+    """The measured (model, data set) pairs, or models, in the table's order, each in one state of
+    what was read before the question where the table has states, then all other published models
+    as one, with the predictions of published numbers.
     """
     others = (
         table["status"].isin([CellStatus.PUBLISHED_ONLY, CellStatus.PREDICTED])
@@ -77,7 +79,11 @@ def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
     )
     measured = table[~others]
     printed = table[others]
-    parts = measured.groupby(["model"] if by_dataset else ["model", "dataset"], sort=False)
+    pair = ["model", "dataset"]
+    if "state" in table:
+        pair.append("read")
+        measured = measured.assign(read=measured["state"].map(STATE_WORDS).fillna(""))
+    parts = measured.groupby(["model"] if by_dataset else pair, sort=False)
     drawn = [Block(f"measured: {' · '.join(map(str, key))}", part, False) for key, part in parts]
     if printed.empty:
         return drawn

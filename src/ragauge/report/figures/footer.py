@@ -72,7 +72,12 @@ def _describe_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
         for dataset in dict.fromkeys(v.dataset for v in answered)
     )
     place = _place([(provenance_of(v), v.device) for v in answered])
-    return [f"Measured: {models}", questions, "intervals: 95%", *place]
+    ranked = (v for v in answered if v.param("saliency") == "attention")
+    reduced = _listed(
+        f"{v.name} ranks by the {v.param('reduce') or 'mean'} of attention over tokens"
+        for v in ranked
+    )
+    return [f"Measured: {models}", questions, reduced, "intervals: 95%", *place]
 
 
 def _timed(runs: Runs, measured: Table) -> str:

@@ -32,6 +32,7 @@ LOOKS: dict[str, Any] = yaml.safe_load(
 METHODS, OPTIONS = (
     {name: tuple(look) for name, look in LOOKS[kind].items()} for kind in ("methods", "options")
 )
+ABOUT: dict[str, str] = LOOKS["about"]
 _OTHER_COLOURS = ("#7A5195", "#A6761D", "#66A61E", "#1B4F72")
 _SERIES = (
     ("#0072B2", "o"),

@@ -14,7 +14,7 @@ from ragauge import registry
 from ragauge.io.files import write_file
 from ragauge.report.figures import footer, style
 from ragauge.report.figures.style import Figure
-from ragauge.results import measures, provenance
+from ragauge.results import measures, provenance, shortcuts
 from ragauge.results.cells import VALUES, Table
 from ragauge.results.runs import Runs
 
@@ -65,8 +65,11 @@ def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
 
 
 def small_print(item: str, runs: Runs, table: Table) -> str:
-    """The line below an item's table and figure: its own `footer`, or the one of all items."""
-    return str(getattr(registry.module("item", item), "footer", footer.footer)(runs, table))
+    """The line below an item's table and figure: its own `footer`, or the one of all items; and the
+    shortcuts of the data sets in it.
+    """
+    own = getattr(registry.module("item", item), "footer", footer.footer)
+    return str(own(runs, table)) + shortcuts.small_print(runs, table)
 
 
 def write_provenance(runs: Runs, out_dir: Path) -> Path:

@@ -3,49 +3,70 @@ times and prices.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from ragauge.report.figures import Point, lines
 from ragauge.results import timing
-from ragauge.results.cells import CellSource, Measure, Measures, join, mean
+from ragauge.results.cells import Cell, CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.states import seconds as seconds_in
 from ragauge.results.stats import SHARE, frontier_probability
-from ragauge.results.times import remarks
+from ragauge.results.times import STATE_WORDS, State
 
+NOT_TIMED = "not timed in this state"
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
 MILLION = 1e6
 QUESTIONS = 1000
 UNSTATED = "the server does not count tokens"
 
 
+def by_state(
+    runs: Runs, cells: Callable[[Runs, str, str, State], Iterable[Cell]]
+) -> Iterator[Cell]:
+    """Collect the cells of each (data set, model) pair in each state in which it was timed; of the
+    answering run in the default alone.
+    """
+    for pair in runs.groups():
+        timed = timing.find(runs, *pair)
+        states: Iterable[State] = timed.states if timed and not timed.refused else ("documents",)
+        for state in states:
+            yield from cells(runs, *pair, state)
+
+
 def latencies(
-    runs: Runs, dataset: str, model: str, variants: Sequence[Variant], key: str
+    runs: Runs,
+    dataset: str,
+    model: str,
+    variants: Sequence[Variant],
+    key: str,
+    state: State,
 ) -> list[Measure]:
-    """Seconds (`total_s` or `first_token_s`) of the protocol for all variants, or of the answering
-    run for all.
+    """Seconds in a state (`total_s`, of responses as long as the answers, or `first_token_s`) of
+    the protocol for all variants, or of the answering run for all.
     """
     timed = timing.find(runs, dataset, model)
     if timed is None or timed.refused:
-        return [answering_latency(v, {"total_s": "online_s"}.get(key, key)) for v in variants]
-    note = join(f"latency protocol on prompts of {timed.dataset}", timing.described(timed))
-    said = {v.name: remarks(timed.trials(v.name)) for v in variants}
+        return [
+            answering_latency(v, {"total_s": "online_s"}.get(key, key), state) for v in variants
+        ]
+    timed = timed.at_answer_length
+    note = join(
+        f"latency protocol on prompts of {timed.dataset}", timing.described(timed, state=state)
+    )
     return [
-        timing.quartiles(
-            timed.seconds(v.name, key),
-            join(note, *said[v.name]),
-            nothing=join("not timed", *said[v.name]),
-        )
+        timing.quartiles(timed.seconds(v.name, key, state), note, nothing=NOT_TIMED)
         for v in variants
     ]
 
 
-def answering_latency(variant: Variant, field: str) -> Measure:
-    """The median of a field of seconds, of the questions that did not fail."""
-    seconds = variant.values(field)
+def answering_latency(variant: Variant, field: str, state: State) -> Measure:
+    """The median of a field of seconds in a state, of the questions that did not fail."""
+    seconds = seconds_in(variant, field, state)
     note = join(
         "latency of the answering run, not of the latency protocol",
+        f"before the question: {STATE_WORDS[state]}",
         (variant.stack and variant.engine) or "",
     )
     if not seconds and any(record.batch > 1 for record in variant.records.values()):

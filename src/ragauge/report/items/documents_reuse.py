@@ -34,7 +34,7 @@ KEYS = ("model", "dataset", "method", "variant", "hit_rate")
 HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
 LATENCY = "mean_latency_s"
 SAME = "the same at every hit rate"
-UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
+UNTIMED = "not timed: the latency protocol ran without the state `disk`"
 
 Timed = partial(Measure, source=CellSource.LATENCY)
 
@@ -65,17 +65,17 @@ def draw(table: Table) -> Figure:
 def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
     has_documents = latency.documents is not None and bool(latency.documents.rows)
     naive = timing.naive_of(runs, latency)
-    naive_times = latency.seconds(naive)
+    naive_times = latency.seconds(naive, state="nothing")
     naive_s = statistics.median(naive_times) if naive_times else None
     for name in latency.variants:
-        online = latency.seconds(name)
+        online = latency.seconds(name, state=latency.usable.get(name))
         keys = timing.keys(runs, latency, name)
         trials = latency.document_trials(name)
         if latency.refused:
             yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency.refused}"))
-        elif name == naive and online:
+        elif name == naive and naive_times:
             yield from (
-                Cell(keys | {"hit_rate": h}, LATENCY, Timed(naive_s, n=len(online)))
+                Cell(keys | {"hit_rate": h}, LATENCY, Timed(naive_s, n=len(naive_times)))
                 for h in HIT_RATES
             )
         elif not has_documents:

@@ -4,16 +4,19 @@ What this shows: the primary metric of every variant against its mean compute cy
 path as it ran here (with generated tokens, without what was prepared before the question), and
 against its online latency. The probability of being on the frontier is over bootstrap resamples of
 the questions that variants share, costs held at their measured values; the gold documents alone,
-which are a reference, and variants of far fewer questions have none. Latency is the median of the
-latency protocol where it timed the model on that data set, else the median of the answering run,
-which other work may have disturbed: the axis says which.
+which are a reference, and variants of far fewer questions have none. `state` is what was read before
+the question (docs/protocols.md): rows and panels compare variants in one state alone, and
+`preparation_s` and `preparation_bytes` are what it took to be in it. Latency is the median of the
+latency protocol where it timed the model on that data set, with responses as long as the answers
+where these were timed, else the median of the answering run, which other work may have disturbed:
+the axis says which.
 
 Variants of a served model are hollow points on the panels of the models that ran here: their times
 are another stack's, with its cache, and they are not part of the frontier. For them the table also
 has the seconds of each further token, the cached part of the prompt, and the price of 1,000
 questions where the configuration states prices.
 
-Limits: no offline cost, no memory. Filled points of one panel come from one machine; two panels may
+Limits: the preparation is not part of the cost. Filled points of one panel come from one machine; two panels may
 not.
 """
 
@@ -23,29 +26,39 @@ from typing import Any
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
-from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, served, staircase
+from ragauge.report.items._frontier import (
+    LIKELY,
+    by_state,
+    latencies,
+    on_frontier,
+    served,
+    staircase,
+)
+from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted, row_cells
-from ragauge.results.costs import cost, online_cycles
+from ragauge.results.costs import cost
 from ragauge.results.measures import metric_name, quality
 from ragauge.results.runs import ELSEWHERE, Runs
+from ragauge.results.states import cycles_in, preparation
+from ragauge.results.times import STATE_WORDS, State
 
-KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
+KEYS = ("model", "dataset", "state", "method", "variant", "top_k", "metric")
 COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "online latency (s)"}
 
 READS = Reads(answers=(every(),), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, runs.by_group(_group))
+    return frame(KEYS, by_state(runs, _group))
 
 
 def draw(table: Table) -> Figure:
     groups, guests = _apart(table)
     pairs = list[Panel]()
     singles = list[Panel]()  # a group without times has one panel: two such share a row
-    for (model, dataset), part in groups:
-        others = [guest for of, guest in guests if of == dataset]
-        title = f"{model} · {dataset}"
+    for (model, dataset, state), part in groups:
+        others = [guest for of, guest in guests if of == (dataset, state)]
+        title = f"{model} · {dataset}\nbefore the question: {STATE_WORDS[state]}"
         measured = [q for q in COSTS if any(_is_measured(rows, q) for rows in (part, *others))]
         panels = [
             _panel("" if index else title, part, q, others) for index, q in enumerate(measured)
@@ -55,11 +68,12 @@ def draw(table: Table) -> Figure:
     return lines.draw(pairs + singles, columns=len(COSTS), height_in=2.35, nothing=nothing)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
+    timed = timing.find(runs, dataset, model)
     variants = [v for v in runs.of(dataset, model) if v.has_responses]
     prices = {
-        "online_cycles": [cost(runs, v, online_cycles) for v in variants],
-        "online_latency_s": latencies(runs, dataset, model, variants, "total_s"),
+        "online_cycles": [cost(runs, v, cycles_in(state)) for v in variants],
+        "online_latency_s": latencies(runs, dataset, model, variants, "total_s", state),
     }
     metric = metric_name(runs, dataset)
     chances = {
@@ -74,20 +88,21 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         for quantity, price in prices.items():
             chance = chances[quantity].get(variant.name)
             measures |= {quantity: price[index]} | ({_chance(quantity): chance} if chance else {})
-        cells += row_cells(variant.keys | {"metric": metric}, measures)
+        measures |= preparation(variant, timed, state)
+        cells += row_cells(variant.keys | {"state": state, "metric": metric}, measures)
     return cells
 
 
-def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[str, Table]]]:
+def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[Any, Table]]]:
     """The groups that have a row of panels, and those of served models that stand on others'
-    panels, by data set.
+    panels, by data set and state.
     """
-    groups: list[tuple[Any, Table]] = list(table.groupby(["model", "dataset"], sort=False))
+    groups: list[tuple[Any, Table]] = list(table.groupby(["model", "dataset", "state"], sort=False))
     served = {key for key, part in groups if part["note"].astype(str).str.contains(ELSEWHERE).any()}
-    here = {key[1] for key, _ in groups if key not in served}
-    guests = {key for key in served if key[1] in here}
+    here = {key[1:] for key, _ in groups if key not in served}
+    guests = {key for key in served if key[1:] in here}
     return [g for g in groups if g[0] not in guests], [
-        (key[1], part) for key, part in groups if key in guests
+        (key[1:], part) for key, part in groups if key in guests
     ]
 
 

@@ -21,7 +21,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
-from ragauge.results.times import LoadLevel, LoadTimes, RequestSummary, remarks
+from ragauge.results.times import LoadLevel, LoadTimes, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
@@ -74,12 +74,10 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
             quantity = f"{time.removesuffix('_s')}_{name}_s"
             value = measured(percentile.value, percentile.low, percentile.high, n)
             yield Cell(keys, quantity, value)
-    # over all requests
-    for prefix, rates in (("", summary), ("steady_", summary.steady or RequestSummary())):
-        for rate in RATES:
-            rated = getattr(rates, rate)
-            if rated is not None and rate in rates.model_fields_set:
-                yield Cell(keys, f"{prefix}{rate}", measured(rated, n=rates.requests))
+    for prefix, rates in (("", summary), ("steady_", summary.steady)):
+        for rate in RATES:  # over all requests
+            if rates and getattr(rates, rate) is not None:
+                yield Cell(keys, prefix + rate, measured(getattr(rates, rate), n=rates.requests))
 
 
 def _described(load: LoadTimes) -> str:

@@ -1,6 +1,6 @@
-// An engineer's question: which variants keep a latency target, a memory limit and a reuse of documents, at what price?
+// An engineer's question: which variants keep a latency target, a memory limit, at what price, given what was read before the question?
 
-const setting = { group: 0, kind: null, target: null, memory: null, questions: null };
+const setting = { group: 0, kind: null, target: null, memory: null, state: null };
 
 function start() {
   buildChooser(document.getElementById("chooser"));
@@ -13,7 +13,7 @@ function start() {
 const group = () => payload.groups[setting.group];
 
 function buildChooser(place) {
-  if (!payload.groups.length) return place.append(el("p", { class: "muted" }, "No variant has records yet."));
+  if (!payload.groups.length) return place.append(el("p", { class: "muted" }, "PROVISIONAL: no variant has records yet, so nothing is recommended."));
   place.append(
     el("form", { class: "controls", id: "controls", onsubmit: (event) => event.preventDefault() }),
     el("p", { id: "cost-note", class: "small" }),
@@ -27,7 +27,7 @@ function buildChooser(place) {
 
 function chooseGroup(index) {
   setting.group = index;
-  setting.questions = group().reused_by;
+  setting.state = group().state;
   chooseKind(group().cost);
 }
 
@@ -49,8 +49,16 @@ function buildControls() {
     picker("kind", "Cost to limit", kinds, setting.kind, chooseKind),
     number("target", `At most (${unit})`, setting.target, (value) => (setting.target = value)),
     number("memory", "Memory at most (GB)", setting.memory, (value) => (setting.memory = value)),
-    number("reuse", "Questions on the same documents", setting.questions, (value) => (setting.questions = value), "all were read before"),
+    picker("state", "Before the question, the service has read", Object.entries(READ), setting.state, chooseState),
   );
+}
+
+/** What the service can have read, in words. */
+const READ = { nothing: "nothing", documents: "each document", set: "exactly this list" };
+
+function chooseState(state) {
+  setting.state = state;
+  update();
 }
 
 function picker(id, label, options, chosen, change) {
@@ -58,32 +66,21 @@ function picker(id, label, options, chosen, change) {
   return el("label", { for: id }, label, el("select", { id, onchange: (event) => change(event.target.value) }, made));
 }
 
-function number(id, label, value, change, placeholder = "no limit") {
+function number(id, label, value, change) {
   const changed = (event) => {
     change(event.target.value === "" ? null : Number(event.target.value));
     update();
   };
-  return el("label", { for: id }, label, el("input", { id, type: "number", min: 0, step: "any", value, placeholder, oninput: changed }));
+  return el("label", { for: id }, label, el("input", { id, type: "number", min: 0, step: "any", value, placeholder: "no limit", oninput: changed }));
 }
 
-const percent = (part) => `${Math.round(part * 100)}%`;
-
-/**
- * The part of a question's documents that others have paid for. Of `questions` questions on the same documents one prepares
- * them; what depends on the question is prepared for each.
- */
-function reuse(variant) {
-  if (!variant.stored && variant.costs[setting.kind]?.offline > 0) return 0;
-  return setting.questions ? 1 - 1 / Math.max(1, setting.questions) : 1;
-}
+/** A variant's cost in the chosen state; undefined where it was not measured. */
+const priced = (variant) => variant.costs[setting.kind]?.[setting.state];
 
 /** Every variant of the group with what the settings make of it. */
 function candidates() {
-  const { kind } = setting;
   return group().variants.map((variant) => {
-    const part = reuse(variant);
-    const cost = kind ? expected(variant, kind, part) : null;
-    const [low, high] = cost === null ? [null, null] : spread(variant, kind, part);
+    const { online: cost = null, low = null, high = null } = priced(variant) || {};
     const memory = known(variant.kv_bytes) ? variant.kv_bytes + (variant.weight_bytes || 0) : null;
     return { variant, cost, low, high, memory, quality: variant.quality.mean, bottom: variant.quality.low, top: variant.quality.high };
   });
@@ -108,8 +105,9 @@ function objections(p) {
   const limit = known(target) ? target * unitOf(kind).size : Infinity;
   return [
     p.variant.reference && "reference: no server knows the gold documents",
+    p.variant.method === "closed_book" && "reference: answers without documents",
     !known(p.quality) && "no quality",
-    p.cost === null && limit < Infinity && "this cost was not measured",
+    p.cost === null && limit < Infinity && "this cost was not measured in this state",
     p.cost > limit && `${price(p.cost, kind)} is over the target`,
     known(memory) && p.memory === null && "memory was not measured",
     known(memory) && p.memory > memory * 1e9 && `${bytes(p.memory)} is over the limit`,
@@ -123,17 +121,28 @@ function describe(p) {
   return `${p.variant.name}: ${group().metric} ${share(p.quality)}${interval}, ${price(p.cost, setting.kind)}${standing}`;
 }
 
-/** The best of those that qualify, on the questions that all share; of equals the cheapest. */
-function recommend(points) {
-  if (group().withheld) return null;
-  const able = points.filter((p) => p.qualifies && known(p.variant.shared_mean));
-  return able.sort((a, b) => b.variant.shared_mean - a.variant.shared_mean || (a.cost ?? Infinity) - (b.cost ?? Infinity))[0] || null;
+const byCost = (a, b) => (a.cost ?? Infinity) - (b.cost ?? Infinity) || 0; // two unknown ones are equal
+const byQuality = (a, b) => b.variant.shared_mean - a.variant.shared_mean || byCost(a, b);
+
+/** Those that qualify and whose lag behind the best quality chance could have made, the best first; as numbers.py has them. */
+function leaders(points) {
+  if (group().withheld) return [];
+  const able = points.filter((p) => p.qualifies && known(p.variant.shared_mean)).sort(byQuality);
+  return able.filter((p) => p === able[0] || difference(able[0].variant, p.variant).low <= 0);
+}
+
+/** Of the best quality and those tied with it the fastest. */
+const recommend = (points) => [...leaders(points)].sort(byCost)[0] || null;
+
+/** The best quality, whatever the limits are. */
+function bestOf(points) {
+  return points.filter((p) => !p.variant.reference && p.variant.method !== "closed_book" && known(p.variant.shared_mean)).sort(byQuality)[0] || null;
 }
 
 function update() {
   const points = judged();
   const first = recommend(points);
-  const best = recommend(points.map((p) => ({ ...p, qualifies: !p.variant.reference && known(p.quality) })));
+  const best = bestOf(points);
   document.getElementById("cost-note").replaceChildren(...costNote());
   document.getElementById("advice").replaceChildren(...advice(points, first, best));
   document.getElementById("ranking").replaceChildren(ranking(points, first, best));
@@ -178,12 +187,11 @@ function costNote() {
     const why = `a server's (${chosen.stack}), as its client saw them, its own cache included${cached}. Compare them with other models' as those of another system. `;
     note.push(el("strong", {}, "Times of another stack: "), why);
   }
-  if (chosen.untimed && chosen.cost === "compute_cycles") {
-    note.push(el("strong", {}, "No measured latency: "), `${chosen.untimed}. The frontier falls back to compute cycles. `);
-  }
-  if (kind.startsWith("answering")) note.push("Medians of the run that answered; other work on the machine may have disturbed them. ");
+  if (chosen.untimed && !chosen.stack) note.push(el("strong", {}, "No times of the latency protocol: "), `${chosen.untimed}. `);
+  if (kind.startsWith("answering")) note.push("Seconds of the run that answered, medians over the questions; other work on the machine may have disturbed them. ");
   else if (kind === "compute_cycles") note.push("Multiply-accumulates on the critical path, generated tokens included, counted from the traces. ");
-  else note.push(`${chosen.protocol}; what can be prepared is timed in the answering run. `);
+  else note.push(`${chosen.protocol.replace(/; before the question: .*/, "")}. `);
+  note.push(`Before the question the service has read ${READ[setting.state]}. `);
   note.push(kind === "compute_cycles" ? "Bars: 95% intervals." : "Bars: 95% interval of quality, quartiles of time.");
   return note;
 }
@@ -191,15 +199,16 @@ function costNote() {
 // --- the advice ---
 
 function advice(points, first, best) {
-  if (group().withheld) return [el("p", { class: "verdict" }, "No recommendation."), el("p", { id: "withheld" }, sentence(group().withheld))];
+  const why = group().provisional ? [el("p", { class: "small", id: "provisional" }, sentence(`PROVISIONAL: ${group().provisional}`))] : [];
+  if (group().withheld) return [el("p", { class: "verdict" }, "No recommendation."), el("p", { id: "withheld" }, sentence(group().withheld)), ...why];
   if (!first) return [el("p", { class: "verdict" }, "No variant qualifies."), el("ul", {}, nearest(points))];
   const { variant } = first;
   return [
-    el("p", { class: "kicker" }, group().provisional ? "Provisional recommendation" : "Recommended"),
+    el("p", { class: "kicker" }, group().provisional ? "PROVISIONAL recommendation" : "Recommended"),
     el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
     el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
-    ...(group().provisional ? [el("p", { class: "small", id: "provisional" }, sentence(group().provisional))] : []),
-    ...rivals(points, first),
+    ...why,
+    ...rivals(leaders(points), first),
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
   ];
 }
@@ -210,31 +219,37 @@ const line = (term, ...content) => [el("dt", {}, term), el("dd", {}, ...content)
 
 /** The limits, for those who read the page on paper. */
 function limitLines() {
-  const { kind, target, memory, questions } = setting;
-  const limits = [kind && known(target) && `at most ${digits(target)} ${unitOf(kind).name}`, known(memory) && `at most ${digits(memory)} GB`];
-  return line("limits", [...limits.filter(Boolean), readBy(questions)].join(", "));
+  const { kind, target, memory } = setting;
+  const limits = [kind && known(target) && `at most ${digits(target)} ${unitOf(kind).name}`, known(memory) && `at most ${digits(memory)} GB`].filter(Boolean);
+  return line("limits", [...(limits.length ? limits : ["none"]), readBefore()].join(", "));
 }
 
-function readBy(questions) {
-  if (!questions) return "documents read before the question";
-  return questions === 1 ? "documents read for each question" : `documents read once for ${digits(questions)} questions`;
-}
+const readBefore = () => `${READ[setting.state]} read before the question`;
 
 function qualityLines({ variant }) {
   const { mean, low, high, n } = variant.quality;
   return line(group().metric, el("b", {}, share(mean)), known(low) ? ` [${share(low)}, ${share(high)}] on ${n} questions` : "");
 }
 
-/** online + (1 − reuse) × offline, in numbers. */
-function costLines({ variant, cost }) {
+/** The wait, and what it took to be able to answer so. */
+function costLines({ variant, cost, high }) {
   const { kind, target } = setting;
-  const part = reuse(variant);
-  const entry = variant.costs[kind];
-  const sum = entry && `${price(entry.online, kind)} online + ${percent(1 - part)} × ${price(entry.offline, kind)} offline`;
-  const late = entry && known(target) && spread(variant, kind, part)[1] > target * unitOf(kind).size;
+  const late = known(target) && high > target * unitOf(kind).size;
   const quarter = late && kind !== "compute_cycles" ? "; a quarter of the answers took longer than the target" : "";
-  return line("wait", el("b", {}, price(cost, kind)), sum ? ` = ${sum}${quarter}` : "");
+  const clock = kind ? ` (${payload.kinds[kind].name})` : "";
+  const waits = line(waitName(), el("b", {}, price(cost, kind)), `${clock}${quarter}`);
+  return [...waits, ...line("before the question", readWords(variant))];
 }
+
+/** Seconds and bytes of what a variant has read in the chosen state. */
+function readWords(variant) {
+  const { preparation_s: s, preparation_bytes: size } = variant.preparation[setting.state] || {};
+  if (!known(s)) return "nothing is read: it gains nothing from it";
+  return `${digits(s)} s${known(size) ? ` and ${bytes(size)} of keys and values` : ""} for a question's documents`;
+}
+
+/** A user waits for seconds; operations are no wait. */
+const waitName = () => (setting.kind === "compute_cycles" ? "operations" : "wait");
 
 function memoryLines({ variant, memory }) {
   const weights = known(variant.weight_bytes) ? `${bytes(variant.weight_bytes)} decoder weights + ` : "";
@@ -243,23 +258,22 @@ function memoryLines({ variant, memory }) {
 
 function priceLines(first, best) {
   if (!best || best.variant === first.variant) return line("quality lost", "none: no variant here is better");
-  const gap = difference(best.variant, first.variant, group().paired);
+  const gap = difference(best.variant, first.variant);
   const interval = gap ? ` [${share(gap.low)}, ${share(gap.high)}]` : "";
   return line("quality lost", el("b", {}, share(gap ? gap.mean : best.quality - first.quality)), `${interval} against ${best.variant.name}, the best without limits`);
 }
 
-/** Those that qualify and whose lead or lag chance could have made: ties to the reader. */
-function rivals(points, first) {
-  const near = points.filter((p) => {
-    if (p === first || !p.qualifies) return false;
-    const gap = difference(first.variant, p.variant, group().paired);
-    return gap && gap.low <= 0;
-  });
-  if (!near.length) return [];
-  const items = near.slice(0, 5).map((p) => el("li", {}, el("a", { href: address(p.variant) }, p.variant.name), ` ${share(p.variant.shared_mean)}, ${price(p.cost, setting.kind)}`));
-  const more = near.length > 5 ? el("li", {}, `and ${near.length - 5} more`) : null;
-  const said = `Statistically tied with it on ${group().paired} questions (the paired 95% interval includes zero):`;
-  return [el("p", { class: "small" }, said), el("ul", { class: "small rivals" }, items, more)];
+/** The rule behind the recommendation in a sentence, and the variants that chance could have put in its place. */
+function rivals(near, first) {
+  const [best] = near;
+  const others = near.filter((p) => p !== first);
+  const rule = first === best ? "It has the best quality" : `Its quality is statistically tied with the best, that of ${best.variant.name}, and it is the fastest of those`;
+  if (!others.length) return [el("p", { class: "small", id: "rule" }, `${rule}, and no other variant is statistically tied with it.`)];
+  const fastest = first === best ? " and is the fastest of those statistically tied with it" : "";
+  const items = others.slice(0, 5).map((p) => el("li", {}, el("a", { href: address(p.variant) }, p.variant.name), ` ${share(p.variant.shared_mean)}, ${price(p.cost, setting.kind)}`));
+  const more = others.length > 5 ? el("li", {}, `and ${others.length - 5} more`) : null;
+  const said = `${rule}${fastest} (${group().paired} questions; the paired 95% interval of the difference from the best includes zero):`;
+  return [el("p", { class: "small", id: "rule" }, said), el("ul", { class: "small rivals" }, items, more)];
 }
 
 function nearest(points) {
@@ -270,13 +284,21 @@ function nearest(points) {
 // --- the tables ---
 
 function ranking(points, first, best) {
-  const names = ["Variant", group().metric, "Wait", "Memory", "On the frontier", best ? `Below ${best.variant.name}` : "Below the best", "Verdict"];
+  const names = ["Variant", group().metric, waitName() === "wait" ? "Wait" : "Operations", "Read before", "Memory", "On the frontier", best ? `Below ${best.variant.name}` : "Below the best", "Verdict"];
   const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
   const rows = points.map((p) => rankingRow(p, first, best));
-  const caption = el("caption", { class: "unseen" }, "Every variant: quality, cost, memory, probability of being on the frontier, verdict");
+  const caption = el("caption", { class: "unseen" }, "Every variant: quality, cost, what it has read before the question, memory, probability of being on the frontier, verdict");
   const table = el("table", { id: "variants" }, caption, el("thead", {}, head), el("tbody", {}, rows));
-  const about = `Probability of being on the frontier and differences: over ${payload.resamples} paired resamples of the ${group().paired} questions that the variants share, costs held at their measured values: of the wait above (${readBy(setting.questions)}).`;
-  return el("div", {}, el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "All variants" }, table), el("p", { class: "small" }, about));
+  const about = `Probability of being on the frontier and differences: over ${payload.resamples} paired resamples of the ${group().paired} questions that the variants share, costs held at their measured values: of the ${waitName()} above (${readBefore()}).`;
+  return el("div", {}, el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "All variants" }, table), el("p", { class: "small" }, about), ...words(points));
+}
+
+/** What each method does, in a sentence. */
+function words(points) {
+  const told = new Map(points.filter((p) => p.variant.about).map((p) => [p.variant.method, p.variant.about]));
+  const names = (method) => points.filter((p) => p.variant.method === method).map((p) => p.variant.name).sort().join(", ");
+  const items = [...told].map(([method, about]) => el("li", {}, el("b", {}, names(method)), `: ${about}`));
+  return items.length ? [el("ul", { class: "small", id: "methods" }, items)] : [];
 }
 
 function rankingRow(p, first, best) {
@@ -289,11 +311,17 @@ function rankingRow(p, first, best) {
     el("th", { scope: "row" }, el("a", { href: address(variant) }, variant.name)),
     el("td", { class: "n", "data-value": mean }, share(mean), known(low) ? el("small", {}, ` [${share(low)}, ${share(high)}]`) : ""),
     el("td", { class: "n", "data-value": p.cost }, price(p.cost, setting.kind)),
+    el("td", { class: "n", "data-value": p.variant.preparation[setting.state]?.preparation_s }, readShort(p.variant)),
     el("td", { class: "n", "data-value": p.memory }, bytes(p.memory)),
     el("td", { class: "n" }, standingText(p)),
     el("td", { class: "n" }, gapText(best, p)),
     el("td", {}, verdict),
   );
+}
+
+function readShort(variant) {
+  const { preparation_s: s, preparation_bytes: size } = variant.preparation[setting.state] || {};
+  return known(s) ? [`${digits(s)} s`, known(size) ? el("small", {}, ` ${bytes(size)}`) : ""] : "–";
 }
 
 function standingText(p) {
@@ -304,12 +332,12 @@ function standingText(p) {
 }
 
 function gapText(best, p) {
-  const gap = best && p.variant !== best.variant && difference(best.variant, p.variant, group().paired);
+  const gap = best && p.variant !== best.variant && difference(best.variant, p.variant);
   return gap ? [share(gap.mean), el("small", {}, ` [${share(gap.low)}, ${share(gap.high)}]`)] : "";
 }
 
 function families() {
-  const found = group().families[setting.kind] || [];
+  const found = group().families[setting.kind]?.[setting.state] || [];
   if (!found.length) return [];
   const row = (f) =>
     el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, known(f.low) ? ` [${share(f.low)}, ${share(f.high)}]` : "")), el("td", {}, f.variants.join(", ")));

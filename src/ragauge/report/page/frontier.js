@@ -1,20 +1,5 @@
 // Who is on the frontier of quality and cost, how surely, and the chart of it.
 
-/** What a user waits for: online, and offline for the documents that were not prepared. Null where not measured. */
-function expected(variant, kind, reuse) {
-  const cost = variant.costs[kind];
-  if (!cost || !known(cost.online)) return null;
-  if (reuse === 1) return cost.online;
-  return known(cost.offline) ? cost.online + (1 - reuse) * cost.offline : null;
-}
-
-/** The ends of the measured spread, moved by what the user waits for besides. */
-function spread(variant, kind, reuse) {
-  const cost = variant.costs[kind];
-  const more = expected(variant, kind, reuse) - cost.online;
-  return [cost.low + more, cost.high + more];
-}
-
 /** For each point {cost, variant}: how often no other dominates it over the resamples, no surer than the doubts about
  * those as cheap allow (as in results/stats.py), and how often it ties there. */
 function standings(points) {

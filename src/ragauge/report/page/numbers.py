@@ -6,13 +6,13 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from ragauge.report.figures.style import method_style
-from ragauge.results import timing
-from ragauge.results.cells import Measure
-from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
+from ragauge.report.figures.style import ABOUT, method_style
+from ragauge.results import states, timing
+from ragauge.results.costs import cost, weight_bytes
 from ragauge.results.measures import (
     FLOOR,
     REFERENCES,
@@ -23,7 +23,6 @@ from ragauge.results.measures import (
     quality,
     scored,
 )
-from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import (
     detectable_difference,
@@ -32,25 +31,29 @@ from ragauge.results.stats import (
     paired_test,
     resampled_means,
 )
-from ragauge.results.times import LatencyTimes
+from ragauge.results.times import LatencyTimes, State
 
-# of the questions, embedded in the page: it recomputes standings for any reuse of documents
+# of the questions, embedded in the page: it recomputes standings in any state
 RESAMPLES = 1000
 MIN_QUESTIONS = 4  # below which nothing is recommended
-ENOUGH_QUESTIONS = 10  # below which a recommendation is provisional
+ENOUGH_QUESTIONS = 50  # below which, of a reference too, a recommendation is provisional
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
+FULL_PROMPT = "naive"
+FIRST_PASSAGE = ("top", 1)  # method and top_k of the retriever's first passage
 # what is waited for -> (name, unit); in the order of preference
 COSTS = {
     "total_s": ("whole answer, latency protocol", "s"),
     "first_token_s": ("first token, latency protocol", "s"),
-    "compute_cycles": ("compute cycles, online MACs", "MAC"),
     "answering_total_s": ("whole answer, answering run", "s"),
     "answering_first_token_s": ("first token, answering run", "s"),
+    "compute_cycles": ("compute cycles, online MACs", "MAC"),
 }
 PROTOCOL = ("total_s", "first_token_s")
 ANSWERING = "answering_"
 
 Numbers = dict[str, Any]
+# in the page's order
+READ: tuple[State, ...] = ("nothing", "documents", "set")
 
 
 def groups(runs: Runs) -> list[Numbers]:
@@ -63,34 +66,33 @@ def groups(runs: Runs) -> list[Numbers]:
 def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     variants = runs.of(dataset, model)
     timed, untimed = _timed(runs, dataset, model)
+    is_study = runs.registered(dataset) == "study"
     rows = [_variant(runs, variant, timed) for variant in variants]
     shared = _pair(runs, variants, rows)
-    kinds = [kind for kind in COSTS if any(row["costs"].get(kind) for row in rows)]
+    kinds = [kind for kind in COSTS if any(row["costs"][kind] for row in rows)]
+    state = timed.default_state if timed else "documents"
     limit = runs.config.target_first_token_s
-    first_token = (
-        next((kind for kind in kinds if kind.endswith("first_token_s")), None) if limit else None
-    )
-    # a study's documents come from a corpus: none was read for the question that chooses it
-    reused_by = (
-        1 if any(v.specification and v.specification.dataset == "study" for v in variants) else None
-    )
+    kind = _clock(kinds, rows, is_study, state, "first_token_s" if limit else "")
     return {
         "dataset": dataset,
         "model": model,
         "metric": metric_name(runs, dataset),
         "costs": kinds,
-        "cost": first_token or next(iter(kinds), None),
-        "targets": {kind: _middle(rows, kind, reused_by) for kind in kinds}
-        | ({first_token: limit} if limit else {}),
+        "cost": kind,
+        "targets": {kind: limit} if limit else {},
         "untimed": untimed,
-        "protocol": timing.described(timed) if timed else None,
+        "protocol": timing.described(timed.at_answer_length) if timed else None,
         "paired": shared,
-        "withheld": _withheld(runs, variants, model, shared),
-        "provisional": provisional(shared),
-        "reused_by": reused_by,
+        "withheld": _withheld(runs, variants, model, shared)
+        or ("no first token was timed, which has a limit" if limit and not kind else None),
+        "provisional": _provisional(rows, shared, is_study),
+        "state": state,
         "stack": next((v.stack for v in variants if v.stack), None),
         "cached": _cached(variants),
-        "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
+        "families": {
+            kind: {read: _families(runs, variants, rows, kind, read) for read in READ}
+            for kind in kinds
+        },
         "variants": rows,
     }
 
@@ -106,52 +108,76 @@ def _cached(variants: Sequence[Variant]) -> str | None:
     return " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares)))
 
 
-def recommended(group: Numbers) -> Numbers | None:
-    """The variant that the first screen of a page recommends before its reader sets anything; None:
-    none. The best on the questions that all share of those within the target; of equals the
-    cheapest.
+@dataclass(frozen=True)
+class Recommendation:
+    """The recommended variant, the best by quality, and the variants tied with that one."""
+
+    row: Numbers
+    best: Numbers
+    tied: list[Numbers]  # neither of the two
+
+
+def recommendation(group: Numbers) -> Recommendation | None:
+    """What the first screen of a page recommends before its reader sets anything; None: nothing.
+
+    Of the variants within the limit, if one is given, the best by the mean over the questions that
+    all share, and those tied with it; of these the fastest.
     """
     kind = group["cost"]
     target = group["targets"].get(kind)
     waits = {
-        row["name"]: wait(row, kind, group["reused_by"]) if kind else None
+        row["name"]: _or_inf(wait(row, kind, group["state"]) if kind else None)
         for row in group["variants"]
     }
-
-    def qualifies(row: Numbers) -> bool:
-        taken = waits[row["name"]]
-        in_time = target is None or (taken is not None and taken <= target)
-        return not row["reference"] and row["shared_mean"] is not None and in_time
-
-    able = [row for row in group["variants"] if qualifies(row)] if not group["withheld"] else []
-    return min(
-        able, key=lambda row: (-row["shared_mean"], _or_inf(waits[row["name"]])), default=None
+    able = [
+        row
+        for row in group["variants"]
+        if is_candidate(row) and (target is None or waits[row["name"]] <= target)
+    ]
+    if group["withheld"] or not able:
+        return None
+    able.sort(key=lambda row: (-row["shared_mean"], waits[row["name"]]))
+    equals = [row for row in able if row is able[0] or is_tied(able[0], row)]
+    chosen = min(equals, key=lambda row: waits[row["name"]])
+    return Recommendation(
+        chosen, able[0], [row for row in equals if row is not chosen and row is not able[0]]
     )
 
 
-def wait(row: Numbers, kind: str, reused_by: int | None) -> float | None:
-    """Return a user's wait in the cost's unit; None where it was not measured.
-
-    Of the `reused_by` questions that come on the same documents one waits until they are read;
-    None: they were read before. Preparation that depends on the question is repeated for each.
+def is_candidate(row: Numbers) -> bool:
+    """Whether a variant can be recommended: it reads documents that a retriever can find, and
+    answered the questions of the others.
     """
-    entry = row["costs"].get(kind)
-    if not entry:
-        return None
-    part = 1 / reused_by if reused_by else 0.0
-    if not row["stored"] and entry["offline"]:
-        part = 1.0
-    if part and entry["offline"] is None:
-        return None
-    return float(entry["online"] + part * (entry["offline"] or 0.0))
+    is_compared = row["shared_mean"] is not None
+    return is_compared and not row["reference"] and row["method"] != WITHOUT_DOCUMENTS
 
 
-def _middle(rows: Sequence[Numbers], kind: str, reused_by: int | None) -> float | None:
-    """The median wait of the variants, to two digits: the target that the page starts with if none
-    is configured.
+def is_tied(best: Numbers, row: Numbers) -> bool:
+    """Whether the paired interval of a difference from the best includes zero, or is not known."""
+    return (best["pairs"][row["name"]]["low"] or 0.0) <= 0
+
+
+def wait(row: Numbers, kind: str, state: State) -> float | None:
+    """Return a user's wait in the cost's unit, in a state of what was read before the question; None
+    where it was not measured.
     """
-    waits = [taken for row in rows if (taken := wait(row, kind, reused_by)) is not None]
-    return float(f"{statistics.median(waits):.2g}") if waits else None
+    entry = row["costs"][kind].get(state)
+    return entry and float(entry["online"])
+
+
+def _clock(
+    kinds: Sequence[str], rows: Sequence[Numbers], is_study: bool, state: State, ending: str
+) -> str | None:
+    """The cost that a page starts with: of those that end so the first, for a study the first that
+    is known of every candidate.
+    """
+    fitting = [kind for kind in kinds if kind.endswith(ending)]
+    complete = [
+        kind
+        for kind in fitting
+        if not any(is_candidate(row) and wait(row, kind, state) is None for row in rows)
+    ]
+    return next(iter([*(complete if is_study else ()), *fitting]), None)
 
 
 def _or_inf(value: float | None) -> float:
@@ -165,7 +191,10 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
     """
     if shared < MIN_QUESTIONS:
         return f"the variants share {shared} questions; at least {MIN_QUESTIONS} are needed"
-    known = [v for v in variants if v.method in REFERENCES] or list(variants)
+    reading = [v for v in variants if v.method != WITHOUT_DOCUMENTS]
+    known = [v for v in reading if v.method in REFERENCES] or reading
+    if not known:
+        return "no variant that reads documents has answered yet"
     best = max((m for v in known if (m := quality(runs, v).value) is not None), default=0.0)
     if best < FLOOR:
         how = (
@@ -178,19 +207,37 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
     return _too_few(runs, variants)
 
 
-def provisional(shared: int) -> str | None:
+def few(shared: int) -> str | None:
     """Say which differences so few questions cannot show; None if they are enough."""
     if shared >= ENOUGH_QUESTIONS:
         return None
-    more = ", ".join(
-        f"{n} would show {detectable_difference(n):.2f}" for n in (ENOUGH_QUESTIONS, 50, 200)
-    )
-    return f"{shared} questions show differences of about {detectable_difference(shared):.2f} or more; {more}"
+    more = ", ".join(f"{n} would show {detectable_difference(n):.2f}" for n in (50, 200))
+    shown = f"{shared} questions show differences of about {detectable_difference(shared):.2f}"
+    return f"{shown} or more; {more}"
+
+
+def _provisional(rows: Sequence[Numbers], shared: int, is_study: bool) -> str | None:
+    """Why a recommendation is provisional: a reference is missing, or the questions are few; None
+    if it is not.
+    """
+    wanted: dict[str, tuple[str, int | None]]
+    wanted = {method: (method, None) for method in (WITHOUT_DOCUMENTS, FULL_PROMPT)}
+    if is_study:
+        wanted["the retriever's first passage"] = FIRST_PASSAGE
+    compared = {
+        (row["method"], top_k)
+        for row in rows
+        for top_k in (None, row["params"].get("top_k"))
+        if row["shared_mean"] is not None
+    }
+    missing = [name for name, reference in wanted.items() if reference not in compared]
+    without = f"without the answers of {' and '.join(missing)} to compare with" if missing else None
+    return "; ".join(filter(None, [without, few(shared)])) or None
 
 
 def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
-    """Why the questions are too few: the interval of every variant's lead over answers without
-    documents holds 0.
+    """Why no variant can be recommended, or the questions are too few for one: the interval of every
+    variant's lead over answers without documents holds 0.
     """
     without = next((v for v in variants if v.method == WITHOUT_DOCUMENTS), None)
     others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
@@ -203,8 +250,10 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     if without is None or not known or any((lead.low or 0.0) > 0 for lead in known.values()):
         return None
     name, lead = max(known.items(), key=lambda one: one[1].value or 0.0)
-    few = f"{lead.n} questions are too few: no variant differs from answers without documents ({without.name})"
-    return f"{few}. The best, {name}, is {lead.value:+.2f} from it, 95% interval [{lead.low:.2f}, {lead.high:.2f}]"
+    same = f"no variant is better than answers without documents ({without.name})"
+    few = f"{lead.n} questions are too few: " if lead.n < ENOUGH_QUESTIONS else ""
+    interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
+    return f"{few}{same}. The best, {name}, is {lead.value:+.2f} from it, {interval}"
 
 
 def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, str | None]:
@@ -233,7 +282,7 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
         **dict(zip(("label", "colour", "marker"), method_style(variant.row), strict=True)),
         "params": {key: value for key, value in variant.options.items() if value is not None},
         "reference": variant.method in REFERENCES,
-        "stored": servable(variant),
+        "about": ABOUT.get(variant.method),
         "questions": len(variant.records),
         "failed": len(variant.failed),
         "quality": {
@@ -243,42 +292,37 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
             "n": measured.n,
         },
         "costs": _costs(runs, variant, timed),
+        "preparation": {
+            state: {q: measure.value for q, measure in measures.items()}
+            for state in READ
+            if (measures := states.preparation(variant, timed, state))
+        },
         "kv_bytes": max(cached, default=None),
         "weight_bytes": weight_bytes(variant),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
     }
 
 
-def _costs(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> dict[str, Numbers | None]:
-    """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and
-    offline.
+def _costs(
+    runs: Runs, variant: Variant, timed: LatencyTimes | None
+) -> dict[str, dict[State, Numbers]]:
+    """Each cost that was measured, seconds or operations, in each state: `online`, which a user
+    waits for, with its spread. `measured`: the state of the trials that the seconds are from.
     """
-    prepared_s = variant.values("offline_s")
-    offline_s = statistics.median(prepared_s) if prepared_s else None
-    offline = list(costs(variant, offline_cycles).values())
-    numbers = {
-        "compute_cycles": _cost(
-            cost(runs, variant, online_cycles), sum(offline) / max(1, len(offline))
-        )
-    }
-    for kind in PROTOCOL:
-        clocked = timed.seconds(variant.name, kind) if timed else []
-        answering = variant.values("online_s" if kind == "total_s" else kind)
-        numbers[kind] = _cost(timing.quartiles(clocked), offline_s)
-        numbers[ANSWERING + kind] = _cost(timing.quartiles(answering), offline_s)
+    numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
+    for state in READ:
+        measures = {"compute_cycles": cost(runs, variant, states.cycles_in(state))}
+        for kind, field in (("total_s", "online_s"), ("first_token_s", "first_token_s")):
+            answering = states.seconds(variant, field, state)
+            measures[ANSWERING + kind] = timing.quartiles(answering)
+            clock = timed.at_answer_length if timed else LatencyTimes()
+            measures[kind] = timing.quartiles(clock.seconds(variant.name, kind, state))
+        measured = timed and timed.measured_state(variant.name, state)
+        for kind, measure in measures.items():
+            if measure.value is not None:
+                spread = {"low": measure.low, "high": measure.high, "n": measure.n}
+                numbers[kind][state] = {"online": measure.value, "measured": measured, **spread}
     return numbers
-
-
-def _cost(online: Measure, offline: float | None) -> Numbers | None:
-    if online.value is None:
-        return None
-    return {
-        "online": online.value,
-        "low": online.low,
-        "high": online.high,
-        "n": online.n,
-        "offline": offline,
-    }
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
@@ -316,13 +360,15 @@ def _paired(
 
 
 def _families(
-    runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str
+    runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str, state: State
 ) -> list[Numbers]:
-    """The hypervolume of each method's variants between the least and the greatest online cost of
-    all, best first.
+    """The hypervolume of each method's variants between the least and the greatest cost of all in a
+    state, best first.
     """
     prices = {
-        row["name"]: _price(row, kind) for row in rows if row["resampled"] and not row["reference"]
+        row["name"]: wait(row, kind, state) or 0.0
+        for row in rows
+        if row["resampled"] and not row["reference"]
     }
     prices = {name: price for name, price in prices.items() if price}
     if len(set(prices.values())) < 2:
@@ -342,9 +388,3 @@ def _families(
             {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
         )
     return sorted(families, key=lambda entry: -entry["volume"])
-
-
-def _price(row: Numbers, kind: str) -> float:
-    """The online cost of a variant; 0 if there is no positive one."""
-    entry = row["costs"].get(kind)
-    return float(entry["online"]) if entry and entry["online"] > 0 else 0.0

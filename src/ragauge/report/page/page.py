@@ -19,6 +19,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from ragauge._version import __version__
+from ragauge.config.launch.files import rerun_command
 from ragauge.io.files import write_file
 from ragauge.report.page import blocks, numbers, rendered
 from ragauge.report.page.problems import Problem, problems
@@ -77,6 +78,7 @@ def page(runs: Runs, folder: Path) -> str:
         summary=_summary(runs),
         sections=sections,
         problems=lacking,
+        rerun=rerun_command(runs.folder.absolute().parent.parent),
         provenance=provenance.describe(runs),
         settings=yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False),
         policy=_policy(scripts.values()),
@@ -142,7 +144,8 @@ def _summary(runs: Runs) -> dict[str, Any]:
 def _machine(variant: Variant) -> str:
     facts = provenance.provenance_of(variant)
     memory = facts.get("memory_bytes")
-    description = machine(facts, variant.device)
+    # threads are those of a clock: the answers', the protocol's
+    description = machine(facts | {"threads": None}, variant.device)
     return (
         f"{description}, {memory / 1e9:.0f} GB memory"
         if description and memory and not variant.stack

@@ -32,7 +32,7 @@ class RandomStream:
         self.text_at = [moments[end] for end in self.ends]
         self.is_bundled = len(self.ends) < self.tokens
         self.ends_itself = rng.random() < 0.3  # by a token without text
-        self.counts = rng.choice(["usage", "timings", "each event", "none"])
+        self.counts = rng.choice(["usage", "timings", "each event", "none", "too few"])
         key = rng.choice(["content", "reasoning"])
         self.events = [(SENT + 0.01, chunk(role="assistant", content=""))]
         counted = 0
@@ -45,8 +45,9 @@ class RandomStream:
         total = self.tokens + self.ends_itself
         ending = {"timings": {"predicted_n": total}} if self.counts == "timings" else {}
         self.events.append((late, chunk(finish) | ending | self.usage(total)))
-        if self.counts == "usage":
-            usage = {"usage": {"completion_tokens": total}}
+        if self.counts in ("usage", "too few"):
+            few = rng.randrange(1, max(2, len(self.ends)))
+            usage = {"usage": {"completion_tokens": few if self.counts == "too few" else total}}
             self.events.append((late + rng.choice([0, 0.5]), {"choices": [], **usage}))
 
     def usage(self, count):
@@ -100,6 +101,9 @@ def test_no_speed_is_wrong_in_silence(read):
                 None,
                 "the server counts no tokens",
             )
+        elif stream.counts == "too few":
+            is_right = response.new_tokens == stream.tokens
+            assert is_right or response.counting != "" or response.per_token_s is None
         elif stream.is_bundled:
             assert response.counting == "several tokens in one event"
             assert (response.per_token_s is None) == (first == last)
@@ -107,4 +111,4 @@ def test_no_speed_is_wrong_in_silence(read):
             assert response.counting == ""
             assert response.per_token_s == (exact and pytest.approx(exact)), seed
         seen.add((stream.counts, stream.is_bundled, stream.ends_itself))
-    assert len(seen) == 16
+    assert len(seen) == 20

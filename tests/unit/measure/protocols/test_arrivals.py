@@ -2,10 +2,12 @@
 
 import math
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
+from ragauge.measure.protocols import load, stream
 from ragauge.measure.protocols.arrivals import (
     Clock,
     Level,
@@ -17,6 +19,7 @@ from ragauge.measure.protocols.arrivals import (
     rows,
     summarise,
 )
+from ragauge.results.times import LoadLevel, LoadTimes, RequestSummary, Stream
 
 
 class Simulated(Clock):
@@ -128,6 +131,7 @@ def test_the_steady_window_has_the_rate_of_busy_clients(clients):
     assert window.questions_per_s == pytest.approx(clients / 10, rel=0.1)
     assert window.tokens_per_s == pytest.approx(10 * window.questions_per_s)
     assert window.requests <= many - clients + 1
+    assert window.total_s.p50.value == pytest.approx(10, rel=0.15)
     if clients > 1:  # at the end fewer and fewer are busy
         assert summary.questions_per_s < window.questions_per_s
     ended = [row.end_at_s for row in result]
@@ -208,3 +212,24 @@ def test_intervals_are_wider_where_neighbours_are_alike():
     alike = percentiles(sorted(values))
     assert alike.p50.high - alike.p50.low > width["p50"]
     assert alike.p95.high - alike.p95.low > width["p95"]
+
+
+def test_failures_stand_next_to_percentiles_with_their_reasons():
+    scheduled = [ScheduledRequest(i, i, float(i)) for i in range(20)]
+    reasons = ["no answer"] * 5 + ["reset"] * 2 + [None] * 13
+    made = rows(
+        [
+            TimedRequest(request, i, i + 0.5, i + 1.0, 5, reason)
+            for i, (request, reason) in enumerate(zip(scheduled, reasons, strict=True))
+        ],
+        warmup=4,
+    )
+    streamed = Stream(variant="naive", summary=summarise(made), requests=made)
+    printed = stream.line(streamed)
+    assert "5 of 20 requests failed: no answer; 2 of 20 requests failed: reset" in printed
+    lost = streamed.model_copy(update={"summary": RequestSummary()})
+    assert "2 of 20 requests failed: reset" in stream.line(lost)
+    level = LoadLevel(variant="naive", rate=1.0, summary=summarise(made), requests=made)
+    table = load.table(LoadTimes(levels=[level]))
+    assert re.search(r"^naive, .*: 1 of 16 requests failed: no answer$", table, re.MULTILINE)
+    assert re.search(r"^naive, .*: 2 of 16 requests failed: reset$", table, re.MULTILINE)

@@ -28,7 +28,7 @@ def settings(*methods, **options):
 def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
-    cold_documents = settings("k1", trials=2, documents="cold")
+    cold_documents = settings("k1", trials=2, states=["documents", "set", "disk"])
     result = latency.run(
         variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=tmp_path / "kept"
     )
@@ -145,6 +145,6 @@ def test_without_times_of_documents_the_reason_is_told(tmp_path):
     write_variant(tmp_path, "k1", "superposition", [True], params={"top_k": 1})
     write_latency(tmp_path, {"k1": [1.0]})
     table = registry.module("item", "documents_reuse").table(Runs(tmp_path))
-    assert list(table["note"]) == ["not timed: the latency protocol ran without `documents: cold`"]
+    assert list(table["note"]) == ["not timed: the latency protocol ran without the state `disk`"]
     assert table["measured"].isna().all()
     registry.module("item", "documents_reuse").draw(table)

@@ -1,19 +1,29 @@
 """An estimate of a run: by hand from seconds that are known, and next to a run that follows it."""
 
 import json
+import statistics
+import time
 from pathlib import Path
 
 import pytest
 
+from endpoints import served, streams
 from ragauge.cli._main import main
 from ragauge.config.experiment import AnswerJob
 from ragauge.config.loading import load, parse
 from ragauge.measure.protocols import estimate as estimates
 from ragauge.measure.protocols.estimate import Rates, Span, Work, estimate
+from ragauge.results.times import LatencyTimes
 from ragauge.testing import write_checkpoint
 
 # that the estimate of a decoder of two layers, whose passes cost their launches, may be off
 FACTOR = 10
+QUESTION = {
+    "id": "1",
+    "question": "Where?",
+    "answers": ["Assam"],
+    "documents": [{"title": "a", "text": "Assam.", "is_gold": True}],
+}
 EXPERIMENT = {
     "run": "t",
     "models": {"mpt-7b-instruct": {"dtype": "bfloat16"}},
@@ -73,10 +83,32 @@ def test_answered_questions_are_not_left():
 
 def test_times_are_those_of_the_protocol():
     latency = {"methods": ["naive"], "dataset": "nq_open", "trials": 4, "warmup": 1}
-    config = experiment(latency=latency)
-    made = estimate(config, rates(naive=(1.0, 0.5)), 1)
-    assert made.sections["times"].likely == pytest.approx(3 * 1.0 + (3 + 4) * 0.5)
+    config = experiment(latency={**latency, "answer_tokens": None})
+    made = estimate(config, rates(naive=(0.0, 0.5)), 1)
+    # in `documents`, which is `nothing` to it; in `set` its documents are read once a prompt
+    assert made.sections["times"].likely == pytest.approx((3 + 4) * 0.5 + 3 * 0.5)
     assert "times" not in estimate(config, rates(), 1).sections
+    both = estimate(experiment(latency=latency), rates(naive=(0.0, 0.5)), 1)
+    answers = 7 * 2.0 + 3 * 2.0  # of the length of the answers, which take 2 s
+    assert both.sections["times"].likely == pytest.approx(5.0 + answers)
+
+
+@pytest.mark.parametrize(
+    ("states", "trials"),
+    [
+        (["documents"], [(1.0, 0.5)]),
+        (["documents", "set"], [(1.0, 0.5)]),
+        (["nothing"], [(0.0, 1.5)]),
+        (["nothing", "set"], [(1.0, 0.5), (0.0, 1.5)]),
+    ],
+)
+def test_a_state_in_which_a_method_gains_no_more_takes_no_time(states, trials):
+    """Prompt Cache reads each document by itself."""
+    latency = {"methods": ["prompt_cache"], "dataset": "nq_open", "trials": 4, "warmup": 1}
+    config = experiment(latency={**latency, "states": states, "answer_tokens": None})
+    made = estimate(config, rates(prompt_cache=(1.0, 0.5)), 1)
+    expected = sum(3 * prepared + 7 * answered for prepared, answered in trials)
+    assert made.sections["times"].likely == pytest.approx(expected)
 
 
 def test_what_has_no_seconds_is_named_and_not_counted():
@@ -162,3 +194,48 @@ def test_a_run_announces_what_earlier_records_say(capsys):
     data.write_text("{}\n" * 80)
     estimates.announce(config, 3, 1)
     assert capsys.readouterr().err.startswith(f"{plan}answers: about ")
+
+
+def test_a_served_model_is_timed(tmp_path, monkeypatch):
+    """Each question of it counts: its requests are the seconds."""
+    (tmp_path / "q.jsonl").write_text(json.dumps(QUESTION) + "\n")
+
+    def reply(prompt):
+        time.sleep(0.05)
+        return streams("Assam")
+
+    with served(reply) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        config = experiment(
+            models={"m": {"source": "openai:m", "served": {"own_cache": True}}},
+            datasets={"study": {"data": "q.jsonl"}},
+            methods={"closed_book": {}, "top_k1": {"method": "top", "top_k": 1}},
+        )
+        rates = estimates.measure(config)
+    assert not rates.unknown
+    assert len(rates.seconds) == 2
+    assert all(online_s > 0.05 for [(_, online_s)] in rates.seconds.values())
+    assert estimate(config, rates, 1).wall.likely > 0.1
+
+
+def test_times_are_also_of_the_median_length_of_the_recorded_answers():
+    questions(Path("q.jsonl"))
+    latency = {"methods": ["naive"], "dataset": "questions", "trials": 1, "warmup": 1}
+    Path("config.yaml").write_text(json.dumps(small() | {"latency": latency}))
+    given = ["--config", "config.yaml", "--dataset", "questions", "--model", "model"]
+
+    def timed(*options):
+        assert main(["time", *given, "--prompts", "1", "--out", "t.json", *options]) == 0
+        return LatencyTimes.read(Path("t.json"))
+
+    assert timed("--states", "documents").other_lengths == []  # nothing is recorded yet
+    out = Path("results/t/answers/questions/model/naive.jsonl")
+    assert main(["run", *given, "--method", "naive", "--out", str(out)]) == 0
+    lengths = [json.loads(line)["tokens"]["generated"] for line in out.read_text().splitlines()]
+    median = round(statistics.median(lengths))
+    times = timed()
+    assert list(times.states) == ["documents", "set"]
+    assert times.protocol.answer_tokens == median
+    assert times.at_answer_length.protocol.new_tokens == median
+    assert times.protocol.new_tokens == 5
+    assert timed("--answer-tokens", "7", "--states", "set").at_answer_length.seconds("naive")

@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -12,7 +12,6 @@ from ragauge.cost import tokens
 from ragauge.cost.flop import flop
 from ragauge.cost.machine import Load
 from ragauge.cost.shape import Shape
-from ragauge.cost.trace import online
 from ragauge.engines.loading import random_lm
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
@@ -21,6 +20,7 @@ from ragauge.measure.gpu_load import watch
 from ragauge.measure.protocols import latency
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.making import make
+from ragauge.methods.base.method import plain_row, read_and_generate
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import LatencyTimes, Spread, Trial
 
@@ -74,14 +74,27 @@ def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
     assert result.protocol.cuda_graphs is None  # on a CPU there are none
     assert result.load.gpu is None
     for name in ("naive", "k1"):
-        rows = [row for row in result.rows if row.variant == name]
-        assert [row.trial for row in rows] == [0, 1, 2, 3]
-        assert all(0 < row.first_token_s <= row.total_s for row in rows)
-        assert all(0 < sum(row.stages.values()) <= row.total_s for row in rows)
-        assert all(row.flop > 0 and row.roofline_s > 0 for row in rows)
+        for state in ("nothing", "set"):
+            rows = [row for row in result.rows if (row.variant, row.state) == (name, state)]
+            assert [row.trial for row in rows] == [0, 1, 2, 3]
+            assert all(0 < row.first_token_s <= row.total_s for row in rows)
+            assert all(0 < sum(row.stages.values()) <= row.total_s for row in rows)
+            assert all(row.flop > 0 and row.roofline_s > 0 for row in rows)
+            is_prepared = state == "set"
+            assert all((row.preparation_s > 0) == is_prepared for row in rows)
+            assert all((row.preparation_bytes > 0) == is_prepared for row in rows)
     assert list(rows[0].stages) == ["query", "task", "decode"]
-    assert result.summary["k1"]["total_s"].n == 4
-    assert list(result.stages["k1"]) == ["query", "task", "decode"]
+    # superposition's positions depend on the set: before it is known, nothing of it is ready
+    apart, together = result.states["documents"], result.states["set"]
+    assert list(result.states) == ["documents", "set"]
+    assert result.usable == {"naive": "set", "k1": "set"}
+    measured = {s: result.measured_state("k1", s) for s in ("nothing", "documents", "set")}
+    assert measured == {"nothing": "nothing", "documents": "nothing", "set": "set"}
+    assert len(result.seconds("naive", state="nothing")) == 4  # a state that is not asked for
+    assert together.summary["k1"]["total_s"].n == 4
+    assert list(together.stages["k1"]) == ["query", "task", "decode"]
+    assert list(apart.stages["k1"]) == ["preamble", "documents", "query", "task", "decode"]
+    assert {*apart.gap, *together.gap} == {"k1"}
     assert result.protocol.tokens == {
         "preamble": 4,
         "documents": [9, 7, 8],
@@ -93,17 +106,49 @@ def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
 
 @pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
 def test_documents_that_a_trial_stored_are_read_again_by_the_next(lm, prompt, name):
+    """Unless the list was read before."""
     rows = latency.run({"tree": make(name)}, Bench(lm, [prompt]), settings(), MACHINE).rows
     with lm.tracing() as trace:
         method = make(name)
         method.answer(lm, method.prepare(lm, prompt), prompt, Limits(3, ignore_stop=True))
-    assert {row.flop for row in rows} == {flop(online(trace), SHAPE)}
-    assert all(row.stages.keys() == {call.stage for call in online(trace)} for row in rows)
+    apart, together = ([row for row in rows if row.state == s] for s in ("nothing", "set"))
+    assert {row.flop for row in apart} == {flop(trace, SHAPE)}
+    assert all(row.stages.keys() == {call.stage for call in trace} for row in apart)
+    assert all(row.stages.keys() == {"prompt", "decode"} for row in together)
+
+
+def test_a_plain_prompt_whose_list_was_read_costs_its_question(lm, prompt):
+    rows = _run(lm, [prompt]).rows
+    cached = [row for row in rows if (row.variant, row.state) == ("naive", "set")]
+    cache = lm.new_cache(prompt.total_tokens + 3)
+    beginning = prompt.plain(prompt.documents)[: -len(prompt.ending)]
+    lm.extend(cache, [plain_row(beginning)], stage="documents")
+    assert {row.preparation_bytes for row in cached} == {cache.bytes}
+    with lm.tracing() as trace:
+        row = plain_row(prompt.ending, len(beginning))
+        read_and_generate(lm, cache, row, Limits(3, ignore_stop=True))
+    assert {row.flop for row in cached} == {flop(trace, SHAPE)}
+
+
+def test_of_one_document_the_list_is_the_document(lm, prompt):
+    single = replace(prompt, documents=prompt.documents[:1])
+    result = _run(lm, [single])
+    assert result.usable == {"naive": "documents", "k1": "documents"}
+    assert {row.state for row in result.rows} == {"documents"}
+
+
+@pytest.mark.parametrize("states", [["set"], ["nothing", "documents"], ["documents", "nothing"]])
+def test_the_states_of_a_section_are_timed_in_its_order(lm, prompt, states):
+    result = _run(lm, [prompt], states=states)
+    assert (list(result.states), result.default_state) == (states, states[0])
+    assert {row.state for row in result.rows} == ({"set"} if states == ["set"] else {"nothing"})
+    assert len(result.seconds("k1")) == 4
 
 
 def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):
     orders = [
-        [row.variant for row in _run(lm, [prompt], seed=seed, trials=8).rows] for seed in (1, 1, 2)
+        [row.variant for row in _run(lm, [prompt], seed=seed, trials=8, states=["set"]).rows]
+        for seed in (1, 1, 2)
     ]
     assert orders[0] == orders[1] != orders[2]
     assert all(
@@ -112,7 +157,7 @@ def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):
 
 
 def test_trials_are_divided_over_the_prompts(lm, prompt):
-    rows = _run(lm, [prompt, prompt, prompt], trials=4).rows
+    rows = _run(lm, [prompt, prompt, prompt], trials=4, states=["documents"]).rows
     assert [row.prompt for row in rows if row.variant == "naive"] == [0, 0, 1, 2]
 
 
@@ -120,17 +165,14 @@ def test_times_of_a_busy_machine_are_shown_with_the_load_or_refused(lm, prompt, 
     monkeypatch.setattr(latency, "MAX_LOAD", -1.0)  # any machine is too busy
     monkeypatch.setattr(Load, "share", 0.25)
     busy = "other processes took 25% of the machine's CPU time in 8 of 8 trials"
-    shown = _run(lm, [prompt])
-    refused = _run(lm, [prompt], allow_load=False)
+    shown = _run(lm, [prompt], states=["set"])
+    refused = _run(lm, [prompt], allow_load=False, states=["set"])
     for result in (shown, refused):
         assert (result.load.busy, len(result.rows)) == (busy, 8)
         assert result.load.retried == latency.RETRIES  # as bounded over the whole run
-    assert (shown.refused, shown.summary["naive"]["total_s"].n, set(shown.gap)) == (
-        None,
-        4,
-        {"k1"},
-    )
-    assert (refused.refused, refused.summary, refused.gap) == (busy, {}, {})
+    seen, hidden = (result.states["set"] for result in (shown, refused))
+    assert (shown.refused, seen.summary["naive"]["total_s"].n, set(seen.gap)) == (None, 4, {"k1"})
+    assert (refused.refused, hidden.summary, hidden.gap) == (busy, {}, {})
     assert [result.protocol.allow_load for result in (shown, refused)] == [True, False]
 
 
@@ -143,7 +185,13 @@ def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeyp
         lambda *_: ({"total_s": 1.0, "stages": {}}, Load(next(shares), 0.0)),
     )
     times = latency._Trials(
-        {"naive": make("naive")}, lm, settings(), MACHINE, random.Random(0), None, bar("", "trial")
+        {("naive", "nothing"): make("naive")},
+        lm,
+        settings(),
+        MACHINE,
+        random.Random(0),
+        None,
+        bar("", "trial"),
     )
     times.time_prompt(0, prompt, 3)
     assert [(row.load_share, row.disturbed) for row in times.rows] == [(0.0, False)] * 3

@@ -182,6 +182,31 @@ def test_percentiles_count_the_requests_that_have_times(tmp_path):
     )
 
 
+def test_clients_have_a_steady_window_beside_the_whole_and_remarks(tmp_path):
+    rates = {"requests": 4, "questions_per_s": 1.0, "tokens_per_s": None, "goodput_per_s": 0.5}
+    steady = rates | {"requests": 3, "questions_per_s": 2.0, "tokens_per_s": 9.0}
+    level = {
+        "variant": "naive",
+        "clients": 2,
+        "summary": rates | {"steady": steady},
+        "requests": [{"remarks": ["3 of 20 tokens"]}, {}],
+    }
+    write_load(tmp_path, {}, levels=[level, level | {"variant": "bm25", "summary": rates}])
+    table = load_curve.table(Runs(tmp_path)).set_index(["variant", "quantity"])
+    assert (
+        table["measured"]["naive", "questions_per_s"],
+        table["n"]["naive", "goodput_per_s"],
+    ) == (
+        1.0,
+        4,
+    )
+    assert table["measured"]["naive", "steady_questions_per_s"] == 2.0
+    assert table["n"]["naive", "steady_tokens_per_s"] == 3
+    assert ("naive", "tokens_per_s") not in table.index
+    assert ("bm25", "steady_questions_per_s") not in table.index
+    assert table["note"]["naive", "questions_per_s"].endswith("1 of 2 responses: 3 of 20 tokens")
+
+
 def test_a_refused_level_says_why(tmp_path):
     refused = {
         "variant": "naive",

@@ -19,6 +19,8 @@ from ragauge.cli._main import main
 from ragauge.engines.served.completions import Completion, Piece
 from ragauge.measure.server_metrics import difference, parse
 from ragauge.measure.servers import serving as started
+from ragauge.methods.base.method import STATES
+from ragauge.results.times import LatencyTimes
 from ragauge.testing import write_questions
 
 KEY = "sk-very-secret"
@@ -99,8 +101,8 @@ def test_times_agree_with_llama_cpps_own(llama, data, tmp_path):
     warm = measured("time", tmp_path / "warm.json", *options, "--prompts=1", "--server-cache=warm")
     assert warm["server"]["cached_share"] > 0.9
     assert (
-        warm["summary"]["naive"]["first_token_s"]["median"]
-        < result["summary"]["naive"]["first_token_s"]["median"]
+        warm["states"]["set"]["summary"]["naive"]["first_token_s"]["median"]
+        < result["states"]["documents"]["summary"]["naive"]["first_token_s"]["median"]
     )
     assert warm["protocol"]["cache"] == "warm"
 
@@ -226,7 +228,12 @@ def test_the_declared_cache_is_checked_and_the_model_stays(
         ]
         result = measured("time", tmp_path / "x.json", *options)
     assert (result["refused"] or "").startswith(expected or "")
-    assert bool(result["summary"]) == (expected is None)
+    [there] = result["states"].values()
+    assert bool(there["summary"]) == (expected is None)
+    # a server's cache has a prompt's beginning, or none of it; of one as found nobody knows
+    times = LatencyTimes.read(tmp_path / "x.json")
+    shown = {"cold": ["nothing", "documents"], "warm": ["set"], "found": [*STATES]}[cache]
+    assert [state for state in STATES if times.seconds("naive", state=state)] == shown
     assert len(result["rows"]) == 4
     prompts = [request["body"]["messages"][0]["content"] for request in server.requests]
     assert len(set(prompts)) == (len(prompts) if cache == "cold" else 3)
@@ -271,7 +278,7 @@ def test_a_server_with_a_certificate_of_its_own_is_trusted_by_name(
         rf"error: {re.escape(problem)}; SSL_CERT_FILE names .*0 of 2 questions are answered",
         printed,
     )
-    assert result["summary"]["naive"]["total_s"]["n"] == 2
+    assert result["states"]["documents"]["summary"]["naive"]["total_s"]["n"] == 2
     assert {request["headers"]["Authorization"] for request in server.requests} == {f"Bearer {KEY}"}
     (tmp_path / "key").unlink()
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
@@ -304,10 +311,10 @@ def test_what_was_measured_stays_and_losses_are_counted(
         result = measured("time", tmp_path / "x.json", *options)
     failures = [row["failure"] for row in result["rows"] if row.get("failure")]
     assert (len(result["rows"]), len(failures)) == (5, 2)
-    assert result["summary"]["naive"]["total_s"]["n"] == 3
+    assert result["states"]["documents"]["summary"]["naive"]["total_s"]["n"] == 3
     assert all(reason in failure for failure in failures)
     assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
-    assert "2 requests failed: endpoint" in capsys.readouterr().out
+    assert "2 of 5 requests failed: endpoint" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("level", ["--rates=200", "--clients=2"])
@@ -507,8 +514,8 @@ def test_a_response_of_another_length_is_no_good_answer(data, tmp_path, monkeypa
 
     options = ["--methods=naive,closed_book", "--new-tokens=20"]
     timed = measured_by_clock(monkeypatch, tmp_path, data, "time", respond, *options, "--trials=2")
-    assert timed["summary"]["naive"]["total_s"]["n"] == 0
-    assert timed["summary"]["closed_book"]["total_s"]["n"] == 2
+    assert timed["states"]["documents"]["summary"]["naive"]["total_s"]["n"] == 0
+    assert timed["states"]["documents"]["summary"]["closed_book"]["total_s"]["n"] == 2
     loads = ["--clients=2", "--requests=6", "--warmup=1"]
     load = measured_by_clock(monkeypatch, tmp_path, data, "load", respond, *options, *loads)
     shares = {level["variant"]: level["summary"]["good_share"] for level in load["levels"]}

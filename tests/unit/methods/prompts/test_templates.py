@@ -248,6 +248,6 @@ def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(tmp_pat
     )
     assert caplog.messages == [f"path:{folder}: {expected}"]
     caplog.clear()
-    (tmp_path / "model.json").write_text('{"template": "llama2"}')
+    (tmp_path / "model.json").write_text('{"template": "llama2", "settings": {}}')
     assert template_of(f"path:{folder}") == "llama2"
     assert not caplog.messages

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import tiny_models
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.methods.rankers import bm25, dense, tfidf
+from ragauge.methods.rankers import bm25, dense, shortest, tfidf
+from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.pipelines.database.embed import OnnxEncoder
 from ragauge.text import terms
 
@@ -109,6 +110,15 @@ def test_chinese_questions_find_their_passages():
         *bm25.CorpusBM25(passages).scores([query]),
     ):
         assert scores[0] == 0 < scores[1]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "猫犬"]), max_size=6), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=50)
+def test_the_control_puts_the_fewest_words_first_whatever_is_asked(documents):
+    texts = [" ".join(words) for words in documents]
+    scores = shortest.rank("which?", texts)
+    assert list(scores) == [-len(words) for words in documents]
+    assert list(shortest.rank("another a b", texts)) == list(scores)
 
 
 @pytest.mark.parametrize(
@@ -251,10 +261,9 @@ def test_embeddings_equal_those_of_sentence_transformers(folder, tmp_path, pooli
     reference.save(str(tmp_path))
     encoder = dense.load_encoder(f"path:{tmp_path}")
     onnx = OnnxEncoder(f"path:{tmp_path}")
-    assert (encoder.pooling, encoder.normalised) == (pooling, True)  # for cosines
+    assert (encoder.pooling, encoder.normalised) == (pooling, normalised)
     queries, texts = (
-        encode(DOCUMENTS, normalize_embeddings=True)
-        for encode in (reference.encode_query, reference.encode_document)
+        encode(DOCUMENTS) for encode in (reference.encode_query, reference.encode_document)
     )
     np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=True), queries, atol=1e-6)
     for one in (encoder, onnx):
@@ -322,18 +331,31 @@ def test_random_settings_rank_as_in_sentence_transformers(tmp_path, seed):
         reference.similarity_fn_name,
         reference.max_seq_length,
     )
+    np.testing.assert_allclose(encoder.encode(texts), reference.encode_document(texts), atol=1e-5)
     ranked = [dense.rank(text, texts, encoder=f"path:{tmp_path}") for text in texts[:4]]
     np.testing.assert_allclose(ranked, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_an_exported_encoder_reads_lower_case_and_compares_by_cosine(tmp_path):
+def test_an_exported_encoder_reads_lower_case(tmp_path):
     write_encoder(tmp_path, random.Random(0))
     (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    (tmp_path / "config_sentence_transformers.json").write_text("{}")
     one, other = OnnxEncoder(f"path:{tmp_path}").encode(["AbC", "abc"])
     np.testing.assert_array_equal(one, other)
-    np.testing.assert_allclose(one, dense.Encoder(tmp_path).encode(["abc"])[0], atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(one), 1, rtol=1e-5)
+    reference = dense.load_encoder(f"path:{tmp_path}")
+    np.testing.assert_allclose(one, reference.encode(["abc"])[0], atol=1e-5)
+
+
+def test_a_cross_encoder_of_robertas_kind_reads_what_it_has_positions_for(tmp_path):
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "vocab_size": 260, "max_position_embeddings": 34}
+    config = RobertaConfig(**sizes, pad_token_id=1, num_labels=1)
+    RobertaForSequenceClassification(config).save_pretrained(tmp_path)
+    tiny_models.byte_tokenizer(chat=False).save_pretrained(tmp_path)
+    model = CrossEncoder(tmp_path)
+    assert model.max_tokens == 32
+    assert np.isfinite(model.scores("who", ["a text of many letters " * 9])).all()
 
 
 def test_another_similarity_is_refused_by_name(folder, tmp_path):

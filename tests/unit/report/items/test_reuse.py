@@ -1,6 +1,7 @@
 """The items on reuse of keys and values, from invented records."""
 
 import json
+import math
 
 import pytest
 
@@ -8,8 +9,9 @@ from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.reuse import frontier, length
 from ragauge.report.items.reuse import table as reuse_table
 from ragauge.report.items.reuse._family import AT_FLOOR
+from ragauge.results import states
 from ragauge.results.runs import Runs
-from synthetic_run import write_latency, write_variant
+from synthetic_run import write_latency, write_states, write_variant
 
 RIGHT = [True] * 12
 HALF = [True, False] * 6
@@ -31,7 +33,8 @@ def small(tmp_path):
         write_variant(
             tmp_path, f"r{share}", "cache_blend", correct, params=params, first_token_s=seconds
         )
-    write_variant(tmp_path, "sp", "superposition", HALF, first_token_s=1.0)
+    # its positions depend on the set, so that in the default state its documents are waited for
+    write_variant(tmp_path, "sp", "superposition", HALF, first_token_s=0.75, offline_s=0.25)
     write_variant(tmp_path, "oracle", "oracle", RIGHT, first_token_s=0.5)
     return tmp_path
 
@@ -96,7 +99,7 @@ def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small):
 def test_a_variant_of_few_questions_neither_has_a_chance_nor_takes_questions_from_others(
     small,
 ):
-    write_variant(small, "few", "superposition", [True], first_token_s=0.1)
+    write_variant(small, "few", "superposition", [True], first_token_s=0.1, offline_s=0.0)
     table = frontier.table(Runs(small))
     chances = table[table["quantity"] == "frontier_probability"].set_index("variant")
     assert chances.loc["few", "note"] == "it has far fewer questions than others"
@@ -122,23 +125,68 @@ def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(sma
     # `sp` was not timed
     assert values(table, "first_token_speedup") == {"r0.16": 4, "r0.5": 2, "sp": 8}
     assert set(table[table["measured"].notna()]["source"]) == {"records"}
+    # a file of before there were states: what a method prepares itself was ready
     write_latency(small, totals | {"sp": [1.0, 1.0]})
     table = measured(small)
-    assert values(table, "first_token_speedup") == {"r0.16": 3, "r0.5": 2, "sp": 6}
-    assert values(table, "token_s")["naive"] == 0.75
+    apart, together, nothing = (
+        table[table["state"] == state] for state in ("documents", "set", "nothing")
+    )
+    found = values(apart, "first_token_speedup")
+    assert math.isnan(found.pop("sp"))
+    assert found == {"r0.16": 3, "r0.5": 2}
+    assert math.isnan(values(together, "first_token_s")["naive"])
+    assert values(together, "first_token_s")["sp"] == 0.5
+    assert values(nothing, "first_token_s").pop("naive") == 3
+    assert values(apart, "token_s")["naive"] == 0.75
     timed = table[table["source"] == "latency"]
     assert set(timed["quantity"]) == {"first_token_s", "token_s", "first_token_speedup"}
-    assert (
-        table[table["quantity"] == "first_token_s"]["note"]
-        .str.contains("medians of 3 trials")
-        .all()
-    )
+    assert timed["note"].str.contains("medians of 3 trials").all()
+    assert timed["note"].str.contains("before the question: ").all()
     write_latency(
         small,
         totals | {"sp": [1.0, 1.0]},
         refused="other processes took 9% of the machine's CPU time",
     )
     assert values(measured(small), "first_token_speedup")["sp"] == 8
+
+
+def test_a_row_is_in_one_state_with_what_it_took_to_be_in_it(small):
+    totals = {
+        "naive": {"nothing": [6.0] * 2, "set": [2.0] * 2},
+        "r0.16": {"documents": [2.0] * 2},
+        "r0.5": {"documents": [3.0] * 2},
+        "sp": {"nothing": [8.0] * 2, "set": [1.0] * 2},
+        "oracle": {"nothing": [1.0] * 2},
+    }
+    write_states(small, totals, {"naive": 5.0, "r0.16": 4.0, "r0.5": 4.0, "sp": 7.0})
+    table = measured(small)
+    apart, together = (table[table["state"] == state] for state in ("documents", "set"))
+    assert values(apart, "first_token_speedup") == {"r0.16": 3, "r0.5": 2, "sp": 0.75}
+    assert values(together, "first_token_speedup") == pytest.approx(
+        {"r0.16": 1, "r0.5": 2 / 3, "sp": 2}
+    )
+    assert values(apart, "preparation_s") == {"r0.16": 4, "r0.5": 4}
+    assert values(together, "preparation_s") == {"naive": 5, "r0.16": 4, "r0.5": 4, "sp": 7}
+    assert set(values(together, "preparation_bytes").values()) == {2e6}
+    assert list(dict.fromkeys(table["state"])) == ["documents", "set"]
+    plane = frontier.table(Runs(small))
+    for state, first in (("documents", 4.0), ("set", 0.5)):
+        assert values(plane[plane["state"] == state], "first_token_s")["sp"] == first
+    titles = [ax.get_title(loc="left") for ax in frontier.draw(plane).axes]
+    assert [title.partition("question: ")[2] for title in titles] == [
+        "each document read",
+        "exactly this list read",
+    ]
+
+
+def test_seconds_of_what_was_prepared_side_by_side_are_those_of_its_calls(small):
+    """Where a batch of questions was answered there is no `offline_s`."""
+    calls = [{**call, "seconds": 3.0} for call in OFFLINE]
+    write_variant(small, "blend", "cache_blend", HALF, trace=calls, batch=8)
+    assert values(measured(small), "preparation_s")["blend"] == 3
+    calls.append({**calls[0], "seconds": None})
+    write_variant(small, "blend", "cache_blend", HALF, trace=calls, batch=8)
+    assert "blend" not in values(measured(small), "preparation_s")
 
 
 def test_without_a_curve_the_frontier_is_empty(tmp_path):
@@ -239,17 +287,15 @@ def test_at_the_floor_nothing_can_be_told(item, tmp_path):
         assert AT_FLOOR in shown(ITEMS[item].draw(table))
 
 
-@pytest.mark.parametrize("item", ["table", "frontier"])
-def test_what_knows_the_question_is_not_served_from_a_store(item, small):
+def test_what_knows_the_question_is_waited_for_in_every_state(small):
+    """A compressor that does prepares nothing that could be ready for another question."""
     for name, compressor in (("aware", "snapkv"), ("unaware", "knorm")):
         params = AWARE | {"compressor": compressor}
-        write_variant(
-            small, name, "compressed", HALF, params=params, first_token_s=1.0, trace=OFFLINE
-        )
-    rows = ITEMS[item].table(Runs(small)).drop_duplicates("variant").set_index("variant")
-    assert rows.loc[["naive", "aware", "unaware", "sp"], "stored"].tolist() == [
-        "no",
-        "no",
-        "yes",
-        "yes",
-    ]
+        fields = {"first_token_s": 1.0, "offline_s": 2.0, "trace": OFFLINE}
+        write_variant(small, name, "compressed", HALF, params=params, **fields)
+    waits = {
+        v.name: [states.seconds(v, "first_token_s", state)[0] for state in ("documents", "set")]
+        for v in Runs(small).run
+        if v.method == "compressed"
+    }
+    assert waits == {"aware": [3.0, 3.0], "unaware": [3.0, 1.0]}  # around superposition

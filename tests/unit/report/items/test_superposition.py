@@ -19,7 +19,7 @@ from ragauge.results import timing
 from ragauge.results.cells import NO_SPREAD
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
-from ragauge.results.times import LatencyTimes, Trial, TrialLoad
+from ragauge.results.times import STATE_WORDS, LatencyTimes, Trial, TrialLoad
 from synthetic_run import (
     DOCUMENT,
     MODEL,
@@ -29,12 +29,14 @@ from synthetic_run import (
     specification,
     write_latency,
     write_meta,
+    write_states,
     write_variant,
 )
 
 ITEMS = registry.names("item")
 # of methods on a model
-SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_", "study_"))]
+OTHERS = ("cfic_", "piperag_", "study_", "dataset_")
+SHORT = [item for item in ITEMS if not item.startswith(OTHERS)]
 VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note", "status", "source"]
 # Weights that SmolLM2-135M multiplies a token by: in each of 30 layers q and o of 576 x 576, k and
 # v of 576 x 192 and three matrices of the MLP of 576 x 1536, which is 3,538,944; then 49,152 x 576
@@ -255,6 +257,25 @@ def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path):
     assert list(differences["measured"]) == [0.75, 0.5, 0.25]
 
 
+def test_attention_by_mean_and_by_sum_are_rows_of_their_own(tmp_path):
+    for name, right, options in (
+        ("sp", [True] * 4, {}),
+        ("by_mean", [True, False] * 2, {"saliency": "attention"}),
+        ("by_sum", [True] + [False] * 3, {"saliency": "attention", "reduce": "sum"}),
+    ):
+        write_variant(tmp_path, name, "superposition", right, params={"top_k": 1} | options)
+    rows = table("superposition_table_4", tmp_path)
+    for name, right in {"by_mean": 0.5, "by_sum": 0.25}.items():
+        assert line(rows, variant=name, quantity="accuracy")["measured"] == right
+        gain = line(rows, variant=f"sp − {name}", quantity="accuracy_difference")
+        assert gain["measured"] == 1 - right
+    assert "attention, k=1, reduce sum" in shown("superposition_table_4", rows)
+    small = writing.small_print("superposition_table_4", Runs(tmp_path), rows)
+    for name, reduce in (("by_mean", "mean"), ("by_sum", "sum")):
+        assert f"{name} ranks by the {reduce} of attention" in small
+    assert "sp ranks by" not in small
+
+
 def test_table_5_names_the_measured_speedup_after_its_device(small):
     write_latency(small, {"plain": [8.0, 8.0, 8.0], "sp": [1.0, 1.0, 1.0]})
     rows = table("superposition_table_5", small)
@@ -272,6 +293,63 @@ def test_table_5_names_the_measured_speedup_after_its_device(small):
         model="mpt-7b-instruct",
     )
     assert cuda["published"] == 6.46
+
+
+def test_speedups_are_of_one_state_or_say_of_which_two(small):
+    write_states(
+        small,
+        {
+            "plain": {"nothing": [8.0] * 3, "set": [2.0] * 3},
+            "sp": {"nothing": [10.0] * 3, "set": [1.0] * 3},
+        },
+        {"plain": 6.0, "sp": 7.0},
+    )
+    rows = table("superposition_table_5", small)
+    found = {
+        quantity: line(rows, quantity=quantity, method="superposition", top_k=1)
+        for quantity in ("documents_speedup_cpu", "set_speedup_cpu", "measured_speedup_cpu")
+    }
+    assert [cell["measured"] for cell in found.values()] == [0.8, 2.0, 8.0]
+    *single, papers = (cell["note"] for cell in found.values())
+    assert [note.rpartition("question: ")[2].partition(";")[0] for note in single] == [
+        "each document read",
+        "exactly this list read",
+    ]
+    two = "as in the paper, of two states: sp: exactly this list read, plain: nothing read"
+    assert two in papers
+    prepared = line(rows, quantity="preparation_s", method="superposition", top_k=1)
+    assert prepared["measured"] == 7.0
+    figure = registry.module("item", "superposition_table_7").draw(
+        table("superposition_table_7", small)
+    )
+    labels = " ".join(ax.get_xlabel() for ax in figure.axes)
+    assert all(words in labels for words in ("each document read", "as in the paper"))
+
+
+OF_OTHER_TIMES = {"documents_reuse"}  # its axis is the hit rate, and naive has nothing read
+
+
+@pytest.mark.parametrize("item", sorted({*ITEMS} - OF_OTHER_TIMES))
+def test_no_two_states_stand_side_by_side_unsaid(small, item):
+    """Each time of the latency protocol names its state, one alone in a row, or says of which two."""
+    both = {"nothing": [8.0] * 3, "set": [2.0] * 3}
+    write_states(small, {"plain": both, "sp": both}, {"plain": 6.0, "sp": 7.0})
+    rows = table(item, small)
+    of_protocol = rows[(rows["source"] == "latency") & rows["measured"].notna()]
+    if not len(of_protocol):
+        return
+    words = of_protocol["note"].str.extract(r"before the question: ([a-z ]+)")[0]
+    assert words.notna().all()
+    if "state" not in rows.columns:
+        said = of_protocol["quantity"].str.partition("_")[0].map(STATE_WORDS)
+        two = of_protocol["note"].str.contains(timing.LIKE_PAPERS)
+        is_read = of_protocol["quantity"].str.startswith("preparation")
+        assert len(set(words)) == 1 or ((said == words) | two | is_read).all()
+        return
+    assert (words == of_protocol["state"].map(STATE_WORDS)).all()
+    figure = registry.module("item", item).draw(rows)
+    titles = " ".join(ax.get_title(loc="left") for ax in figure.axes)
+    assert {s for s, text in STATE_WORDS.items() if text in titles} == set(of_protocol["state"])
 
 
 def test_speedups_of_two_machines_have_no_ratio(tmp_path):
@@ -300,7 +378,9 @@ def test_disturbed_and_unclocked_trials_do_not_count():
     assert LatencyTimes(rows=rows).seconds("plain") == [4.0]
     busy = LatencyTimes(rows=rows, load=TrialLoad(busy="other processes took 30%"))
     assert busy.seconds("plain") == [4.0, 99.0]
-    assert timing.described(busy).endswith("; other processes took 30%")
+    assert timing.described(busy).endswith(
+        "; other processes took 30%; before the question: each document read"
+    )
 
 
 def test_table_6_folds_what_was_not_run_from_the_trace(small):

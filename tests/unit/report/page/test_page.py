@@ -30,7 +30,7 @@ from ragauge.report.page.rendered import by_paper
 from ragauge.results.measures import difference
 from ragauge.results.runs import Runs
 from ragauge.results.stats import doubts, frontier_probability
-from synthetic_run import MODEL, write_latency, write_variant
+from synthetic_run import MODEL, write_latency, write_states, write_variant
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\u202e\x07\u2028&amp; -->"
 METHODS: dict[str, Any] = {
@@ -191,29 +191,49 @@ def test_numbers_are_those_of_the_csv(small, out):
         mine = table[table["variant"] == variant["name"]].set_index("quantity")
         for field, column in (("mean", "measured"), ("low", "low"), ("high", "high")):
             assert variant["quality"][field] == pytest.approx(mine.loc["quality", column], rel=1e-5)
-        cycles = variant["costs"]["compute_cycles"]
+        cycles = variant["costs"]["compute_cycles"]["documents"]
         assert cycles["online"] == pytest.approx(mine.loc["online_cycles", "measured"], rel=1e-5)
 
 
 def test_latency_of_the_protocol_comes_first(small, tmp_path):
-    write_latency(small, {"naive": [2.0, 2.2, 2.1], "superposition_k1": [0.5, 0.4, 0.6]})
+    totals = {
+        "naive": {"nothing": [2.0, 2.2, 2.1], "set": [1.0] * 3},
+        "superposition_k1": {"nothing": [3.0] * 3, "set": [0.5, 0.4, 0.6]},
+    }
+    write_states(small, totals)
     group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
     assert group["cost"] == "total_s"
     assert group["untimed"] is None
     costs = {v["name"]: v["costs"]["total_s"] for v in group["variants"]}
-    assert costs["superposition_k1"]["online"] == 0.5
-    assert costs["bm25_k1"] is None
-    assert [f["family"] for f in group["families"]["total_s"]] == ["superposition", "naive"]
+    shown = {state: entry["online"] for state, entry in costs["superposition_k1"].items()}
+    assert shown == {"nothing": 3.0, "documents": 3.0, "set": 0.5}
+    assert costs["bm25_k1"] == {}
+    ranked = {
+        state: [f["family"] for f in families]
+        for state, families in group["families"]["total_s"].items()
+    }
+    assert ranked["set"] == ["superposition", "naive"]
+    assert ranked["documents"] == ["naive", "superposition"]
 
 
-def test_without_latency_the_frontier_is_over_cycles(small, tmp_path):
+def test_without_latency_the_seconds_of_the_answers_stand_in(small, tmp_path):
     group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
-    assert group["cost"] == "compute_cycles"
+    assert group["cost"] == "answering_total_s"
+    assert group["costs"][-1] == "compute_cycles"
     assert group["untimed"] == f"there is no latency file of {MODEL}"
     write_latency(small, {"naive": [1.0]}, refused="other processes")
     group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
-    assert group["cost"] == "compute_cycles"
+    assert group["cost"] == "answering_total_s"
     assert "was refused: other processes" in group["untimed"]
+
+
+def test_only_a_given_limit_is_one(small, tmp_path):
+    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    assert group["targets"] == {}
+    write_latency(small, {"naive": [1.0]})
+    limited = made(small, tmp_path / "out", target_first_token_s=0.25)
+    group = Elements(limited).payload["groups"][0]
+    assert (group["cost"], group["targets"]) == ("first_token_s", {"first_token_s": 0.25})
 
 
 def test_a_variant_of_few_questions_is_not_paired(small, tmp_path):
@@ -397,7 +417,7 @@ def test_the_page_has_the_probabilities_of_the_frontier(root, questions):
     [
         (3, 3, 0, "the variants share 3 questions; at least 4 are needed"),
         # four equal differences have p = 0.125, six 0.03
-        (4, 4, 0, "4 questions are too few: no variant differs from answers without documents"),
+        (4, 4, 0, "4 questions are too few: no variant is better than answers without documents"),
         (6, 6, 0, None),
         (
             40,
@@ -405,7 +425,13 @@ def test_the_page_has_the_probabilities_of_the_frontier(root, questions):
             0,
             f"the model {MODEL} is too weak to compare methods: it is right on 5.0% of the questions, less",
         ),
-        (40, 12, 10, "40 questions are too few: no variant differs from answers without documents"),
+        (
+            40,
+            12,
+            10,
+            "40 questions are too few: no variant is better than answers without documents",
+        ),
+        (60, 20, 18, "no variant is better than answers without documents"),
         (40, 30, 4, None),
     ],
 )
@@ -423,4 +449,4 @@ def test_a_recommendation_is_withheld_where_numbers_tell_nothing(
         page.page(Runs(tmp_path, settings(methods=methods)), tmp_path / "out")
     ).payload["groups"]
     assert group["withheld"] is None if reason is None else group["withheld"].startswith(reason)
-    assert bool(group["provisional"]) == (questions < 10)
+    assert (group["provisional"] or "").startswith(f"{questions} questions") == (questions < 50)

@@ -17,13 +17,14 @@ from ragauge.results.measures import FLOOR, scored
 from ragauge.results.provenance import machine, provenance_of
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.runs import defaults as default_options
-from ragauge.results.times import LatencyTimes
+from ragauge.results.states import seconds as seconds_in
+from ragauge.results.times import STATE_WORDS, LatencyTimes, State
 
 READ_AGAIN = ("epic", "cache_blend", "prophet_kv", "cache_clip", "prefix_scale_recompute")
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "parallel_experts")
 TEXTS = ("long_llmlingua", "sentence_pruning", "prefix_tree", "context_pilot")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", *TEXTS)
-RANKERS = ("top", "bm25", "tfidf", "dense")
+RANKERS = ("top", "bm25", "tfidf", "dense", "shortest")
 AT_FLOOR = "nothing can be told here"  # of the notes of tables
 OWN = "of the answering run"
 
@@ -77,45 +78,51 @@ class VariantSeconds:
     ) -> VariantSeconds:
         timed = timing.find(runs, dataset, model)
         variants = list(variants)
-        if timed is None or timed.refused or not all(timed.seconds(v.name) for v in variants):
+        if timed is None or timed.refused or not {v.name for v in variants} <= {*timed.variants}:
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
         return cls(timed)
 
     @property
-    def note(self) -> str:
-        return timing.described(self.timed) if self.timed else OWN + self.stack
+    def states(self) -> list[State]:
+        """The states in which all were timed; of the answering run the default alone."""
+        return list(self.timed.states) if self.timed else ["documents"]
+
+    def note(self, state: State) -> str:
+        if self.timed:
+            return timing.described(self.timed, state=state)
+        return join(OWN + self.stack, f"before the question: {STATE_WORDS[state]}")
 
     @property
     def source(self) -> CellSource:
         return CellSource.LATENCY if self.timed else CellSource.RECORDS
 
-    def first_tokens(self, variant: Variant) -> list[float]:
+    def first_tokens(self, variant: Variant, state: State) -> list[float]:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
-            return self.timed.seconds(variant.name, "first_token_s")
-        return variant.values("first_token_s")
+            return self.timed.seconds(variant.name, "first_token_s", state)
+        return seconds_in(variant, "first_token_s", state)
 
-    def tokens(self, variant: Variant) -> list[float]:
+    def tokens(self, variant: Variant, state: State) -> list[float]:
         if self.timed:
-            return self.timed.seconds(variant.name, "per_token_s")
+            return self.timed.seconds(variant.name, "per_token_s", state)
         waits = map(_decode_s, variant.traces.values())
         return [wait for wait in waits if wait is not None and math.isfinite(wait)]
 
-    def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
-        """How many times sooner than the plain prompt's the first token is known: the ratio of
-        medians.
+    def sooner(self, runs: Runs, base: Variant, variant: Variant, state: State) -> Measure:
+        """How many times sooner than the plain prompt's the first token is known, both in a state:
+        the ratio of medians.
         """
-        slow = self.first_tokens(base)
-        fast = self.first_tokens(variant)
+        slow = self.first_tokens(base, state)
+        fast = self.first_tokens(variant, state)
         if not slow or not fast:
-            return Measure(reason="no clock")
+            return Measure(reason="not timed in this state" if self.timed else "no clock")
         places = (
             []
             if self.timed
             else [machine(provenance_of(run), run.device) for run in (base, variant)]
         )
         apart = f"on two machines: {' and '.join(places)}" if len({*places}) > 1 else ""
-        note = join(self.note, apart)
+        note = join(self.note(state), apart)
         return replace(
             timing.ratio(slow, fast, runs.seed, n=len(fast), note=note), source=self.source
         )

@@ -5,8 +5,8 @@ that option (`knob`), the primary metric with its interval, the median seconds t
 and the probability that no other variant is at least as good and as fast, over bootstrap resamples
 of the shared questions. A curve connects variants that differ in the knob alone, labelled with its
 value. The dashed staircase is the frontier of the means; a filled point is on it with a probability
-of one half or more. The gold documents alone are a reference and excluded. `stored` says whether a
-store can serve what is prepared, which is not so where a compressor knows the question.
+of one half or more. The gold documents alone are a reference and excluded. `state` is what was read
+before the question (docs/protocols.md); a panel has one state alone.
 
 Limits: `reuse_table` has the work before the question. Where the plain prompt is hardly ever right,
 differences mean nothing, and note and panel say so. The best point on these questions looks better
@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
-from ragauge.report.items._frontier import LIKELY, latencies, on_frontier, staircase
+from ragauge.report.items._frontier import LIKELY, by_state, latencies, on_frontier, staircase
 from ragauge.report.items.reuse._family import (
     AT_FLOOR,
     KNOBS,
@@ -31,10 +31,20 @@ from ragauge.report.items.reuse._family import (
 )
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted
 from ragauge.results.measures import REFERENCES, metric_name, naive, quality
-from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs
+from ragauge.results.times import STATE_WORDS, State
 
-KEYS = ("model", "dataset", "method", "variant", "curve", "knob", "value", "stored", "metric")
+KEYS = (
+    "model",
+    "dataset",
+    "state",
+    "method",
+    "variant",
+    "curve",
+    "knob",
+    "value",
+    "metric",
+)
 CHANCE = "frontier_probability"
 FIRST = "first_token_s"
 
@@ -42,19 +52,21 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, runs.by_group(_group))
+    return frame(KEYS, by_state(runs, _group))
 
 
 def draw(table: Table) -> Figure:
     panels = [
-        _panel(" · ".join(map(str, key)), part)
-        for key, part in table.groupby(["model", "dataset"], sort=False)
+        _panel(f"{model} · {dataset}\nbefore the question: {STATE_WORDS[str(state)]}", part)
+        for (model, dataset, state), part in table.groupby(
+            ["model", "dataset", "state"], sort=False
+        )
     ]
     nothing = "Nothing to draw yet: no method was run at several values of its option."
     return lines.draw(panels, columns=2, height_in=2.9, nothing=nothing)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
     candidates = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
     variants = [v for v in candidates if v.has_responses]
     values: dict[str, set[str]] = defaultdict(set)
@@ -63,16 +75,16 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     if max(map(len, values.values()), default=0) < 2:
         return []
     weak = floor(runs, naive(runs, dataset, model))
-    prices = latencies(runs, dataset, model, variants, FIRST)
+    prices = latencies(runs, dataset, model, variants, FIRST, state)
     chances = on_frontier(runs, variants, prices)
     cells = []
     for variant, price in zip(variants, prices, strict=True):
         value = knob(variant)
         keys = variant.keys | {
+            "state": state,
             "curve": curve(variant),
             "knob": KNOBS.get(variant.method, ""),
             "value": "" if value is None else value,
-            "stored": "yes" if servable(variant) else "no",
             "metric": metric_name(runs, dataset),
         }
         cells += [

@@ -2,7 +2,8 @@
 
 What this shows: for each variant on the same questions with documents of several lengths or numbers
 (a data set's options `documents` and `joined`), the difference of the primary metric to the plain
-prompt on the same questions, with its paired 95% interval, and the speedup to the first token.
+prompt on the same questions, with its paired 95% interval, and the speedup to the first token, both in one
+`state` of what was read before the question (docs/protocols.md).
 `document_tokens` is the median length of a document, `documents` their median number. On the left
 documents are longer with the same text in all; on the right there are more of the same length.
 
@@ -27,11 +28,13 @@ from ragauge.report.items.reuse._family import (
 from ragauge.results.cells import Cell, Table, frame, noted
 from ragauge.results.measures import REFERENCES, difference, naive, quality
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.times import STATE_WORDS
 
 KEYS = (
     "model",
     "questions",
     "dataset",
+    "state",
     "method",
     "variant",
     "documents",
@@ -61,7 +64,8 @@ def draw(table: Table) -> Figure:
     """Four panels a model and set of questions: both quantities over length, and over number; a
     variant a method.
     """
-    groups = list(table.groupby(["model", "questions"], sort=False))
+    named = table.assign(read=table["state"].map(STATE_WORDS))
+    groups = list(named.groupby(["model", "questions", "read"], sort=False))
     several = [
         group
         for group in groups
@@ -113,12 +117,13 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
         weak = floor(runs, base)
         shown = [v for v in runs.of(label, model) if belongs(v, *REFERENCES, *RANKERS)]
         clock = VariantSeconds.find(runs, label, model, shown)
+        state = clock.states[0]
         for variant in shown:
-            own = variant.keys | keys
+            own = variant.keys | keys | {"state": state}
             yield Cell(own, "quality", noted(quality(runs, variant), weak))
             if variant is not base:
                 yield Cell(own, "difference", noted(difference(runs, variant, base), weak))
-                yield Cell(own, "first_token_speedup", clock.sooner(runs, base, variant))
+                yield Cell(own, "first_token_speedup", clock.sooner(runs, base, variant, state))
 
 
 def _size(variant: Variant) -> dict[str, float]:

@@ -3,17 +3,20 @@
 What this shows: for each variant that reads documents before the question or compresses them, and
 for the plain prompt, the primary metric and its difference to the plain prompt on the same
 questions, with a paired test; the median seconds to the first token and the speedup over the plain
-prompt; seconds of each further token and of the work before the question; the largest size of keys
-and values; and the share of the documents' tokens that was read again with the question, counted
-over layers. `stored` says whether a store can serve what is prepared, which is not so where a
-compressor knows the question. A paper's number is its largest speedup of the first token over
-reading everything, of larger models on GPUs with long documents that were all cached. EPIC and APE
-state none (EPIC's factor of 8 is over CacheBlend, APE's of 4.5 is of complete answers).
+prompt; seconds of each further token; seconds of the work before the question and the bytes of keys
+and values that stay of it; the largest size of keys and values; and the share of the documents'
+tokens that was read again with the question, counted over layers. `state` is what was read before
+the question (docs/protocols.md); a row and its speedup are in one state alone. A paper's number is
+its largest speedup of the first token over reading everything, of larger models on GPUs with long
+documents that were all cached. EPIC and APE state none (EPIC's factor of 8 is over CacheBlend,
+APE's of 4.5 is of complete answers).
 
 Limits: differences mean nothing where the plain prompt is hardly ever right, and the note says so.
-Seconds before the question are the answering run's; the others the latency protocol's where it
-timed all these variants on the data set.
+Seconds are the latency protocol's where it timed all these variants on the data set, else the
+answering run's.
 """
+
+from itertools import product
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, style
@@ -32,10 +35,11 @@ from ragauge.results.cells import (
 )
 from ragauge.results.measures import difference, naive, quality
 from ragauge.results.publications import published
-from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.states import preparation
+from ragauge.results.times import State
 
-KEYS = ("model", "dataset", "method", "variant", "stored")
+KEYS = ("model", "dataset", "state", "method", "variant")
 UNRECORDED = "not recorded"
 
 READS = Reads(answers=answers(), latency="any")
@@ -60,28 +64,30 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     shown = [v for v in runs.of(dataset, model) if belongs(v)]
     clock = VariantSeconds.find(runs, dataset, model, shown)
     cells = list[Cell]()
-    for variant in shown:
-        keys = variant.keys | {"stored": "yes" if servable(variant) else "no"}
-        cells += row_cells(keys, _measures(runs, variant, base, clock))
+    for state, variant in product(clock.states, shown):
+        keys = variant.keys | {"state": state}
+        cells += row_cells(keys, _measures(runs, variant, base, clock, state))
     return cells
 
 
 def _measures(
-    runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds
+    runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds, state: State
 ) -> Measures:
     weak = floor(runs, base)
+    nothing = "not timed in this state" if clock.timed else UNRECORDED
     measures = {
         "quality": noted(quality(runs, variant), weak),
         "first_token_s": timing.quartiles(
-            clock.first_tokens(variant), clock.note, clock.source, nothing=UNRECORDED
+            clock.first_tokens(variant, state), clock.note(state), clock.source, nothing=nothing
         ),
         "token_s": timing.quartiles(
-            clock.tokens(variant), clock.note, clock.source, nothing=UNRECORDED
+            clock.tokens(variant, state), clock.note(state), clock.source, nothing=nothing
+        ),
+        **preparation(variant, clock.timed, state),
+        "cache_bytes": timing.quartiles(
+            variant.values("cache_bytes"), OWN, CellSource.RECORDS, nothing=UNRECORDED
         ),
     }
-    for field in ("offline_s", "cache_bytes"):
-        values = variant.values(field)
-        measures[field] = timing.quartiles(values, OWN, CellSource.RECORDS, nothing=UNRECORDED)
     measures["read_again"] = mean(
         list(read_again(variant).values()), runs.seed, nothing="no traces"
     )
@@ -89,7 +95,7 @@ def _measures(
         return measures
     compared = noted(difference(runs, variant, base), weak)
     return measures | {
-        "first_token_speedup": clock.sooner(runs, base, variant),
+        "first_token_speedup": clock.sooner(runs, base, variant, state),
         "difference": compared,
     }
 

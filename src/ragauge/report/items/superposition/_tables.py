@@ -22,6 +22,7 @@ from ragauge.results.cells import (
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import Runs, Variant, defaults
+from ragauge.results.shortcuts import split
 
 # columns of a published table that have another name here
 NAMES = {"cuda_speedup": "measured_speedup_cuda"}
@@ -118,9 +119,9 @@ class Ablation:
         }
 
         def name(line: Mapping[Any, Any]) -> str:
-            return str(line[self.option]).replace("_", " ") + (
-                f", k={line['top_k']}" if line["top_k"] else ""
-            )
+            stated = [n for n in line["note"].split("; ") if n.partition(" ")[0] in self.free]
+            k = [f"k={line['top_k']}"] if line["top_k"] else []
+            return ", ".join([str(line[self.option]).replace("_", " "), *k, *stated])
 
         return Dots(axes, look=lambda line: str(line[self.option]), name=name)
 
@@ -136,48 +137,50 @@ class Ablation:
         # every top_k at which there is something to compare, else the smallest
         for top_k in sorted({k for k in pruned if pruned.count(k) > 1}) or sorted(set(pruned))[:1]:
             # one that keeps every document is compared at each top_k
-            chosen = {
-                setting: next(
-                    (v for v in variants if not v.prunes or v.param("top_k") == top_k), None
-                )
-                for setting, variants in by_setting.items()
-            }
+            chosen = list[tuple[str, Variant | None]]()
+            for setting, variants in by_setting.items():
+                usable: list[Variant | None] = [
+                    v for v in variants if not v.prunes or v.param("top_k") == top_k
+                ]
+                chosen += [(setting, variant) for variant in usable or [None]]
             yield from self._cells(
                 runs, chosen, {"dataset": dataset, "model": model, "top_k": top_k}
             )
 
     def _cells(
-        self, runs: Runs, chosen: Mapping[str, Variant | None], keys: Keys
+        self, runs: Runs, chosen: Sequence[tuple[str, Variant | None]], keys: Keys
     ) -> Iterator[Cell]:
         paper_name = (
-            next((paper_model(v, runs) for v in chosen.values() if v), None)
+            next((paper_model(v, runs) for _, v in chosen if v), None)
             if keys["top_k"] == 1
             else None
         )
-        for setting, variant in chosen.items():
+        for setting, variant in chosen:
             name = variant.name if variant else ""
             missing = f"not run: no variant with {self.option}={setting}"
             measure = quality(runs, variant) if variant else Measure(reason=missing)
             if variant:
-                usual = defaults(variant.method)
-                stated = {name: variant.options.get(name, usual[name]) for name in self.free}
-                notes = [
-                    f"{name} {value}" for name, value in stated.items() if value != usual[name]
-                ]
-                measure = noted(measure, *notes)
+                measure = noted(measure, *self._stated(variant))
             row = {**keys, self.option: setting, "variant": name}
             yield Cell(row, "accuracy", measure, paper_model=paper_name)
             if variant:
                 yield Cell(row, "gold_kept", quality(runs, variant, KEPT))
-        best = chosen[self.settings[-1]]
-        for setting, variant in chosen.items():
+                yield from row_cells(row, split(runs, variant))
+        best = chosen[-1][1]
+        for setting, variant in chosen:
             if best and variant and variant is not best:
                 row = {
                     self.option: f"{self.settings[-1]} − {setting}",
                     "variant": f"{best.name} − {variant.name}",
                 }
-                measure = difference(runs, best, variant)
+                measure = noted(difference(runs, best, variant), *self._stated(variant))
                 yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=paper_name)
                 yield Cell(
                     {**keys, **row}, "gold_kept_difference", difference(runs, best, variant, KEPT)
                 )
+
+    def _stated(self, variant: Variant) -> list[str]:
+        """The values of the free options that are not at their defaults."""
+        usual = defaults(variant.method)
+        stated = {name: variant.options.get(name, usual[name]) for name in self.free}
+        return [f"{name} {value}" for name, value in stated.items() if value != usual[name]]

@@ -18,6 +18,7 @@ from ragauge.results.cells import Cell, Table, frame, noted
 from ragauge.results.measures import difference, find, quality, standard
 from ragauge.results.publications import paper_model
 from ragauge.results.runs import RANKED, Runs, Variant
+from ragauge.results.shortcuts import split
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = (
@@ -58,7 +59,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         if variant is None:
             cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, paper_name)
             continue
-        measures = standard(runs, variant)
+        measures = standard(runs, variant) | split(runs, variant)
         tried = [
             str(v.param("top_k"))
             for v in find(runs, dataset, model, variant.method)

@@ -22,6 +22,7 @@ from ragauge.report.items.superposition import _tables
 from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.measures import quality, standard
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.shortcuts import split
 
 KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
 QUANTITIES = ("f1", "em", "compute_cycles", "theoretical_speedup")
@@ -80,7 +81,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         options = {name: variant.param(name) for name in ("iterations", "hops")}
         if variant.method != "superposition" or variant.is_superposition(**options):
             is_text = (options["iterations"] or 1) > 1 and options["hops"] != "one"
-            cells = _tables.cells(runs, variant, shown)
+            cells = _tables.cells(runs, variant, shown | split(runs, variant))
             yield from (replace(cell, paper_model=None) if is_text else cell for cell in cells)
     for method in METHODS:
         if method not in {v.method for v in present}:

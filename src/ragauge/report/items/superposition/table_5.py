@@ -1,7 +1,10 @@
 """Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and superposition.
 
 What this shows: accuracy, compute cycles under the paper's rules, theoretical speedup over naive
-RAG, and the measured speedup of the latency rule in a column named after its device. Compute cycles
+RAG, and measured speedups of the latency rule in columns named after its device: with each document
+read before the question (`documents_speedup`), with this list read (`set_speedup`), and as in the
+paper (`measured_speedup`: the method has read what it can, naive RAG nothing), with the seconds and
+bytes of that reading. Compute cycles
 count the queries of the remaining paths one after another, as the paper's columns do, and not the
 work before the question. Cycles and speedups of the paper's models are predicted from their shapes;
 `critical_path_speedup` is that of docs/cost-accounting.md. `gold_kept` is the share of questions
@@ -21,10 +24,11 @@ from ragauge.results import timing
 from ragauge.results.cells import Measures, Table, frame, mean
 from ragauge.results.measures import find, quality, scored, standard
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.shortcuts import split
 from ragauge.results.stats import SHARE
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
-RANKERS = ("bm25", "tfidf", "dense")
+RANKERS = ("bm25", "tfidf", "dense", "shortest")
 METHODS = (*RANKERS, "superposition")
 COLUMNS = ("accuracy", "compute_cycles", "theoretical_speedup", "cuda_speedup")
 
@@ -43,7 +47,7 @@ def table(runs: Runs) -> Table:
     measured = [
         cell
         for v in swept
-        for cell in _tables.cells(runs, v, standard(runs, v) | _gold_kept(runs, v))
+        for cell in _tables.cells(runs, v, standard(runs, v) | _gold_kept(runs, v) | split(runs, v))
     ]
     measured += timing.speedup_cells(runs, _keys)
     return frame(
