@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -270,6 +271,22 @@ TITLES = {
     "block.md": ("---\ntitle: >\n  Folded\n---\nText.", "block"),
     "note.txt": ("# White tea", "note"),
 }
+
+
+def test_a_file_name_that_is_not_utf_8_is_a_title_that_can_be_written(tmp_path):
+    for name, content in (
+        (b"Pr\xfcfung.txt", "Tea."),
+        (b"\xff/\xc3\xa9.md", "Milk."),
+        (b"\xfe.txt", ""),
+    ):
+        path = tmp_path / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    found = documents.read(tmp_path)
+    titles = {document.title: document.text for document in found.documents}
+    assert titles == {r"Pr\xfcfung": "Tea.", r"\xff/é": "Milk."}
+    assert found.skipped == {r"\xfe.txt": "empty"}
+    json.dumps([*titles, *found.names], ensure_ascii=False).encode()
 
 
 def test_documents_are_titled_as_they_title_themselves(tmp_path):
