@@ -198,6 +198,17 @@ def test_a_document_that_reads_for_minutes_is_skipped_by_name(tmp_path, monkeypa
     assert f"skipped {tmp_path / 'spans.html'}: not read within 2 s" in caplog.messages
 
 
+def test_no_module_of_the_folder_is_run(tmp_path, monkeypatch):
+    for module in ("trafilatura", "pypdf", "pickle", "ragauge"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    (tmp_path / "a.md").write_text("Tea.")
+    (tmp_path / "b.html").write_text("<p>Milk.")
+    monkeypatch.chdir(tmp_path)
+    found = documents.read(tmp_path)
+    assert {document.text for document in found.documents} == {"Tea.", "Milk."}
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_document_that_ends_its_reader_is_skipped_by_name(tmp_path, monkeypatch):
     spawn = reader_process.subprocess.Popen
     for number in range(3):
