@@ -17,13 +17,6 @@ MachineRates = Mapping[str, Any]
 # of measured seconds to a floor; below it, the machine's rates were measured wrong
 LEAST_RATIO = 0.95
 
-A100_FLOP_PER_S = {"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12, "int8": 624e12}
-# by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
-A100: MachineRates = {
-    "name": "NVIDIA A100 80 GB SXM",
-    "bandwidth_bytes_per_s": {"high": 2.039e12},
-    "matmul_flop_per_s": {dtype: {"high": rate} for dtype, rate in A100_FLOP_PER_S.items()},
-}
 # PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels
 # of DDR4-2933 and 64 FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
 SERVERS: dict[str, MachineRates] = {
@@ -91,10 +84,23 @@ def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
     return count + SCALE_BYTES * rows
 
 
-def floor_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:
-    """Least seconds of a call; raises UserError when the machine was not measured in this dtype."""
-    memory_s = call_bytes(call, shape, dtype) / machine["bandwidth_bytes_per_s"]["high"]
-    return max(product_seconds(call, shape, dtype, machine), memory_s)
+def floor_seconds(
+    call: Call, shape: Shape, dtype: object, machine: MachineRates, answers: int = 1
+) -> float:
+    """Least seconds of a call, or of the same call of so many answers side by side; raises
+    UserError when the machine was not measured in this dtype.
+    """
+    products_s = answers * product_seconds(call, shape, dtype, machine)
+    return max(products_s, memory_seconds(call, shape, dtype, machine, answers))
+
+
+def memory_seconds(
+    call: Call, shape: Shape, dtype: object, machine: MachineRates, answers: int = 1
+) -> float:
+    """Least seconds of moving a call's bytes; answers side by side share the weights."""
+    shared = 0 if call.macs is not None else call.steps * weight_bytes(call, shape, dtype)
+    own = call_bytes(call, shape, dtype) - shared
+    return (shared + answers * own) / float(machine["bandwidth_bytes_per_s"]["high"])
 
 
 def product_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, replace
 
+from ragauge.cost import accelerators
+from ragauge.cost.accelerators import Accelerator
 from ragauge.cost.cycles import (
     SINGLE_QUERY_COUNTS,
     compute_cycles,
@@ -9,7 +11,7 @@ from ragauge.cost.cycles import (
     with_sequential_queries,
 )
 from ragauge.cost.flop import flop, parameters, trace_macs
-from ragauge.cost.hardware import precision
+from ragauge.cost.hardware import Precision, precision
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Call, Trace, online
 from ragauge.engines.shape_lm import ShapeLM
@@ -17,7 +19,8 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.measure.timing import fixed_length, shape_and_prompt
 from ragauge.methods.base.making import make
-from ragauge.methods.base.method import Method
+from ragauge.methods.base.method import STATES, Method
+from ragauge.methods.base.states import effective_state, in_state, usable_state
 from ragauge.methods.dense import Dense
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.superposition import Superposition
@@ -56,6 +59,33 @@ def project(
             "fvcore_macs": fvcore_macs(calls, shape),
         }
     return {"model": model, **report}
+
+
+def predict(
+    method: Method,
+    model: str,
+    counts: str,
+    new_tokens: int,
+    precision: Precision,
+    accelerator: Accelerator,
+    price: float | None = None,
+) -> JsonObject:
+    """Predict the seconds of `method` on an accelerator, in each state of what was read before the
+    question (`accelerators.predict`).
+    """
+    shape, prompt = shape_and_prompt(model, counts, new_tokens)
+    engine = ShapeLM(shape, precision=precision)
+    usable = usable_state(method, len(prompt.documents) == 1)
+    effective = {state: effective_state(usable, state) for state in STATES}
+    traced = {
+        state: _trace(in_state(method, state), engine, prompt, new_tokens)
+        for state in set(effective.values())
+    }
+    traces: dict[str, tuple[Trace, int]] = {state: traced[own] for state, own in effective.items()}
+    return {
+        "new_tokens": new_tokens,
+        **accelerators.predict(traces, shape, precision, accelerator, price),
+    }
 
 
 def costs(
@@ -126,9 +156,14 @@ def _traced(
             ids[1:] or ids for ids in (prompt.query, prompt.task, *prompt.documents)
         )
         prompt = replace(prompt, documents=documents, query=query, task=task)
-    with engine.tracing() as trace:
-        method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))
+    trace, peak_bytes = _trace(method, engine, prompt, new_tokens)
     many_queries = published and counts not in SINGLE_QUERY_COUNTS  # rule 4
     if many_queries and isinstance(method, Superposition) and method.prunes:
         trace = with_sequential_queries(trace, method.top_k)
+    return trace, peak_bytes
+
+
+def _trace(method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int) -> tuple[Trace, int]:
+    with engine.tracing() as trace:
+        method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))
     return trace, engine.peak_cache_bytes
