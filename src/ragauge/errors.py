@@ -69,7 +69,7 @@ def error_line(error: Exception, place: int = 0) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[place].strip()
 
 
-def in_one_line(error: Exception, most: int | None = None) -> str:
+def in_one_line(error: BaseException, most: int | None = None) -> str:
     """Return an error's text in one line of at most so many characters; its type where it has no
     text.
     """
@@ -90,6 +90,19 @@ EXTRAS = {
     package: extra for extra, packages in EXTRA_PACKAGES.items() for package in packages.split()
 }
 INSTEAD = {"onnxruntime": "; with a GPU: 'ragauge[gpu]'"}
+
+
+@contextmanager
+def panics_as_user_errors() -> Iterator[None]:
+    """Turn a panic of a library in Rust, as at a tokenizer's pattern that takes too long on a text,
+    into a UserError. Its class is not derived from Exception, and cannot be imported.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"the tokenizer cannot read this text: {in_one_line(error)}") from None
 
 
 class MissingExtraError(UserError):

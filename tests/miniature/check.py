@@ -19,7 +19,7 @@ from ragauge.config.plan.plan import Plan
 from ragauge.results.cells import CellStatus
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
-RECORDED = "offline_s", "cache_bytes"  # the answering run's in any case
+RECORDED = "preparation_s", "cache_bytes"  # the answering run's, of what was not timed
 FRONTIERS = "frontier", "reuse_frontier"
 Row = Mapping[str, str]  # a line of an item's table
 
@@ -73,6 +73,7 @@ EMPTY = (
     ("piperag_*", "no PipeRAG is at once"),  # random models need not bear a claim out
     ("frontier", "not timed"),  # a latency protocol times part of the methods
     ("reuse_frontier", "not timed"),
+    ("frontier", "not answered in this state"),  # no run of answers caches a prompt's beginning
     ("frontier", "the shape of"),  # served models have neither a shape nor a price
     ("frontier", "the configuration has no price"),
     ("superposition_table_5", "the gold document was never kept"),

@@ -12,12 +12,13 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 
 from ragauge.cli._parser import command_parser
 from ragauge.cli._process import choose_waiting, retain_freed_memory
-from ragauge.errors import UserError, explain_missing_extra
+from ragauge.errors import UserError, explain_missing_extra, panics_as_user_errors
 from ragauge.io import progress
-from ragauge.io.redaction import redacted
+from ragauge.io.redaction import printable, redacted
 
 # Errors of a disk that is full, over its quota, read-only, someone else's or broken; not bugs.
 DISK_ERRORS = (
@@ -32,6 +33,12 @@ DISK_ERRORS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    # ids, names and errors may hold what a terminal would obey
+    with redirect_stdout(printable(sys.stdout)), redirect_stderr(printable(sys.stderr)):
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     _set_up_logging()
     code = 0
     try:
@@ -39,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.hide(args.quiet)
         if args.quiet:
             logging.getLogger("ragauge").setLevel(logging.WARNING)
-        with explain_missing_extra():
+        with explain_missing_extra(), panics_as_user_errors():
             choose_waiting()
             if getattr(args, "step", "") != "train":  # _process.py says why
                 retain_freed_memory()
@@ -76,7 +83,7 @@ def _set_up_logging() -> None:
         lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING
     )
     logging.basicConfig(handlers=[handler])
-    sys.excepthook = lambda *raised: sys.stderr.write(
+    sys.excepthook = lambda *raised: printable(sys.stderr).write(
         redacted("".join(traceback.format_exception(*raised)))
     )
     logging.getLogger("ragauge").setLevel(logging.INFO)

@@ -23,7 +23,7 @@ WRITTEN = (
 EXAMPLES = ("documents", "questions.csv")
 STUDY = (
     "ragauge study --documents {folder}/documents --questions {folder}/questions.csv "
-    "--model smollm2-135m-instruct --out study"
+    "--model smollm2-135m-instruct --out study --budget 10m"
 )
 
 

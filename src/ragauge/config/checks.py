@@ -5,7 +5,9 @@ together.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +69,17 @@ def check(config: Config) -> None:
         unusable = registry.problem("item", item)
         if unusable:
             raise UserError(f"items: {unusable}")
+
+
+def refuse_braces(stated: Any, where: str = "") -> None:
+    """Raise UserError if a path among stated values holds what Snakemake reads as a wildcard."""
+    parts = stated.items() if isinstance(stated, Mapping) else ()
+    for key, value in enumerate(stated) if isinstance(stated, list) else parts:
+        refuse_braces(value, f"{where}.{key}".lstrip("."))
+    has_braces = isinstance(stated, str) and re.search(r"\{\w", stated)
+    if has_braces and glob(os.path.expanduser(stated.removeprefix("path:"))):
+        reason = "braces in a path are wildcards to Snakemake; rename it"
+        raise UserError(f"{where}: {stated!r}: {reason}")
 
 
 # kind, names of it, known names, path of the key

@@ -120,7 +120,7 @@ class RecordWriter:
         UserError if it cannot.
         """
         with os_errors_as_user_errors(self._started):
-            self._started_file.write(f"{key}\n".encode())
+            self._started_file.write(f"{_escaped(key)}\n".encode())
 
     def append(self, record: AnyRecord) -> None:
         """Write one record to the disk. Raises UserError: it cannot be written; earlier records
@@ -233,9 +233,8 @@ class RecordWriter:
             self._move_aside(self.partial, f"{damaged} lines changed since they were written")
         answered = records.lines_by_key(opened)
         crashes = Counter(_as_dict(header.get("crashes")))
-        crashes.update(
-            set(self._started.read_text().split("\n")[:-1]) if self._started.exists() else ()
-        )
+        started = self._started.read_text().split("\n")[:-1] if self._started.exists() else ()
+        crashes.update(key for key in self._keys if _escaped(key) in started)
         self.crashes = {key: crashes[key] for key in crashes if key not in answered}
         self._add_machines(header, answered, self.partial)
         return answered
@@ -260,6 +259,11 @@ class RecordWriter:
         target = partial_path(target) if path == self.partial else target
         path.replace(target)
         logger.warning("%s: %s; moved to %s", path, reason, target)
+
+
+def _escaped(key: str) -> str:
+    """Return a key in one line, whatever it holds."""
+    return key.encode("unicode_escape").decode()
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class ServedResponse(BaseModel, extra="forbid"):
         """Seconds of each token of the last response after its first; None where nobody counted
         them, or all came at once.
         """
-        seconds = self.token_s[-1] - self.token_s[0] if self.timed_tokens > 1 else 0.0
-        return seconds / (self.timed_tokens - 1) if seconds else None
+        seconds = self.token_s[-1] - self.token_s[0] if self.token_s else 0.0
+        return seconds / (self.timed_tokens - 1) if seconds and self.timed_tokens > 1 else None
 
     @property
     def counting(self) -> str:
@@ -311,7 +311,8 @@ def recorded_fingerprint(out: Path) -> dict[str, Any]:
     meta = read_meta(out) or {}
     with suppress(OSError, ValueError, RecursionError), partial_path(out).open("rb") as file:
         meta = json.loads(file.readline())
-    return meta.get("fingerprint") or {}
+    fingerprint = meta.get("fingerprint") if isinstance(meta, dict) else None
+    return fingerprint if isinstance(fingerprint, dict) else {}
 
 
 def recorded_dtype(out: Path) -> str | None:

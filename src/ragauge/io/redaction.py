@@ -1,5 +1,5 @@
 """Removing secrets from text that is written, shown or raised: in URLs, headers and the
-environment.
+environment; and control characters from what is printed.
 """
 
 import os
@@ -21,6 +21,8 @@ TOKENS = (  # secrets that are recognised anywhere in a text
     re.compile(r"(\bBearer )[\w.~+/=-]{16,}"),
     re.compile(r"()\b(?:hf_|sk-|ghp_|github_pat_|xox[abp]-)[\w-]{16,}"),
 )
+# all but tabs and the ends of lines, and marks that turn the direction of text
+CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 ENVIRONMENT = re.compile(r"(?i).*(TOKEN|API_?KEY|ACCESS_?KEY|SECRET|PASSWORD)(_ID)?")
 
 
@@ -48,6 +50,22 @@ def redacted_values(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: redacted_values(inner) for key, inner in value.items()}
     return [redacted_values(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def printable(stream: Any) -> Any:
+    """Return a stream of text that shows control characters as escapes."""
+    return _Printable(stream)
+
+
+class _Printable:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> Any:
+        return self._stream.write(CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def holds_secret(url: str) -> bool:

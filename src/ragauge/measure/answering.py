@@ -16,7 +16,7 @@ from ragauge.engines.protocol import (
     RemoteEngine,
     SpanEngine,
 )
-from ragauge.errors import UserError
+from ragauge.errors import UserError, panics_as_user_errors
 from ragauge.io.records import EvidenceRecord, Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure.prompting import limits, prompt_of
@@ -41,8 +41,8 @@ def ask(
     base = question_fields(example)
     prompt: Prompt | None = None
     try:
-        prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
-        with unified_memory_errors():
+        with unified_memory_errors(), panics_as_user_errors():
+            prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
             answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
     except EngineLostError:
         raise

@@ -58,8 +58,9 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
     if specification.engine.served:
         server = cast(RemoteEngine, loaded.of(specification)).identity()
         # what a server that does not respond says is as records have it
-        recorded = recorded_fingerprint(out).get("server", {})
-        settings["server"] = server if "model" in server else recorded | server
+        recorded = recorded_fingerprint(out).get("server")
+        is_silent = "model" not in server and isinstance(recorded, dict)
+        settings["server"] = dict(recorded or {}, **server) if is_silent else server
     with RecordWriter(out, settings, keys, overwrite, machine=machine) as writer:
         if retry_failed:
             writer.forget_failed()

@@ -1,5 +1,6 @@
 """Sequences of evaluation text."""
 
+import sys
 from dataclasses import dataclass
 from itertools import islice
 
@@ -33,7 +34,10 @@ def texts(
     """
     cut: list[tuple[int, EvaluationStretch]] = []
     for number, held_out in enumerate(
-        islice(database.evaluation(evaluation), limit if published else None)
+        islice(
+            database.evaluation(evaluation),
+            limit and min(limit, sys.maxsize) if published else None,
+        )
     ):
         [ids] = encode(database.tokenizer, [held_out.text], special=published)
         for part in range(len(ids) > 1 if published else len(ids) // tokens):

@@ -91,16 +91,21 @@ def on_shared(scores: Mapping[str, Mapping[str, float]]) -> dict[str, list[float
     return {name: [given[key] for key in keys] for name, given in able.items()} if keys else {}
 
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # by which they begin
+
+
 def by_question(runs: Runs) -> Table:
     """A row for each question of a data set and model, with each variant's score in the data set's
-    primary metric.
+    primary metric. Spreadsheets compute a cell that begins like a formula: such a question's id
+    gets an apostrophe in front.
     """
     import pandas as pd
 
     rows = defaultdict[tuple[str, ...], dict[str, float]](dict)
     for v in runs.run:
         for question, score in scored(runs, v).items():
-            rows[v.dataset, v.model, runs.metrics(v.dataset)[0], question][v.name] = score
+            shown = f"'{question}" if question.startswith(FORMULAS) else question
+            rows[v.dataset, v.model, runs.metrics(v.dataset)[0], shown][v.name] = score
     keys = ("dataset", "model", "metric", "question")
     made = [dict(zip(keys, row, strict=True)) | scores for row, scores in rows.items()]
     return pd.DataFrame(made, columns=[*keys, *dict.fromkeys(v.name for v in runs.run)])

@@ -10,9 +10,9 @@ from ragauge.cost import cycles
 from ragauge.methods.base.method import State
 from ragauge.methods.base.states import effective_state, usable_state
 from ragauge.results import timing
-from ragauge.results.cells import CellSource, Measures
-from ragauge.results.costs import CyclesFold, online_cycles
-from ragauge.results.runs import Variant, method_of
+from ragauge.results.cells import CellSource, Measure, Measures
+from ragauge.results.costs import cost, online_cycles
+from ragauge.results.runs import Runs, Variant, method_of
 from ragauge.results.times import LatencyTimes
 
 
@@ -41,17 +41,17 @@ def seconds(variant: Variant, field: str, state: State) -> list[float]:
     return [online + offline for online, offline in pairs if None not in (online, offline)]
 
 
-def cycles_in(state: State) -> CyclesFold:
-    """The fold for the multiply-accumulates that a question waits for in a state."""
+def online_cost(runs: Runs, variant: Variant, state: State) -> Measure:
+    """Mean multiply-accumulates that a question waits for in a state."""
+    waits = waits_for_documents(variant, state)
+    if waits is None:
+        return Measure(reason="not answered in this state")
 
     def fold(variant: Variant, key: str) -> float:
-        waits = waits_for_documents(variant, state)
-        if waits is None:
-            return math.nan
         trace = variant.traces[key]
         return online_cycles(variant, key, cycles.uncached(trace) if waits else trace)
 
-    return fold
+    return cost(runs, variant, fold)
 
 
 def preparation(variant: Variant, timed: LatencyTimes | None, state: State) -> Measures:

@@ -86,6 +86,9 @@ def test_records_keep_their_dtype(tmp_path):
         json.dumps({"fingerprint": {"dtype": "bfloat16"}}) + "\n"
     )
     assert recorded_dtype(out) == "bfloat16"
+    for damaged in ("[]", '{"fingerprint": 3}'):
+        (tmp_path / "a.jsonl.partial").write_text(f"{damaged}\n")
+        assert recorded_dtype(out) is None
 
 
 def test_the_least_sum_of_reading_and_writing_wins(monkeypatch, capsys):

@@ -7,11 +7,12 @@ import yaml
 
 from ragauge import registry
 from ragauge.cli._main import main
-from ragauge.config import loading, schema
+from ragauge.config import checks, loading, schema
 from ragauge.config.experiment import Config
 from ragauge.config.launch.settings import write_settings
 from ragauge.config.model import ModelEntry
 from ragauge.errors import UserError
+from ragauge.testing import write_questions
 
 MODEL = "smollm2-135m-instruct"
 
@@ -134,6 +135,21 @@ def test_a_mistake_is_told_in_one_line(path, value, message):
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         loading.parse(changed(path, value), "c.yaml")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["{x}/q.jsonl", "{x}/*.jsonl", "{x}"])
+def test_a_path_that_snakemake_would_read_as_a_pattern_is_refused(path, tmp_path):
+    (tmp_path / "{x}").mkdir()
+    write_questions(tmp_path / "{x}/q.jsonl")
+    stated = valid() | {"datasets": {"nq_open": {"data": f"{tmp_path}/{path}"}}}
+    reason = r"[^\n]*braces in a path"
+    with pytest.raises(UserError, match=rf"^c.yaml: datasets\.nq_open\.data: {reason}"):
+        loading.parse(stated, "c.yaml")
+    with pytest.raises(UserError, match=rf"^a\.1\.b: {reason}"):
+        checks.refuse_braces({"a": [1, {"b": f"path:{tmp_path}/{path}"}]})
+    checks.refuse_braces(
+        {"prompt": "answer {question}", "data": f"{tmp_path}/{{y}}", "n": [1, None]}
+    )
 
 
 def test_questions_whose_answers_depend_on_each_other_are_not_dealt_to_several_jobs():

@@ -13,6 +13,7 @@ from ragauge.datasets.musique import Musique
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.methods.base import making
+from ragauge.testing import write_questions
 
 NQ = "nq_open/nq-open-20_total_documents_gold_at_0.jsonl.gz"
 MUSIQUE = "musique/musique_ans_v1.0_dev.jsonl.gz"
@@ -265,6 +266,12 @@ def test_a_hub_out_of_reach_is_one_line(hub, tmp_path):
         loader.load("musique")
     assert "\n" not in str(error.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("limit", [2, 10**20])
+def test_a_limit_may_be_of_any_size(limit, tmp_path):
+    path = write_questions(tmp_path / "q.jsonl", 3)
+    assert len(loader.load("nq_open", data=path, limit=limit)) == min(3, limit)
 
 
 @pytest.mark.parametrize("name", ["study", "trace"])

@@ -145,6 +145,17 @@ def test_a_finished_file_that_changed_is_moved_aside_and_answered_again(
     assert str(former) in caplog.text
 
 
+@pytest.mark.parametrize("key", ["two\nlines", "q\r", "\\n", "é\u2028\x85", "q0"])
+def test_crashes_are_counted_whatever_a_key_holds(out, key):
+    for crashes in range(3):
+        writer = RecordWriter(out, SETTINGS, [key, "other"])
+        with writer:
+            assert writer.crashes == ({key: crashes} if crashes else {})
+            writer.start(key)
+            started = writer._started.read_bytes()
+        writer._started.write_bytes(started)  # as a process that dies leaves it
+
+
 def test_a_changed_byte_of_an_unfinished_file_costs_its_question_alone(out, undisturbed, caplog):
     whole = interrupted(out, KEYS[:4]).read_bytes()
     start = whole.index(b"\n") + 1

@@ -1,6 +1,9 @@
 """Secrets of URLs and of the environment reach no file, no output and no error."""
 
 import base64
+import sys
+import unicodedata
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -9,7 +12,7 @@ from ragauge.assets import resolver
 from ragauge.cli import _main
 from ragauge.engines.served.http import JsonServer
 from ragauge.errors import UserError
-from ragauge.io.redaction import redacted
+from ragauge.io.redaction import printable, redacted
 from served_site import Quiet, running
 
 PASSWORD = "pa55-of-anna"
@@ -123,3 +126,28 @@ def test_an_endpoint_with_a_secret_in_its_address_is_refused():
     with pytest.raises(UserError, match="use the key") as error:
         JsonServer(f"https://host/v1?api_key={TOKEN}")
     assert TOKEN not in str(error.value)
+
+
+def test_what_is_printed_steers_no_terminal(tmp_path, capfd):
+    """Ids, names and errors of others, by every character that is not printed."""
+    name = "a\x1b]0;title\x07\x1b[2J\x9b31m\x7f\u202eb"
+    records = tmp_path / f"{name}.jsonl"
+    for command in (
+        ["validate", str(records)],
+        ["list", name],
+        ["score", "--metric", "em", str(records)],
+    ):
+        with suppress(SystemExit):
+            assert _main.main(command) == 2
+    shown = "".join(capfd.readouterr())
+    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cf") and c != "\n"]
+    assert shown.count(r"a\x1b]0;title\x07\x1b[2J\x9b31m\x7f\u202eb") >= 2
+
+
+def test_bars_and_bytes_are_printed_as_they_are(capfd):
+    text = "\r 5%|é▌ | 1/2\n\tx \u2028"
+    stream = printable(sys.stdout)
+    assert stream.write(text) == len(text)
+    assert stream.encoding == sys.stdout.encoding
+    stream.flush()
+    assert capfd.readouterr().out == text

@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import pytest
 import torch
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
 
 from ragauge.cli._main import main
 from ragauge.config.model import ModelEntry
@@ -280,6 +282,30 @@ def test_damaged_weights_fail_the_question_by_name(name, model, data):
     record = answering.ask(damaged, method, first, setting_of(model, data, name))
     assert (record.status, record.text) == ("failed", "")
     assert "not finite" in str(record.reason)
+
+
+def test_a_text_at_which_the_tokenizer_panics_fails_its_question(model, data):
+    panicking = load_lm(str(model))
+    pattern = Split(Regex("(?:[a-z ]+[a-z ]+)+!"), "isolated")
+    panicking.tokenizer.backend_tokenizer.pre_tokenizer = pattern
+    [first, *_] = examples_of(data)
+    long = replace(first, question="which " * 40)
+    for options in ({}, {"failures": ()}):
+        if options:
+            with pytest.raises(UserError, match="the tokenizer cannot read"):
+                answering.ask(
+                    panicking,
+                    making.make("naive"),
+                    long,
+                    setting_of(model, data, "naive"),
+                    **options,
+                )
+        else:
+            record = answering.ask(
+                panicking, making.make("naive"), long, setting_of(model, data, "naive")
+            )
+            assert record.status == "failed"
+            assert "the tokenizer cannot read this text" in str(record.reason)
 
 
 def test_a_defect_is_not_hidden(model, data, lm):

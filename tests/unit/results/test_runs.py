@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.methods.base import making
+from ragauge.results import measures
 from ragauge.results.runs import Runs, known_names
 from synthetic_run import MODEL, specification, write_meta, write_variant
 
@@ -142,3 +144,13 @@ def test_a_variant_that_was_removed_is_left_out(tmp_path, capfd):
     assert [variant.name for variant in runs.run] == ["naive"]
     assert f"nq_open/{MODEL}/oracle (not in the configuration)" in capfd.readouterr().err
     assert len(Runs(tmp_path, parse(config, "t")).run) == 2, "it asks for no answers at all"
+
+
+def test_no_id_stands_in_a_table_as_a_formula(monkeypatch):
+    ids = ["=cmd|' /C calc'!A0", "+1", "-2", "@sum", "\t=1", "\r=1", "q=1", "1-2"]
+    runs = SimpleNamespace(
+        run=[SimpleNamespace(dataset="d", model="m", name="v")], metrics=lambda _: ["em"]
+    )
+    monkeypatch.setattr(measures, "scored", lambda *_: dict.fromkeys(ids, 1.0))
+    shown = list(measures.by_question(runs)["question"])
+    assert shown == [f"'{key}" for key in ids[:6]] + ids[6:]

@@ -107,6 +107,8 @@ def test_a_speed_needs_the_servers_count(runs):
     cells = edited(runs, bundled, alone, ended)
     assert cells["measured"]["served_per_token_s"] == pytest.approx(0.1)
     assert "several tokens in one event" in cells["note"]["served_per_token_s"]
+    cells = edited(runs, alone, alone, {"token_s": [], "new_tokens": 9})  # nothing but white space
+    assert cells["measured"]["served_per_token_s"] == pytest.approx(0.1)
     cells = edited(runs, *[{**alone, "new_tokens": None}] * 3)
     for quantity in ("served_per_token_s", "cost_per_1000_questions"):
         assert math.isnan(cells["measured"][quantity])

@@ -1,5 +1,6 @@
 """Data sets made from their names and options, and their examples."""
 
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def load(
         raise UserError(f"dataset {name}: limit must be at least 1, not {limit}")
     dataset = make(name, seed=seed, **options)
     path = dataset.official() if data is None else Path(data)
-    examples = list(islice(dataset.read(path), limit))
+    examples = list(islice(dataset.read(path), limit and min(limit, sys.maxsize)))
     if not examples:
         raise UserError(f"{path}: holds no records")
     return examples

@@ -36,10 +36,9 @@ from ragauge.report.items._frontier import (
 )
 from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted, row_cells
-from ragauge.results.costs import cost
 from ragauge.results.measures import metric_name, quality
 from ragauge.results.runs import ELSEWHERE, Runs
-from ragauge.results.states import cycles_in, preparation
+from ragauge.results.states import online_cost, preparation
 from ragauge.results.times import STATE_WORDS, State
 
 KEYS = ("model", "dataset", "state", "method", "variant", "top_k", "metric")
@@ -72,7 +71,7 @@ def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
     timed = timing.find(runs, dataset, model)
     variants = [v for v in runs.of(dataset, model) if v.has_responses]
     prices = {
-        "online_cycles": [cost(runs, v, cycles_in(state)) for v in variants],
+        "online_cycles": [online_cost(runs, v, state) for v in variants],
         "online_latency_s": latencies(runs, dataset, model, variants, "total_s", state),
     }
     metric = metric_name(runs, dataset)

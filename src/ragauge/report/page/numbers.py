@@ -12,7 +12,7 @@ from typing import Any
 
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
-from ragauge.results.costs import cost, weight_bytes
+from ragauge.results.costs import weight_bytes
 from ragauge.results.measures import (
     FLOOR,
     REFERENCES,
@@ -311,7 +311,7 @@ def _costs(
     """
     numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
     for state in READ:
-        measures = {"compute_cycles": cost(runs, variant, states.cycles_in(state))}
+        measures = {"compute_cycles": states.online_cost(runs, variant, state)}
         for kind, field in (("total_s", "online_s"), ("first_token_s", "first_token_s")):
             answering = states.seconds(variant, field, state)
             measures[ANSWERING + kind] = timing.quartiles(answering)
