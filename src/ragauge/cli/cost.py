@@ -6,8 +6,7 @@ from typing import Any
 
 from ragauge import registry
 from ragauge.cli import _options as options
-from ragauge.config import reading
-from ragauge.config.reading import checked
+from ragauge.config.reading import checked, read
 from ragauge.cost import accelerators
 from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
 from ragauge.cost.roofline import SERVERS
@@ -30,12 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
     options.add_set(parser, "a parameter of the method or the schedule")
     add("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
-    add(
-        "--new-tokens",
-        type=options.count,
-        metavar="N",
-        help="tokens generated (1; with --hardware 100)",
-    )
+    text = "tokens generated (1; with --hardware 100)"
+    add("--new-tokens", type=options.count, metavar="N", help=text)
     add("--accounting", default="critical_path", help="critical_path, total or published")
     add(
         "--dtype",
@@ -56,9 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     result = _result(args)
-    text = options.readable(result)
-    if args.hardware:
-        text = accelerators.table(result["prediction"])
+    predicted = result.get("prediction")
+    text = accelerators.table(predicted) if predicted else options.readable(result)
     if args.out:
         options.write_json(args.out, result)
         result = {"out": args.out}
@@ -67,10 +61,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _result(args: argparse.Namespace) -> dict[str, Any]:
     params, _ = options.settings(args.set)
-    if args.hardware and not args.method:
-        raise UserError("--hardware: must be given with --method")
-    if args.price is not None and not args.hardware:
-        raise UserError("--price: must be given with --hardware")
+    if (args.hardware and not args.method) or (args.price is not None and not args.hardware):
+        raise UserError("--hardware: must be given with --method, and --price with --hardware")
     if args.published == bool(args.model):
         raise UserError("--model: must be given with --method or --schedule, and with these alone")
     if args.published:
@@ -111,19 +103,14 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
     precision = Precision(args.dtype, args.weights, args.kv)
     new_tokens = args.new_tokens or (100 if hardware else 1)
     counted = (args.tokens, new_tokens, args.accounting, precision, args.counter)
-    report = costing.project(args.method, method, args.model, *counted)
-    if hardware is None:
-        return report
-    predicted = costing.predict(
-        method, args.model, args.tokens, new_tokens, precision, hardware, args.price
-    )
-    return report | {"prediction": predicted}
+    return costing.project(args.method, method, args.model, *counted, hardware, args.price)
 
 
 def _accelerator(name: str) -> accelerators.Accelerator:
-    if name in accelerators.names():
-        return accelerators.named(name)
+    known = accelerators.known()
+    if name in known:
+        return known[name]
     if not Path(name).is_file():
-        problem = unknown("hardware", name, accelerators.names(), "--hardware")
+        problem = unknown("hardware", name, known, "--hardware")
         raise UserError(f"{problem}, or a YAML file of its rates")
-    return checked(accelerators.Accelerator, reading.read(Path(name)), name)
+    return checked(accelerators.Accelerator, read(Path(name)), name)

@@ -31,18 +31,18 @@ SERVERS: dict[str, MachineRates] = {
 }
 
 
-def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
-    """Bytes that a call must move: weights once a step, keys and values read and written by each
-    row. `dtype`, here and below, is a torch dtype, its name or a `Precision`. A call whose MACs are
-    stated counts 0.
+def call_bytes(call: Call, shape: Shape, dtype: object, answers: int = 1) -> int:
+    """Bytes that a call must move, in so many answers side by side: weights once a step, keys and
+    values read and written by each row. `dtype`, here and below, is a torch dtype, its name or a
+    `Precision`. A call whose MACs are stated counts 0.
     """
     if call.macs is not None:
         return 0
     weights = call.steps * weight_bytes(call, shape, dtype)
     if shape.shortest_window is None:
-        return weights + kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
+        return weights + answers * kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
     chosen = range(*call.layers or (0, shape.layers))
-    return weights + sum(
+    return weights + answers * sum(
         kv_bytes(shape, _kv_tokens(call, shape.window(i)), dtype, (i, i + 1)) for i in chosen
     )
 
@@ -84,23 +84,10 @@ def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
     return count + SCALE_BYTES * rows
 
 
-def floor_seconds(
-    call: Call, shape: Shape, dtype: object, machine: MachineRates, answers: int = 1
-) -> float:
-    """Least seconds of a call, or of the same call of so many answers side by side; raises
-    UserError when the machine was not measured in this dtype.
-    """
-    products_s = answers * product_seconds(call, shape, dtype, machine)
-    return max(products_s, memory_seconds(call, shape, dtype, machine, answers))
-
-
-def memory_seconds(
-    call: Call, shape: Shape, dtype: object, machine: MachineRates, answers: int = 1
-) -> float:
-    """Least seconds of moving a call's bytes; answers side by side share the weights."""
-    shared = 0 if call.macs is not None else call.steps * weight_bytes(call, shape, dtype)
-    own = call_bytes(call, shape, dtype) - shared
-    return (shared + answers * own) / float(machine["bandwidth_bytes_per_s"]["high"])
+def floor_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:
+    """Least seconds of a call; raises UserError when the machine was not measured in this dtype."""
+    memory_s = call_bytes(call, shape, dtype) / machine["bandwidth_bytes_per_s"]["high"]
+    return max(product_seconds(call, shape, dtype, machine), memory_s)
 
 
 def product_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:

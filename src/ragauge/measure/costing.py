@@ -11,7 +11,7 @@ from ragauge.cost.cycles import (
     with_sequential_queries,
 )
 from ragauge.cost.flop import flop, parameters, trace_macs
-from ragauge.cost.hardware import Precision, precision
+from ragauge.cost.hardware import precision
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Call, Trace, online
 from ragauge.engines.shape_lm import ShapeLM
@@ -38,10 +38,13 @@ def project(
     accounting: str,
     dtype: object,
     counter: str = "closed_form",
+    accelerator: Accelerator | None = None,
+    price: float | None = None,
 ) -> JsonObject:
     """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape
     alone. `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with the `counter`
-    fvcore its count of the trace is reported next to that of the formulas.
+    fvcore its count of the trace is reported next to that of the formulas; with an accelerator the
+    seconds there are predicted (`accelerators.predict`).
     """
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
@@ -58,34 +61,11 @@ def project(
             "closed_form_macs": trace_macs(calls, shape),
             "fvcore_macs": fvcore_macs(calls, shape),
         }
+    if accelerator:
+        traced = _by_state(method, engine, prompt, new_tokens)
+        predicted = accelerators.predict(traced, shape, engine.precision, accelerator, price)
+        report["prediction"] = {"new_tokens": new_tokens, **predicted}
     return {"model": model, **report}
-
-
-def predict(
-    method: Method,
-    model: str,
-    counts: str,
-    new_tokens: int,
-    precision: Precision,
-    accelerator: Accelerator,
-    price: float | None = None,
-) -> JsonObject:
-    """Predict the seconds of `method` on an accelerator, in each state of what was read before the
-    question (`accelerators.predict`).
-    """
-    shape, prompt = shape_and_prompt(model, counts, new_tokens)
-    engine = ShapeLM(shape, precision=precision)
-    usable = usable_state(method, len(prompt.documents) == 1)
-    effective = {state: effective_state(usable, state) for state in STATES}
-    traced = {
-        state: _trace(in_state(method, state), engine, prompt, new_tokens)
-        for state in set(effective.values())
-    }
-    traces: dict[str, tuple[Trace, int]] = {state: traced[own] for state, own in effective.items()}
-    return {
-        "new_tokens": new_tokens,
-        **accelerators.predict(traces, shape, precision, accelerator, price),
-    }
 
 
 def costs(
@@ -167,3 +147,14 @@ def _trace(method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int) -> 
     with engine.tracing() as trace:
         method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))
     return trace, engine.peak_cache_bytes
+
+
+def _by_state(
+    method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int
+) -> dict[str, tuple[Trace, int]]:
+    """The trace and the peak of the cache in each state of what was read before the question."""
+    usable = usable_state(method, len(prompt.documents) == 1)
+    return {
+        state: _trace(in_state(method, effective_state(usable, state)), engine, prompt, new_tokens)
+        for state in STATES
+    }

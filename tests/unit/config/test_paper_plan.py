@@ -23,7 +23,7 @@ from ragauge.pipelines.retrieval import sizes
 PAPERS = Path(__file__).parents[3] / "configs/papers"
 CODES_PER_S = 1e8
 HALF = Precision("bfloat16")
-A100 = accelerators.named("a100").rates
+A100 = accelerators.known()["a100"].rates
 SLOWER = 4  # than the floor of the data sheet: launches, and everything between calls
 
 

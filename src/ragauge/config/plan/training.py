@@ -83,7 +83,7 @@ class TrainingPlan(PlanPart):
         shape = shapes.named(training.model)
         (call, passes) = passes_of(training)
         floor_s = passes * product_seconds(
-            call, shape, Precision(training.dtype), accelerators.named("a100").rates
+            call, shape, Precision(training.dtype), accelerators.known()["a100"].rates
         )
         return max(MIN_MINUTES, ceil(MARGIN * floor_s / training.processes / 60))
 
