@@ -154,9 +154,9 @@ def test_the_control_decides_by_its_interval(tmp_path, capsys):
     against = ["--random", str(random), "--base", str(unsure)]
     assert main(["score", "--metric", "perplexity", str(better), *against, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])[str(better)]
-    assert shown["control"]["difference"] == pytest.approx(-0.14)
-    assert shown["against_base"]["difference"] == pytest.approx(-0.12)
-    assert shown["perplexity"] == pytest.approx(12.68, abs=0.01)
+    assert shown["control"]["difference"] == pytest.approx(-0.8 / 6)
+    assert shown["against_base"]["difference"] == pytest.approx(-0.1)
+    assert shown["perplexity"] == pytest.approx(12.81, abs=0.01)
 
 
 def test_latency_is_shown_beside_its_ideal(tmp_path):
