@@ -1,4 +1,4 @@
-"""Compute the cycles, FLOPs and cache bytes of a method on a model, without weights."""
+"""Compute what a method costs from the shape of a model, and predict seconds on a GPU."""
 
 import argparse
 from pathlib import Path

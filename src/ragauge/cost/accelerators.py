@@ -44,8 +44,11 @@ class Accelerator(Section):
     def rates(self) -> MachineRates:
         """The rates as the roofline takes them."""
         products = {dtype: {"high": rate} for dtype, rate in self.matmul_flop_per_s.items()}
-        bandwidth = {"high": self.bandwidth_bytes_per_s}
-        return {"bandwidth_bytes_per_s": bandwidth, "matmul_flop_per_s": products}
+        return {
+            "name": self.name,
+            "bandwidth_bytes_per_s": {"high": self.bandwidth_bytes_per_s},
+            "matmul_flop_per_s": products,
+        }
 
 
 @cache
