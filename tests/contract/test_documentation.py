@@ -168,6 +168,24 @@ def test_every_promise_names_a_test_that_exists(root):
         ), test
 
 
+def test_every_promise_of_security_names_tests_that_exist(root):
+    rows = re.findall(r"^\| .* \| (`tests/.*) \|$", text(root, "SECURITY.md"), re.MULTILINE)
+    assert len(rows) >= 8
+    for path in re.findall(r"`([^`]+)`", " ".join(rows)):
+        assert "def test_" in (root / path).read_text(encoding="utf-8"), path
+
+
+def test_the_methods_that_start_over_are_those_that_the_page_names(root):
+    own = {
+        name
+        for name in registry.names("method")
+        if registry.component("method", name, Method).sequential is not Method.sequential
+    }
+    sequential = own - {"compressed"}  # which is as the method that it wraps
+    [named] = re.findall(r"only (.*?), whose\s+records depend", text(root, "docs/reliability.md"))
+    assert re.findall(r"`(\w+)`", named) == sorted(sequential, reverse=True)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file_or_a_heading(root, page):
     content = re.sub(r"`[^`\n]+`", "", text(root, page))

@@ -341,8 +341,13 @@ def _fetch(target: Store, entry: Entry) -> Path:
 
 def _loadable(target: Store, path: Path) -> Path:
     """Convert a GGUF file or a released RETRO; of a folder with one checkpoint return that; else
-    the path.
+    the path. Raises UserError: it holds an adapter, next to its base model or alone.
     """
+    if (path / "adapter_config.json").is_file():
+        remedy = "merge it into its base model (peft: merge_and_unload) and name the merged folder"
+        raise UserError(
+            f"{path}: holds an adapter (LoRA or the like), which is not applied; {remedy}"
+        )
     if path.is_dir() and not (path / "config.json").exists():
         if (released := retro.checkpoint(path)) is not None:
             return retro.converted(target, released)

@@ -13,12 +13,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
 
 from ragauge.cli._parser import command_parser
 from ragauge.cli._process import choose_waiting, retain_freed_memory
 from ragauge.errors import UserError, explain_missing_extra, panics_as_user_errors
 from ragauge.io import progress
-from ragauge.io.redaction import printable, redacted
+from ragauge.io.redaction import PrintableStream, redacted
 
 # Errors of a disk that is full, over its quota, read-only, someone else's or broken; not bugs.
 DISK_ERRORS = (
@@ -34,7 +35,9 @@ DISK_ERRORS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     # ids, names and errors may hold what a terminal would obey
-    with redirect_stdout(printable(sys.stdout)), redirect_stderr(printable(sys.stderr)):
+    out: Any = PrintableStream(sys.stdout)
+    err: Any = PrintableStream(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
         return _main(arguments)
 
 
@@ -83,7 +86,7 @@ def _set_up_logging() -> None:
         lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING
     )
     logging.basicConfig(handlers=[handler])
-    sys.excepthook = lambda *raised: printable(sys.stderr).write(
+    sys.excepthook = lambda *raised: PrintableStream(sys.stderr).write(
         redacted("".join(traceback.format_exception(*raised)))
     )
     logging.getLogger("ragauge").setLevel(logging.INFO)

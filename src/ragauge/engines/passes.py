@@ -2,7 +2,6 @@
 observed on request.
 """
 
-import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -73,18 +72,16 @@ class LogitsRequest:
     hidden: Tensor  # (token, d_model), normed
 
 
-def check_finite(*computed: Tensor) -> None:
-    """Raise NotFiniteError if numbers that a model computed, (..., number), are NaN or infinite."""
-    sums = torch.cat([numbers.sum(-1, dtype=torch.float32).flatten() for numbers in computed])
-    if not sums.isfinite().all():
+def check_finite(*computed: Tensor | None) -> None:
+    """Raise NotFiniteError if numbers that a model computed are NaN or infinite."""
+    if not all(n is None or n.sum(dtype=torch.float32).isfinite() for n in computed):
         raise NotFiniteError
 
 
 def likeliest(logits: Tensor) -> int:
     """Return the token of the largest of the logits (vocab,). Raises NotFiniteError: they are NaN."""
     token = int(logits.argmax())  # which is that of a NaN, if there is one
-    if not math.isfinite(logits[token]):
-        raise NotFiniteError
+    check_finite(logits[token])
     return token
 
 

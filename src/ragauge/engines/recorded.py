@@ -128,9 +128,7 @@ class RecordedEngine(Traced, ABC):
             started = time.perf_counter()
             extension = self.compute(cache, rows, call_options)
             self._finish(_call(rows, call_options), started)
-        last = () if extension.last_logits is None else (extension.last_logits,)
-        if computed := (*last, *extension.logp, *extension.logits):
-            check_finite(*computed)
+        check_finite(extension.last_logits, *extension.logp, *extension.logits)
         return extension
 
     @torch.inference_mode()

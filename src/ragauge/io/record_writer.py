@@ -199,8 +199,8 @@ class RecordWriter:
             return {}
         try:
             lines = records.lines_by_key(records.open_finished(self.out, self._kind))
-        except records.ChangedRecordsError as error:
-            self._move_aside(self.out, str(error))
+        except records.ChangedRecordsError:
+            self._move_aside(self.out, "changed since it was finished")
             return {}
         more = len(set(lines) - set(self._keys))
         if more:

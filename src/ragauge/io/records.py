@@ -347,21 +347,22 @@ def parse_lines(
     """Yield the lines that are not blank with their records. Raises UserError that names a bad
     line, or a key that stands twice. `first`: the number of the first line in the file.
     """
-    numbers: dict[str, int] = {}
+    seen = set[str]()
     for number, line in enumerate(lines, start=first):
         if line.strip():
             try:
                 record = kind.model_validate_json(line)
             except ValidationError as error:
                 raise UserError(f"{path}:{number}: not a record: {first_problem(error)}") from error
-            note_key(numbers, record.key, path, number)
+            note_key(seen, record.key, f"{path}:{number}")
             yield line, record
 
 
-def note_key(numbers: dict[str, int], key: str, path: Path, number: int) -> None:
-    """Add a key to those by line number. Raises UserError: it stands in another line as well."""
-    if numbers.setdefault(key, number) != number:
-        raise UserError(f"{path}:{number}: duplicate key {key!r}: line {numbers[key]} has it too")
+def note_key(seen: set[str], key: str, place: str) -> None:
+    """Add a key to those of the lines before. Raises UserError: it is one of them."""
+    if key in seen:
+        raise UserError(f"{place}: duplicate key {key!r}")
+    seen.add(key)
 
 
 def lines_by_key(opened: Iterable[tuple[bytes, AnyRecord]]) -> dict[str, str]:

@@ -52,12 +52,9 @@ def redacted_values(value: Any) -> Any:
     return [redacted_values(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def printable(stream: Any) -> Any:
-    """Return a stream of text that shows control characters as escapes."""
-    return _Printable(stream)
+class PrintableStream:
+    """A stream of text that shows control characters as escapes."""
 
-
-class _Printable:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 

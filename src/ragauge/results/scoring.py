@@ -50,10 +50,10 @@ def score_file(
     meta = records.read_meta(path) or {}
     records.check_unchanged(path, meta)
     read = dict(read_jsonl(path))
-    numbers: dict[str, int] = {}
+    seen = set[str]()
     for number, line in read.items():
         if {"key", "status"} <= line.keys():  # of records, not of others' predictions
-            records.note_key(numbers, str(line["key"]), path, number)
+            records.note_key(seen, str(line["key"]), f"{path}:{number}")
     filled = metrics.with_failed_empty([*read.values()], prediction_key)
     lines = [(f"{path}:{number}", line) for number, line in zip(read, filled, strict=True)]
     if not lines:

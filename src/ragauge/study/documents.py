@@ -3,6 +3,7 @@ why not.
 """
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,10 +79,7 @@ def read(place: Path) -> SourceDocuments:
     short = _short_names(folder, paths)
     bar_of_files = bar("reading documents", "file", iterable=paths, delay=2)
     with ReaderProcess() as reader:
-        read = [
-            _read_file(reader, path, path.relative_to(folder).as_posix(), short)
-            for path in bar_of_files
-        ]
+        read = [_read_file(reader, path, _name(folder, path), short) for path in bar_of_files]
     notes: dict[str, dict[str, Any]] = {
         note: {file.name: getattr(file, note) for file in read if getattr(file, note)}
         for note in NOTES
@@ -106,6 +104,11 @@ def _visible_files(folder: Path) -> list[Path]:
         for file in files
         if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
     ]
+
+
+def _name(folder: Path, path: Path) -> str:
+    """A file's path in the folder as text: bytes that are not UTF-8 as escapes, as `\\xfc`."""
+    return os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
 
 
 def _kind(path: Path) -> str:
@@ -166,7 +169,7 @@ def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
     """Each file's path in the folder -> without suffix, unless that alone tells it from another
     one.
     """
-    names = [path.relative_to(folder) for path in paths]
+    names = [Path(_name(folder, path)) for path in paths]
     short = {
         n.as_posix(): n.with_name(n.name.removesuffix(".gz")).with_suffix("").as_posix()
         for n in names

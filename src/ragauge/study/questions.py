@@ -4,20 +4,24 @@ import codecs
 import csv
 import hashlib
 import io
+import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError, meant
-from ragauge.io.jsonl import field, read_jsonl, strings
+from ragauge.io.jsonl import field, objects, read_jsonl, strings
 from ragauge.methods.prompts.templates import ends_sentence
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".ndjson")
 COLUMNS = ("question", "answers", "gold")
+# names of other tools' columns; RAGAS' `answer` stands next to these, and is a system's
+TRUTHS = "ground_truths?|reference"
 ANSWER_SEPARATOR = "|"  # in a cell of a CSV file
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}  # of cells
 ENCODINGS = {
@@ -57,6 +61,8 @@ def read_questions(path: Path) -> list[StudyQuestion]:
         )
     questions: dict[str, StudyQuestion] = {}
     for place, row in _table(path) if name.endswith(TABLE_SUFFIXES) else _lines(path):
+        if isinstance(row.get("gold"), list) and len(row["gold"]) == 1:
+            [row["gold"]] = row["gold"]
         gold = field(row, "gold", str, place) if row.get("gold") else None
         question = StudyQuestion(field(row, "question", str, place), _answers(row, place), gold)
         if question.key in questions:
@@ -69,6 +75,12 @@ def read_questions(path: Path) -> list[StudyQuestion]:
 
 def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
     answers = row.get("answers")
+    if isinstance(answers, dict):  # as SQuAD has them, with the places of the texts
+        answers = answers.get("text")
+    if not isinstance(answers, str | list | None):
+        answers = [answers]
+    if isinstance(answers, list):
+        answers = [str(a) if type(a) in (int, float) else a for a in answers]
     if isinstance(answers, str):
         if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
             raise UserError(
@@ -82,7 +94,10 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
     """Spell the names of columns as a study does: in any case, `answer` as `answers`. Raises
     UserError: a column is there twice, or one is missing and another's name is like its name.
     """
-    columns = [re.sub("^answer$", "answers", name.strip().casefold()) for name in names]
+    columns = [name.strip().casefold().replace("user_input", "question") for name in names]
+    truths = any(re.fullmatch(TRUTHS, column) for column in columns)
+    answers = TRUTHS if truths else "answer"
+    columns = [re.sub(f"^({answers})$", "answers", column) for column in columns]
     for wanted in COLUMNS:
         if columns.count(wanted) > 1:
             raise UserError(f"{place}: the column {wanted!r} is there twice")
@@ -100,8 +115,13 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, record in read_jsonl(path):
-        place = f"{path}:{number}"
+    """Yield the objects of JSON lines, or of one array, with their places."""
+    records = ((record, f"{path}:{number}") for number, record in read_jsonl(path))
+    array: Any = None
+    with suppress(OSError, ValueError, RecursionError):
+        array = json.loads(path.read_bytes())
+    listed = objects({"questions": array}, "questions", str(path)) if type(array) is list else None
+    for record, place in listed or records:
         yield place, dict(zip(_columns(list(record), place), record.values(), strict=True))
 
 

@@ -48,7 +48,8 @@ class ReaderProcess:
             self._pipe, theirs = Pipe()
             with theirs:
                 fd = theirs.fileno()
-                command = [sys.executable, "-m", __name__, str(fd)]
+                # -P: no module of the folder that this runs in
+                command = [sys.executable, "-P", "-m", __name__, str(fd)]
                 self._process = subprocess.Popen(command, pass_fds=[fd])
         try:
             self._pipe.send(path)

@@ -17,6 +17,7 @@ from ragauge.assets import archive, resolver
 from ragauge.assets.catalog import Entry, entries
 from ragauge.assets.store import MANIFEST, Store
 from ragauge.errors import UserError
+from ragauge.testing import write_checkpoint
 
 # --- names, sources, paths
 
@@ -57,6 +58,21 @@ def test_paths_are_taken_as_they_are(tmp_path, monkeypatch):
     )
     assert resolver.resolve("model") == tmp_path / "model"
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_an_adapter_is_said_to_be_one(base, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    if base:
+        write_checkpoint(folder)
+        assert resolver.resolve(f"path:{folder}") == folder
+    (folder / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "a/b"}'
+    )
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match=rf"^{folder}: holds an adapter [^\n]*merge"):
+        resolver.resolve(f"path:{folder}")
 
 
 def test_describe_fetches_nothing(tmp_path):

@@ -12,7 +12,7 @@ from ragauge.assets import resolver
 from ragauge.cli import _main
 from ragauge.engines.served.http import JsonServer
 from ragauge.errors import UserError
-from ragauge.io.redaction import printable, redacted
+from ragauge.io.redaction import PrintableStream, redacted
 from served_site import Quiet, running
 
 PASSWORD = "pa55-of-anna"
@@ -146,7 +146,7 @@ def test_what_is_printed_steers_no_terminal(tmp_path, capfd):
 
 def test_bars_and_bytes_are_printed_as_they_are(capfd):
     text = "\r 5%|é▌ | 1/2\n\tx \u2028"
-    stream = printable(sys.stdout)
+    stream = PrintableStream(sys.stdout)
     assert stream.write(text) == len(text)
     assert stream.encoding == sys.stdout.encoding
     stream.flush()

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -197,6 +198,17 @@ def test_a_document_that_reads_for_minutes_is_skipped_by_name(tmp_path, monkeypa
     assert f"skipped {tmp_path / 'spans.html'}: not read within 2 s" in caplog.messages
 
 
+def test_no_module_of_the_folder_is_run(tmp_path, monkeypatch):
+    for module in ("trafilatura", "pypdf", "pickle", "ragauge"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    (tmp_path / "a.md").write_text("Tea.")
+    (tmp_path / "b.html").write_text("<p>Milk.")
+    monkeypatch.chdir(tmp_path)
+    found = documents.read(tmp_path)
+    assert {document.text for document in found.documents} == {"Tea.", "Milk."}
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_document_that_ends_its_reader_is_skipped_by_name(tmp_path, monkeypatch):
     spawn = reader_process.subprocess.Popen
     for number in range(3):
@@ -270,6 +282,22 @@ TITLES = {
     "block.md": ("---\ntitle: >\n  Folded\n---\nText.", "block"),
     "note.txt": ("# White tea", "note"),
 }
+
+
+def test_a_file_name_that_is_not_utf_8_is_a_title_that_can_be_written(tmp_path):
+    for name, content in (
+        (b"Pr\xfcfung.txt", "Tea."),
+        (b"\xff/\xc3\xa9.md", "Milk."),
+        (b"\xfe.txt", ""),
+    ):
+        path = tmp_path / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    found = documents.read(tmp_path)
+    titles = {document.title: document.text for document in found.documents}
+    assert titles == {r"Pr\xfcfung": "Tea.", r"\xff/é": "Milk."}
+    assert found.skipped == {r"\xfe.txt": "empty"}
+    json.dumps([*titles, *found.names], ensure_ascii=False).encode()
 
 
 def test_documents_are_titled_as_they_title_themselves(tmp_path):

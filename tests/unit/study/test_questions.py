@@ -260,3 +260,39 @@ def test_a_question_that_is_there_twice_is_used_once_with_a_warning(tmp_path, ca
     assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
         f"{tmp_path / 'q.csv'}:4"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.json", '[{"question": "When?", "answer": 1969},\n {"question": "Who?"}]', [("1969",), ()]),
+        ("a.json", '\ufeff[{"question": "When?", "answers": [1969, "in 1969"]}]', [("1969", "in 1969")]),
+        ("a.jsonl", '{"question": "How hot?", "answers": 12.5}', [("12.5",)]),
+        ("a.jsonl", '{"question": "Q?", "answers": {"text": ["a", "b"], "answer_start": [3, 5]}}', [("a", "b")]),
+        ("a.jsonl", '{"question": "Q?", "answers": {"text": [], "answer_start": []}}', [()]),
+        ("a.jsonl", '{"user_input": "Q?", "reference": "a", "response": "wrong"}', [("a",)]),
+        ("a.jsonl", '{"question": "Q?", "answer": "wrong", "ground_truth": "a"}', [("a",)]),
+        ("a.jsonl", '{"question": "Q?", "ground_truths": ["a", "b"]}', [("a", "b")]),
+        ("a.csv", "question,ground_truth,answer\nQ?,a,wrong\n", [("a",)]),
+    ],
+)  # fmt: skip
+def test_questions_as_other_tools_write_them_are_read(tmp_path, name, content, expected):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    assert [question.answers for question in read_questions(path)] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ('[{"question": "Q?"}, 7]', r"questions\[1\] must be an object, not 7"),
+        ('[{"question": "Q?", "answers": [true]}]', r"questions\[0\].*answers\[0\]"),
+        ('{"question": "Q?", "answers": true}', r":1.*answers\[0\]"),
+        ('{"question": "Q?", "gold": ["a", "b"]}', r":1.*gold"),
+    ],
+)
+def test_what_is_no_question_in_them_is_named(tmp_path, content, place):
+    path = tmp_path / "q.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=place):
+        read_questions(path)

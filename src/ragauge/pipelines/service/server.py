@@ -72,26 +72,23 @@ class TokenCheck(grpc.ServerInterceptor):
     that of the whole service.
     """
 
-    def __init__(self, token: str, server: "Server") -> None:
+    def __init__(self, token: str, health: Health) -> None:
         self._token = token
-        self._server = server
+        self._health = health
 
     def intercept_service(self, continuation: Any, details: Any) -> grpc.RpcMethodHandler | None:
         handler = continuation(details)
         if not handler or credentials.carries_token(details.invocation_metadata, self._token):
             return handler
-        reply = self._health if details.method == HEALTH_CHECK else self._refuse
+        reply = self._check if details.method == HEALTH_CHECK else self._refuse
         return grpc.stream_unary_rpc_method_handler(reply)  # which does not wait for a message
 
-    def _health(self, _: Any, context: grpc.ServicerContext) -> bytes:
+    def _check(self, _: Any, context: grpc.ServicerContext) -> bytes:
         request = health_pb2.HealthCheckRequest()
-        return self._server.health.Check(request, context).SerializeToString()
+        return self._health.Check(request, context).SerializeToString()
 
     def _refuse(self, _: Any, context: grpc.ServicerContext) -> None:
-        code = grpc.StatusCode.UNAUTHENTICATED
-        if self._server.metrics:
-            self._server.metrics.count_request("refused", code.name, 0.0)
-        context.abort(code, "the call does not carry the server's token")
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "the call does not carry the server's token")
 
 
 class Server:
@@ -118,7 +115,7 @@ class Server:
         self.metrics: Metrics | None = None
         self._max_queries = settings.max_queries
         self._decoding = threading.Lock()
-        self.health = Health(self.queue, settings.hang)
+        self._health = Health(self.queue, settings.hang)
         threads = settings.max_concurrent + SPARE_THREADS
         calls = {
             "Search": self._handler("search", pb.SearchRequest, self._search),
@@ -132,9 +129,9 @@ class Server:
             handlers=[grpc.method_handlers_generic_handler(wire.SERVICE, calls)],
             options=[*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_bytes)],
             maximum_concurrent_rpcs=threads + WAITING_CALLS,
-            interceptors=[TokenCheck(token, self)] if token else [],
+            interceptors=[TokenCheck(token, self._health)] if token else [],
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         host = settings.host
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         address = f"{host}:{settings.port}"
@@ -152,14 +149,14 @@ class Server:
     def start(self) -> None:
         self._server.start()
         for name in ("", wire.SERVICE):
-            self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def stop(self, grace_s: float = 30.0) -> bool:
         """Refuse new requests and wait for running ones; False if a search still runs after
         `grace_s`.
         """
         end = time.monotonic() + grace_s
-        self.health.enter_graceful_shutdown()
+        self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
         return self.queue.close(end - time.monotonic())
 
