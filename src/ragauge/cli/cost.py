@@ -1,4 +1,4 @@
-"""Compute the cycles, FLOPs and cache bytes of a method on a model, without weights."""
+"""Compute what a method costs from the shape of a model, and predict seconds on a GPU."""
 
 import argparse
 from pathlib import Path
@@ -108,9 +108,7 @@ def _result(args: argparse.Namespace) -> dict[str, Any]:
 
 def _accelerator(name: str) -> accelerators.Accelerator:
     known = accelerators.known()
-    if name in known:
-        return known[name]
-    if not Path(name).is_file():
+    if name not in known and not Path(name).is_file():
         problem = unknown("hardware", name, known, "--hardware")
         raise UserError(f"{problem}, or a YAML file of its rates")
-    return checked(accelerators.Accelerator, read(Path(name)), name)
+    return known.get(name) or checked(accelerators.Accelerator, read(Path(name)), name)

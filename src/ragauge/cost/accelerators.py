@@ -44,8 +44,11 @@ class Accelerator(Section):
     def rates(self) -> MachineRates:
         """The rates as the roofline takes them."""
         products = {dtype: {"high": rate} for dtype, rate in self.matmul_flop_per_s.items()}
-        bandwidth = {"high": self.bandwidth_bytes_per_s}
-        return {"bandwidth_bytes_per_s": bandwidth, "matmul_flop_per_s": products}
+        return {
+            "name": self.name,
+            "bandwidth_bytes_per_s": {"high": self.bandwidth_bytes_per_s},
+            "matmul_flop_per_s": products,
+        }
 
 
 @cache
@@ -95,9 +98,9 @@ def predict(
         at_once = int((accelerator.memory_bytes - weights) // kv_bytes)
         if at_once < 1:
             raise UserError(
-                f"--hardware: {accelerator.name} has {accelerator.memory_bytes / 1e9:.0f} GB, too"
-                f" few for {weights / 1e9:.1f} GB of weights and {kv_bytes / 1e9:.1f} GB of keys"
-                " and values; use --weights int8 or int4, or a FILE with the sums of several"
+                f"--hardware: {weights / 1e9:.1f} GB of weights and {kv_bytes / 1e9:.1f} GB of keys"
+                f" and values exceed the memory of {accelerator.name}; use --weights int8 or int4,"
+                " or a FILE with the sums of several"
             )
         decoding = [call for call in trace if call.stage == "decode"]
         steps = sum(call.steps for call in decoding)
@@ -128,11 +131,11 @@ def predict(
 def table(prediction: JsonObject) -> str:
     """The rows of a prediction as text, below what they were made from."""
     hardware = prediction["hardware"]
-    factors = ", ".join(f"{key} {value}" for key, value in MEASURED.items())
+    about = f"{hardware['name']}: {prediction['note']} ({hardware['source']})"
+    factors = f"measured factors {MEASURED}: {MEASURED_ON}"
     rows = prediction["rows"]
-    cells = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-    return (
-        f"{hardware['name']}, {prediction['new_tokens']} tokens an answer:"
-        f" {prediction['note']} ({hardware['source']})\n"
-        f"measured factors: {factors} ({MEASURED_ON})\n\n"
-    ) + aligned([list(rows[0]), *cells])
+    cells = [
+        [f"{cell:.3g}" if isinstance(cell, float) else str(cell or "-") for cell in row.values()]
+        for row in rows
+    ]
+    return f"{about}\n{factors}\n\n{aligned([list(rows[0]), *cells])}"

@@ -107,11 +107,11 @@ def product_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRat
 
 
 def matmul_rate(machine: MachineRates, dtype: object) -> float:
-    """The best measured rate of matrix products in this dtype, FLOP/s."""
+    """The best rate of matrix products in this dtype, FLOP/s."""
     rates = machine["matmul_flop_per_s"]
     name = precision(dtype).dtype
     if name not in rates:
-        raise unknown("dtype", name, rates, "measured machine")
+        raise unknown("dtype", name, rates, machine.get("name", "measured machine"))
     return float(rates[name]["high"])
 
 

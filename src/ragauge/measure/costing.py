@@ -62,8 +62,12 @@ def project(
             "fvcore_macs": fvcore_macs(calls, shape),
         }
     if accelerator:
-        traced = _by_state(method, engine, prompt, new_tokens)
-        predicted = accelerators.predict(traced, shape, engine.precision, accelerator, price)
+        usable = usable_state(method, len(prompt.documents) == 1)
+        prepared = {state: in_state(method, effective_state(usable, state)) for state in STATES}
+        traces: dict[str, tuple[Trace, int]] = {
+            state: _trace(there, engine, prompt, new_tokens) for state, there in prepared.items()
+        }
+        predicted = accelerators.predict(traces, shape, engine.precision, accelerator, price)
         report["prediction"] = {"new_tokens": new_tokens, **predicted}
     return {"model": model, **report}
 
@@ -147,14 +151,3 @@ def _trace(method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int) -> 
     with engine.tracing() as trace:
         method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))
     return trace, engine.peak_cache_bytes
-
-
-def _by_state(
-    method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int
-) -> dict[str, tuple[Trace, int]]:
-    """The trace and the peak of the cache in each state of what was read before the question."""
-    usable = usable_state(method, len(prompt.documents) == 1)
-    return {
-        state: _trace(in_state(method, effective_state(usable, state)), engine, prompt, new_tokens)
-        for state in STATES
-    }

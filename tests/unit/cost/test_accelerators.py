@@ -135,7 +135,10 @@ def test_a_file_states_other_rates(capsys, tmp_path):
         ({"bandwidth_bytes_per_s": "fast"}, "bandwidth_bytes_per_s"),
         ({"matmul_flop_per_s": {"fp8": 1e15}}, "fp8"),
         ({"memory": 1e9}, "unknown key 'memory'; did you mean 'memory_bytes'?"),
-        ({"matmul_flop_per_s": {"float16": 1e14}}, "unknown dtype 'bfloat16'"),
+        (
+            {"matmul_flop_per_s": {"float16": 1e14}},
+            "mine: unknown dtype 'bfloat16'",
+        ),
         ({"memory_bytes": 1e10}, "13.5 GB of weights"),
     ],
 )
