@@ -4,7 +4,7 @@ safetensors.
 
 import shutil
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,12 @@ def is_converted(folder: Path) -> bool:
 
 def open_file(path: Path) -> Any:
     """Open a GGUF file; raises ValueError if it is cut short."""
+    state = path.stat()
+    return _opened(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=2)  # reading its keys takes seconds, for hundreds of thousands of tokens
+def _opened(path: Path, *_state: int) -> Any:
     import numpy as np
     from gguf import GGUFReader
 

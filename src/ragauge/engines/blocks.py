@@ -140,16 +140,13 @@ def _matrix(parts: Sequence[BlockRows], width: int, bias: Tensor | None) -> Matr
 
 
 def _fields(part: BlockRows) -> dict[str, np.ndarray]:
-    """Each field of the blocks by itself, the rows of a panel together: (panel, block, word, PANEL,
-    byte).
-    """
+    """Each field of the blocks by itself, the rows of a panel together: (panel, block, word, PANEL)."""
     size = GGML_QUANT_SIZES[part.type][1]
     below = -len(part.data) % PANEL
     data = np.pad(part.data, ((0, below), (0, 0))) if below else part.data
     blocks = data.reshape(-1, PANEL, data.shape[1] // size, size)
-    return {
-        name: np.ascontiguousarray(
-            blocks[..., first:end].reshape(*blocks.shape[:3], -1, word).transpose(0, 2, 3, 1, 4)
-        )
-        for name, (first, end, word) in FIELDS[part.type].items()
-    }
+    fields = {}
+    for name, (first, end, word) in FIELDS[part.type].items():
+        words = np.ascontiguousarray(blocks[..., first:end]).view(f"u{word}")
+        fields[name] = np.ascontiguousarray(words.transpose(0, 2, 3, 1))
+    return fields

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #endif
 #define PANEL 16
-#define MOST 8 /* tokens that a panel is multiplied with */
+#define MOST 6 /* tokens that a panel is multiplied with */
 
 typedef int32_t totals __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
 typedef uint32_t fours __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
