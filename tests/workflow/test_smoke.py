@@ -77,7 +77,9 @@ def test_a_run_answers_every_question_and_renders_the_item(folder, finished):
     reports = folder / "reports" / "tiny"
     assert {path.suffix for path in reports.iterdir()} >= {".csv", ".svg", ".pdf", ".png"}
     table = (reports / "frontier.csv").read_text()
-    assert "tiny,nq_open,superposition,superposition_k1,1,best EM subspan,quality," in table
+    assert (
+        "tiny,nq_open,documents,superposition,superposition_k1,1,best EM subspan,quality," in table
+    )
 
 
 def test_a_second_run_has_nothing_to_do(folder, finished):
@@ -112,7 +114,7 @@ def test_forks_of_one_process_that_questions_are_dealt_to_make_the_same(
         (folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl")
     )
     assert [len(records(part)) for part in parts] == [1, 2]
-    assert "tiny,nq_open,bm25" in (folder / table).read_text()
+    assert "tiny,nq_open,documents,bm25" in (folder / table).read_text()
 
 
 def test_an_edited_and_an_added_variant_are_asked_alone(folder, finished, preloaded):

@@ -17,13 +17,6 @@ MachineRates = Mapping[str, Any]
 # of measured seconds to a floor; below it, the machine's rates were measured wrong
 LEAST_RATIO = 0.95
 
-A100_FLOP_PER_S = {"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12, "int8": 624e12}
-# by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
-A100: MachineRates = {
-    "name": "NVIDIA A100 80 GB SXM",
-    "bandwidth_bytes_per_s": {"high": 2.039e12},
-    "matmul_flop_per_s": {dtype: {"high": rate} for dtype, rate in A100_FLOP_PER_S.items()},
-}
 # PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels
 # of DDR4-2933 and 64 FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
 SERVERS: dict[str, MachineRates] = {
@@ -38,18 +31,18 @@ SERVERS: dict[str, MachineRates] = {
 }
 
 
-def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
-    """Bytes that a call must move: weights once a step, keys and values read and written by each
-    row. `dtype`, here and below, is a torch dtype, its name or a `Precision`. A call whose MACs are
-    stated counts 0.
+def call_bytes(call: Call, shape: Shape, dtype: object, answers: int = 1) -> int:
+    """Bytes that a call must move, in so many answers side by side: weights once a step, keys and
+    values read and written by each row. `dtype`, here and below, is a torch dtype, its name or a
+    `Precision`. A call whose MACs are stated counts 0.
     """
     if call.macs is not None:
         return 0
     weights = call.steps * weight_bytes(call, shape, dtype)
     if shape.shortest_window is None:
-        return weights + kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
+        return weights + answers * kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
     chosen = range(*call.layers or (0, shape.layers))
-    return weights + sum(
+    return weights + answers * sum(
         kv_bytes(shape, _kv_tokens(call, shape.window(i)), dtype, (i, i + 1)) for i in chosen
     )
 

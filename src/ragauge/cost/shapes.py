@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from ragauge.cost.shape import Shape
-from ragauge.errors import in_any_case, unknown
+from ragauge.errors import UserError, in_any_case, unknown
 
 PER_LAYER = ("heads", "kv_heads", "ffn")
 
@@ -26,7 +26,10 @@ def named(name: str) -> Shape:
     entries = _entries()
     known = in_any_case(name, entries)
     if known not in entries:
-        raise unknown("model shape", name, entries)
+        raise UserError(
+            f"{unknown('model shape', name, entries)}; or the folder of a checkpoint, whose"
+            " config.json suffices"
+        )
     entry = dict(entries[known])
     layers = entry.pop("layers")
     for key, value in entry.items():  # a list, or one number for all layers

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, replace
 
+from ragauge.cost import accelerators
+from ragauge.cost.accelerators import Accelerator
 from ragauge.cost.cycles import (
     SINGLE_QUERY_COUNTS,
     compute_cycles,
@@ -17,7 +19,8 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.measure.timing import fixed_length, shape_and_prompt
 from ragauge.methods.base.making import make
-from ragauge.methods.base.method import Method
+from ragauge.methods.base.method import STATES, Method
+from ragauge.methods.base.states import effective_state, in_state, usable_state
 from ragauge.methods.dense import Dense
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.superposition import Superposition
@@ -35,10 +38,13 @@ def project(
     accounting: str,
     dtype: object,
     counter: str = "closed_form",
+    accelerator: Accelerator | None = None,
+    price: float | None = None,
 ) -> JsonObject:
     """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape
     alone. `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with the `counter`
-    fvcore its count of the trace is reported next to that of the formulas.
+    fvcore its count of the trace is reported next to that of the formulas; with an accelerator the
+    seconds there are predicted (`accelerators.predict`).
     """
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
@@ -55,6 +61,10 @@ def project(
             "closed_form_macs": trace_macs(calls, shape),
             "fvcore_macs": fvcore_macs(calls, shape),
         }
+    if accelerator:
+        traced = _by_state(method, engine, prompt, new_tokens)
+        predicted = accelerators.predict(traced, shape, engine.precision, accelerator, price)
+        report["prediction"] = {"new_tokens": new_tokens, **predicted}
     return {"model": model, **report}
 
 
@@ -126,9 +136,25 @@ def _traced(
             ids[1:] or ids for ids in (prompt.query, prompt.task, *prompt.documents)
         )
         prompt = replace(prompt, documents=documents, query=query, task=task)
-    with engine.tracing() as trace:
-        method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))
+    trace, peak_bytes = _trace(method, engine, prompt, new_tokens)
     many_queries = published and counts not in SINGLE_QUERY_COUNTS  # rule 4
     if many_queries and isinstance(method, Superposition) and method.prunes:
         trace = with_sequential_queries(trace, method.top_k)
+    return trace, peak_bytes
+
+
+def _trace(method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int) -> tuple[Trace, int]:
+    with engine.tracing() as trace:
+        method.answer(engine, method.prepare(engine, prompt), prompt, fixed_length(new_tokens))
     return trace, engine.peak_cache_bytes
+
+
+def _by_state(
+    method: Method, engine: ShapeLM, prompt: Prompt, new_tokens: int
+) -> dict[str, tuple[Trace, int]]:
+    """The trace and the peak of the cache in each state of what was read before the question."""
+    usable = usable_state(method, len(prompt.documents) == 1)
+    return {
+        state: _trace(in_state(method, effective_state(usable, state)), engine, prompt, new_tokens)
+        for state in STATES
+    }

@@ -12,9 +12,9 @@ import pytest
 
 from miniature.kinds import planned
 from ragauge.config.plan.plan import Plan
-from ragauge.cost import shapes, tokens
+from ragauge.cost import accelerators, shapes, tokens
 from ragauge.cost.hardware import Precision
-from ragauge.cost.roofline import A100, floor_seconds
+from ragauge.cost.roofline import floor_seconds
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.pipelines.cost import calls
@@ -23,6 +23,7 @@ from ragauge.pipelines.retrieval import sizes
 PAPERS = Path(__file__).parents[3] / "configs/papers"
 CODES_PER_S = 1e8
 HALF = Precision("bfloat16")
+A100 = accelerators.known()["a100"].rates
 SLOWER = 4  # than the floor of the data sheet: launches, and everything between calls
 
 

@@ -131,6 +131,7 @@ ANY = {
     "dense",
     "chunks",
     "top",
+    "shortest",
     "sentence_pruning",
 }
 CACHED = {

@@ -146,9 +146,9 @@ def scored(path, values):
 
 
 def test_the_control_decides_by_its_interval(tmp_path, capsys):
-    random = scored(tmp_path / "random.jsonl", [3.0, 2.0, 2.5, 2.8, 3.1])
-    better = scored(tmp_path / "better.jsonl", [2.9, 1.8, 2.4, 2.6, 3.0])
-    unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0])
+    random = scored(tmp_path / "random.jsonl", [3.0, 2.0, 2.5, 2.8, 3.1, 2.7])
+    better = scored(tmp_path / "better.jsonl", [2.9, 1.8, 2.4, 2.6, 3.0, 2.6])
+    unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0, 2.6])
     assert comparison.control(better, random)["passes"] is True
     assert comparison.control(unsure, random)["passes"] is False
     against = ["--random", str(random), "--base", str(unsure)]

@@ -7,12 +7,12 @@ from typing import Any
 from ragauge.config.plan.contents import contents
 from ragauge.config.plan.part import ALONE, Labels, PlanPart, manifest
 from ragauge.config.plan.retrieval import corpus_files, local_files
-from ragauge.cost import shapes
+from ragauge.cost import accelerators, shapes
 from ragauge.cost.cycles import dtype_bytes
 from ragauge.cost.flop import parameters
 from ragauge.cost.hardware import Precision
 from ragauge.cost.machine import gpu_state
-from ragauge.cost.roofline import A100, product_seconds
+from ragauge.cost.roofline import product_seconds
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.pipelines.database.corpus import is_asset
@@ -82,7 +82,9 @@ class TrainingPlan(PlanPart):
             return MIN_MINUTES
         shape = shapes.named(training.model)
         (call, passes) = passes_of(training)
-        floor_s = passes * product_seconds(call, shape, Precision(training.dtype), A100)
+        floor_s = passes * product_seconds(
+            call, shape, Precision(training.dtype), accelerators.known()["a100"].rates
+        )
         return max(MIN_MINUTES, ceil(MARGIN * floor_s / training.processes / 60))
 
     def data_runtime(self, labels: Labels) -> int:
