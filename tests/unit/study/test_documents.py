@@ -202,7 +202,7 @@ def test_no_module_of_the_folder_is_run(tmp_path, monkeypatch):
     for module in ("trafilatura", "pypdf", "pickle", "ragauge"):
         (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     (tmp_path / "a.md").write_text("Tea.")
-    (tmp_path / "b.html").write_text("<p>Milk.")
+    (tmp_path / "b.html").write_text("<html><body><p>Milk.</p></body></html>")
     monkeypatch.chdir(tmp_path)
     found = documents.read(tmp_path)
     assert {document.text for document in found.documents} == {"Tea.", "Milk."}
