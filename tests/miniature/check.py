@@ -77,6 +77,8 @@ EMPTY = (
     ("frontier", "the shape of"),  # served models have neither a shape nor a price
     ("frontier", "the configuration has no price"),
     ("superposition_table_5", "the gold document was never kept"),
+    # a rule that reads nothing may find every gold document of one or two questions
+    ("superposition_table_?", "no question of this part"),
     ("documents_reuse", "not timed: the latency protocol ran without"),  # documents are ready
 )
 

@@ -120,5 +120,6 @@ def split(runs: Runs, variant: Variant) -> Measures:
             scores = scored(runs, variant, metric).items()
             for part, keys in ((f"where_{rule}", right), ("elsewhere", known.keys() - right)):
                 values = [score for key, score in scores if key in keys]
-                measures[f"{name}_{part}"] = mean(values, runs.seed, limits=SHARE)
+                nothing = "no record holds it" if keys else "no question of this part"
+                measures[f"{name}_{part}"] = mean(values, runs.seed, nothing=nothing, limits=SHARE)
     return measures

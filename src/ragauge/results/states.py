@@ -15,6 +15,8 @@ from ragauge.results.costs import cost, online_cycles
 from ragauge.results.runs import Runs, Variant, method_of
 from ragauge.results.times import LatencyTimes
 
+NOT_ANSWERED = "not answered in this state"
+
 
 def waits_for_documents(variant: Variant, state: State) -> bool | None:
     """Whether a question waits in a state for what its method prepared; None: nothing was answered
@@ -45,7 +47,7 @@ def online_cost(runs: Runs, variant: Variant, state: State) -> Measure:
     """Mean multiply-accumulates that a question waits for in a state."""
     waits = waits_for_documents(variant, state)
     if waits is None:
-        return Measure(reason="not answered in this state")
+        return Measure(reason=NOT_ANSWERED)
 
     def fold(variant: Variant, key: str) -> float:
         trace = variant.traces[key]

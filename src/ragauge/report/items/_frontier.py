@@ -11,6 +11,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.states import NOT_ANSWERED, waits_for_documents
 from ragauge.results.states import seconds as seconds_in
 from ragauge.results.stats import SHARE, frontier_probability
 from ragauge.results.times import STATE_WORDS, State
@@ -69,6 +70,8 @@ def answering_latency(variant: Variant, field: str, state: State) -> Measure:
         f"before the question: {STATE_WORDS[state]}",
         (variant.stack and variant.engine) or "",
     )
+    if waits_for_documents(variant, state) is None:
+        return Measure(reason=NOT_ANSWERED)
     if not seconds and any(record.batch > 1 for record in variant.records.values()):
         return Measure(reason="answered side by side, so without a latency")
     return timing.quartiles(seconds, note, CellSource.RECORDS)
