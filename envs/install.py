@@ -2,8 +2,8 @@
 
     .venv/bin/python envs/install.py
 
-uv takes a tenth of pip's time for the same files with the same hashes. It is itself installed by
-pip with the hashes of the lock file, and told pip's own settings of where packages come from.
+uv is faster than pip with the same files and hashes. It is itself installed by pip with the hashes
+of the lock file, and told pip's own settings of where packages come from.
 """
 
 import ast

@@ -60,8 +60,8 @@ def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]
 
     config = options.configuration(args)
     questions = options.questions(args, config, is_subject=True)
-    asked = questions.examples(config.datasets[args.dataset].limit if config else None)
-    found = shortcuts.summary(shortcuts.features(asked), args.seed or 0)
+    examples = questions.examples(config.datasets[args.dataset].limit if config else None)
+    found = shortcuts.summary(shortcuts.features(examples), args.seed or 0)
     above = shortcuts.above_chance(found)
     for name, of in found.items():
         ends = "" if of.low is None else f" [{of.low:.3g}, {of.high:.3g}]"

@@ -70,9 +70,9 @@ class BlockLinear(Linear):
     def by_torch(self, x: Tensor) -> Tensor:
         """The same by torch's operators, which dequantizes the matrix every time."""
         near = 32 if x.shape[1] % 256 else 256
-        integers, scale = quantize(x.view(len(x), -1, near))
+        integers, scale = quantize(x.reshape(len(x), -1, near))
         weight = torch.cat([part.values() for part in self.parts])
-        y = ((integers * scale).view(x.shape) @ weight.t()).to(x.dtype)
+        y = ((integers * scale).reshape(x.shape) @ weight.t()).to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 

@@ -25,7 +25,7 @@ RULES = (*BLIND, "gold_has_most_title_words", "gold_has_most_words")  # of the q
 Features = dict[str, float]  # of a question
 
 
-def features(asked: Sequence[Example]) -> list[Features]:
+def features(questions: Sequence[Example]) -> list[Features]:
     """Return what is known of each question's gold documents.
 
     By rule the share of gold in its choice: 1, 0, or between them where it cannot tell documents
@@ -36,14 +36,14 @@ def features(asked: Sequence[Example]) -> list[Features]:
     in their document, from 0 at its beginning to 1.
     """
     golden = [
-        {one.documents[s.document].text[s.start : s.stop] for s in one.gold_stretches}
-        or {one.documents[i].text for i in one.gold}
-        for one in asked
+        {example.documents[s.document].text[s.start : s.stop] for s in example.gold_stretches}
+        or {example.documents[i].text for i in example.gold}
+        for example in questions
     ]
     uses = Counter(text for texts in golden for text in texts)
-    words = [{*terms(example.question)} for example in asked]
+    words = [{*terms(example.question)} for example in questions]
     known = []
-    for example, texts, own in zip(asked, golden, words, strict=True):
+    for example, texts, own in zip(questions, golden, words, strict=True):
         documents = example.documents
         found: Features = {
             "near_duplicate": sum(len(own & w) >= NEAR * len(own | w) for w in words) > 1,
@@ -87,13 +87,15 @@ def above_chance(found: Measures) -> list[str]:
 
 @cache
 def of_run(runs: Runs, dataset: str) -> tuple[dict[str, Features], Measures]:
-    """Return the features of each question that is asked, and their means; none without the
+    """Return the features of each question, and their means; none without the
     questions' file, which may hold more.
     """
     entry = runs.config.datasets.get(dataset)
-    asked = examples(runs, dataset)[: entry.limit if entry else None]
-    known = features(asked)
-    return dict(zip([one.key for one in asked], known, strict=True)), summary(known, runs.seed)
+    questions = examples(runs, dataset)[: entry.limit if entry else None]
+    known = features(questions)
+    return dict(zip([question.key for question in questions], known, strict=True)), summary(
+        known, runs.seed
+    )
 
 
 def small_print(runs: Runs, table: Table) -> str:

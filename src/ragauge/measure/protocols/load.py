@@ -309,7 +309,7 @@ def table(times: LoadTimes) -> str:
             "failed",
         ]
     ]
-    said = list[str]()
+    notes = list[str]()
     for level in times.levels:
         summary = level.summary
         name = Level(level.rate, level.clients, level.speed).name
@@ -326,8 +326,8 @@ def table(times: LoadTimes) -> str:
             ]
         lines.append([level.variant, name, *cells])
         counted = [row for row in level.requests if not row.warmup]
-        notes = [*losses(counted), *remarks(level.requests)]
-        said += [f"{level.variant}, {name}: {note}" for note in notes]
+        about = [*losses(counted), *remarks(level.requests)]
+        notes += [f"{level.variant}, {name}: {note}" for note in about]
     trace = times.protocol.trace
-    notes = [f"text of the prompts: {trace.text}"] if trace else []
-    return "\n".join([aligned(lines), *said, *notes])
+    notes += [f"text of the prompts: {trace.text}"] if trace else []
+    return "\n".join([aligned(lines), *notes])

@@ -294,10 +294,10 @@ class Sender:
         assert first
         self._answered_at = time.monotonic()
         requested = self.limits[request.prompt % len(self.limits)].max_new_tokens
-        said = [*exchange.remarks, exchange.counting]
+        notes = [*exchange.remarks, exchange.counting]
         if exchange.response_tokens is None and completion.finish == "length":
             exchange = exchange.model_copy(update={"response_tokens": requested})
-            said += [
+            notes += [
                 f"counted as the {requested} at which it says that it ended",
                 exchange.counting,
             ]
@@ -309,12 +309,12 @@ class Sender:
             facts["found"] = exchange.cached_tokens / exchange.prompt_tokens
             facts["found_of"] = exchange.prompt_tokens
         if (tokens or 0) < requested:
-            said.append(
+            notes.append(
                 f"{tokens or 'an unknown number'} of {requested} tokens, so without total_s"
             )
             facts["total_s"] = None
-        if any(said):
-            facts["remarks"] = list(filter(None, said))
+        if any(notes):
+            facts["remarks"] = list(filter(None, notes))
         return TimedRequest(request, start, first, completion.ended, tokens, facts=facts)
 
 
@@ -432,12 +432,12 @@ def latency_table(times: LatencyTimes) -> str:
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
-    said = [
+    notes = [
         f"{name}: {remark}"
         for name in there.summary
         for remark in remarks([row for row in times.rows if row.variant == name])
     ]
-    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *said])
+    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *notes])
 
 
 def measure_load(

@@ -288,8 +288,8 @@ def line(stream: Stream) -> str:
     hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
-    said = [*losses, *remarks(stream.requests)]
-    return "; ".join([f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s", *said])
+    notes = [*losses, *remarks(stream.requests)]
+    return "; ".join([f"{stream.variant}: {hits}, {wait}, {rate:.3g} questions/s", *notes])
 
 
 def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:

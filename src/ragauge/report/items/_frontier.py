@@ -111,10 +111,10 @@ def served(runs: Runs, variant: Variant) -> Measures:
     responses = variant.responses
     several = max((response.concurrency for response in responses), default=1)
     note = f"{variant.engine}, {several} requests at a time" if several > 1 else variant.engine
-    said = sorted(
+    remarks = sorted(
         {text for response in responses for text in (*response.remarks, response.counting)}
     )
-    seconds = partial(timing.quartiles, note=join(note, *said), source=CellSource.RECORDS)
+    seconds = partial(timing.quartiles, note=join(note, *remarks), source=CellSource.RECORDS)
     answers = [r.first_answer_s for r in responses if r.first_answer_s is not None]
     thoughts = [float(response.thought_tokens) for response in responses]
     sources = {r.thought_tokens_source for r in responses if r.thought_tokens_source}
