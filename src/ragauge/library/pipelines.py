@@ -73,5 +73,5 @@ class Pipeline:
     def answer(self, question: str) -> Answer:
         """Answer a question as the study did. Raises UserError: it cannot be answered."""
         passages = self.retrieve(question)
-        asked = Question("", clean(question), passages, ("?",), (), dataset=StudyQuestions())
-        return self.method.answer(self.model, asked, max_new_tokens=self.max_new_tokens)
+        cleaned = Question("", clean(question), passages, ("?",), (), dataset=StudyQuestions())
+        return self.method.answer(self.model, cleaned, max_new_tokens=self.max_new_tokens)
