@@ -78,7 +78,7 @@ def in_one_line(error: BaseException, most: int | None = None) -> str:
 
 # an extra of pyproject.toml -> the names by which the packages that it installs are imported
 EXTRA_PACKAGES = {
-    "report": "matplotlib mpld3 rocrate",
+    "report": "matplotlib mpld3",
     "retrieval": "datasketch faiss onnx onnxruntime onnxscript",
     "service": "grpc grpc_health prometheus_client",
     "study": "lxml_html_clean mammoth pypdf trafilatura",
