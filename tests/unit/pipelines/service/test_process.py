@@ -23,7 +23,7 @@ def test_a_reload_loses_no_request_and_a_signal_is_heard_whichever_thread_takes_
     half = parts.Toy(part=1, of=2)
     query = Query(text="a", k=5, nprobe=16)
     known = [whole.search([query])[0].ids.tolist(), half.search([query])[0].ids.tolist()]
-    answers: list[list[int]] = []
+    answers = []
     stop = threading.Event()
     with parts.process() as running, Client(running.address) as client:
 

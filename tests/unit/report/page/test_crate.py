@@ -3,7 +3,6 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -49,7 +48,7 @@ def published(*more):
 def graph(folder):
     described = json.loads((folder / "ro-crate-metadata.json").read_text())
     assert described["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
-    entities: list[dict[str, Any]] = described["@graph"]
+    entities = described["@graph"]
     found = {entity["@id"]: entity for entity in entities}
     assert len(found) == len(entities), "an entity is described once"
     return found
