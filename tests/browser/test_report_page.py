@@ -8,7 +8,6 @@ import csv
 import json
 import re
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from synthetic_run import MODEL, write_states, write_variant
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'> \u202eabc\x07 <b>bold</b>"
 QUESTIONS = 60
-METHODS: dict[str, Any] = {
+METHODS = {
     "naive": {},
     "oracle": {},
     "bm25_k1": {"method": "bm25", "top_k": 1},
@@ -29,7 +28,7 @@ METHODS: dict[str, Any] = {
     "superposition_k2": {"method": "superposition", "top_k": 2, "positions": "left_aligned"},
 }
 # questions right of each variant, and the seconds of its trials
-MADE: dict[str, tuple[int, list[float]]] = {
+MADE = {
     "naive": (24, [8.0, 8.2, 8.4]),
     "oracle": (54, [0.9, 1.0, 1.1]),
     "bm25_k1": (12, [0.4, 0.5, 0.6]),
@@ -39,7 +38,7 @@ MADE: dict[str, tuple[int, list[float]]] = {
 OFFLINE_S = 10.0  # of superposition
 STORED = ("superposition_k1", "superposition_k2")
 # the seconds of MADE are in the default state; naive has its list cached in `set`
-STATES: dict[str, Any] = {
+STATES = {
     name: {"documents": seconds, "nothing": [s + OFFLINE_S for s in seconds]}
     if name in STORED
     else {"nothing": seconds}

@@ -4,7 +4,6 @@ no weights.
 
 import random
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ from ragauge.methods.base.states import effective_state, in_state
 LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
 
 # options besides the defaults under which traces are compared
-OPTIONS: dict[str, list[dict[str, Any]]] = {
+OPTIONS = {
     "superposition": [
         *({"top_k": k} for k in (2, 9)),
         *({switch: False} for switch in ("path_caching", "path_parallelization", "path_pruning")),

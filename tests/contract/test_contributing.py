@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import yaml
@@ -165,7 +164,7 @@ def extended(root, blocks, tmp_path_factory):
         )
     model = write_checkpoint(folder / "tiny")
     questions = write_questions(folder / "nq.jsonl", count=4)
-    experiment: dict[str, Any] = {
+    experiment = {
         "run": "added",
         "models": {"tiny": {"source": f"path:{model}"}},
         "datasets": {"nq_open": {"data": str(questions)}},

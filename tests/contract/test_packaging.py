@@ -10,7 +10,6 @@ import runpy
 import subprocess
 import sys
 import tomllib
-from typing import Any
 
 import pytest
 import yaml
@@ -43,10 +42,7 @@ LINUX = {
 
 @pytest.fixture(scope="module")
 def project(root):
-    found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
-    return found
+    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def closure(project, *extras):

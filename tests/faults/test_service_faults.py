@@ -243,7 +243,7 @@ def certificates(tmp_path_factory):
     authority.
     """
     trustme = pytest.importorskip("trustme", reason="needs trustme")
-    folder: Path = tmp_path_factory.mktemp("certificates")
+    folder = tmp_path_factory.mktemp("certificates")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")

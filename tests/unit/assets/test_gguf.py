@@ -8,7 +8,6 @@ import shutil
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -109,7 +108,7 @@ GEMMA_NORMS = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 # class, head, norms, tokenizer, keys
-NEWER: dict[str, tuple[str, int, dict[str, str], str, dict[str, Any]]] = {
+NEWER = {
     "qwen3": ("Qwen3", 128, NORMS, "qwen2", {}),
     "gemma3": (
         "Gemma3Text", 256, {**NORMS, **GEMMA_NORMS, "ffn_norm": "pre_feedforward_layernorm"}, "sentencepiece",
@@ -133,7 +132,7 @@ def test_a_file_of_2025_is_read_like_its_checkpoint(architecture, convert):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(parameter.numel()))
-    tensors: dict[str, Any] = {"output.weight": None}
+    tensors = {"output.weight": None}
     for name in tensor_sizes("llama", D, FFN) | dict.fromkeys(
         f"blk.0.{norm}.weight" for norm in norms
     ):

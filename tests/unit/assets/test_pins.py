@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -139,7 +138,7 @@ def test_a_data_sets_file_is_held_to_its_hash(tmp_path, capsys):
 def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path, monkeypatch):
     import datasets as library
 
-    requests: list[dict[str, Any]] = []
+    requests = []
 
     class Loaded:
         def to_json(self, file, **_):

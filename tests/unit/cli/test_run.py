@@ -46,7 +46,7 @@ def arguments(model, tmp_path):
 @pytest.fixture
 def asked(monkeypatch):
     """The keys of the questions that are asked from now on."""
-    keys = list[str]()
+    keys = []
     ask = concurrency.ask
 
     def noted(engine, method, example, *more, **options):

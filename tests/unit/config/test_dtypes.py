@@ -1,7 +1,6 @@
 """`dtype: auto`: the fastest type of the machine, decided once for a run, and kept by its records."""
 
 import json
-from typing import Any
 
 import pytest
 import yaml
@@ -30,7 +29,7 @@ def config(**models):
 @pytest.fixture
 def answers(monkeypatch):
     """What the machine finds fastest, from the last one on; the list of what it was asked."""
-    asked: list[Any] = []
+    asked = []
 
     def found(device, threads=None, allowed=()):
         asked.append((device, tuple(allowed)))

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -234,7 +233,7 @@ def test_jobs_on_a_gpu_ask_for_it_and_for_more_memory_when_it_was_not_enough():
 
 
 def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not():
-    questions: dict[str, Any] = {"datasets": {"wiki_long": {}}, "methods": {"cfic": {}}}
+    questions = {"datasets": {"wiki_long": {}}, "methods": {"cfic": {}}}
     here = changed(**questions, judge={"methods": ["cfic"], "model": MODEL, "device": "cuda"})
     assert here.judgements.judge(of()) == [f"{ASSETS}/{MODEL}.json"]
     endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
@@ -383,7 +382,7 @@ def package(tmp_path_factory):
 def change(package, monkeypatch):
     """What changes the text of a module, of which the digests are until the test ends."""
     monkeypatch.setattr(digest, "ROOT", package.parent)
-    before: dict[Path, str] = {}
+    before = {}
 
     def changed(module, how):
         path = next(
@@ -403,7 +402,7 @@ def change(package, monkeypatch):
 
 def codes(plan):
     """The digests of the code behind some jobs, by what they make."""
-    answers: dict[str, Callable[[], str]] = {
+    answers = {
         "questions": lambda: plan.data.code(of(dataset="wiki_single")),
         "answers": lambda: plan.answers.code(
             of(model="smollm2-135m-instruct", variant="superposition_k1")

@@ -3,7 +3,6 @@
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -121,7 +120,7 @@ def test_an_item_shows_the_same_from_what_it_reads_alone(plan, config, finished,
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(sibling, target)
     shutil.copytree(finished / "data", tmp_path / "data")  # comes with the answers
-    module: Any = registry.module("item", item)
+    module = registry.module("item", item)
     whole, alone = (module.table(Runs(folder, config)) for folder in (finished, tmp_path))
     assert whole["measured"].notna().any()
     assert alone.to_csv(index=False) == whole.to_csv(index=False)

@@ -6,7 +6,7 @@ from ragauge.config.run_progress import JobProgress, line, status
 def test_questions_are_counted_while_their_job_runs(tmp_path):
     examples = tmp_path / "questions.jsonl"
     records = tmp_path / "naive.jsonl"
-    finished = set[str]()
+    finished = set()
     jobs = [
         JobProgress(lambda: "data" in finished),
         JobProgress(lambda: "naive" in finished, examples, records, limit=6),

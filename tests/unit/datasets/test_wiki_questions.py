@@ -82,7 +82,7 @@ def test_no_question_gives_itself_away():
 
 @pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
 def test_no_sentence_of_the_sample_is_stored(corpus, questions):
-    articles: dict[str, str] = {}
+    articles = {}
     for passage in corpus.passages:
         articles[passage.article] = (
             articles.get(passage.article, "") + " ".join(words(passage.text)) + " "

@@ -82,7 +82,7 @@ class Meeting(KVCache):
 
 def test_caches_of_another_thread_wait_while_bytes_are_counted(lm):
     meeting = lm.track(Meeting(lm.shape, 4, lm.dtype, lm.device))
-    made: list[KVCache] = []
+    made = []
     meeting.other = Thread(target=lambda: made.append(lm.new_cache(4)))
     assert lm.cache_bytes == 3
     meeting.other.join()

@@ -3,15 +3,11 @@
 import json
 import os
 import pickle
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 import lm_references as tiny
 from lm_references import edit
@@ -102,7 +98,7 @@ def write_shards(folder, tensors, suffix, count=3):
     return files
 
 
-LAYOUTS: dict[str, Callable[[Path, dict[str, Tensor]], Any]] = {
+LAYOUTS = {
     "sharded safetensors": lambda folder, tensors: write_shards(folder, tensors, "safetensors"),
     "sharded bin": lambda folder, tensors: write_shards(folder, tensors, "bin"),
     "whole bin": to_bin,
@@ -166,7 +162,7 @@ def test_biases_that_the_config_denies_or_that_are_missing(key, part, tmp_path):
 
 
 BUFFERS = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(4) for i in range(2)}
-RENAMED: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
+RENAMED = {
     "bloom_4_heads": lambda tensors: {
         name.removeprefix("transformer."): tensor for name, tensor in tensors.items()
     },

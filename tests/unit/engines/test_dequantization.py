@@ -4,7 +4,6 @@ refused by name.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +123,7 @@ def compressed(form, bits=8, **others):
 
 BLOCKS = {"quant_method": "fp8", "weight_block_size": [16, 16], "activation_scheme": "dynamic"}
 Store = Callable[[int, int], tuple[Parts, Tensor]]
-CASES: dict[str, tuple[dict[str, Any], Store]] = {
+CASES = {
     "fp8 by block": (BLOCKS, fp8_by_block),
     "fp8, blocks larger than layers": (
         BLOCKS | {"weight_block_size": [128, 128]},

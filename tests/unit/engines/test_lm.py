@@ -44,8 +44,7 @@ class Words:
 
 @pytest.fixture(params=[ROPE, ALIBI], ids=["rope", "alibi"])
 def shape(request):
-    made: Shape = request.param
-    return made
+    return request.param
 
 
 @pytest.fixture(params=[False, True], ids=["", "fixed_steps"])

@@ -2,8 +2,6 @@
 theirs held before.
 """
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -35,7 +33,7 @@ def respond(lm, length, seed=0):
 @pytest.fixture
 def made(monkeypatch):
     """The steps of a capacity, as they are made."""
-    found: list[FixedSteps] = []
+    found = []
 
     class Noted(FixedSteps):
         def __init__(self, decoder, capacity):
@@ -113,7 +111,7 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(monk
     plain = respond(lm, 30)[0]
     made = with_steps(lm)
     monkeypatch.setattr(steps, "FixedSteps", fail)
-    monkeypatch.setattr(steps, "engines_state", state := dict[str, Any]())
+    monkeypatch.setattr(steps, "engines_state", state := {})
     assert latency.cuda_graphs(lm) == "on"
     assert [respond(lm, 30)[0], respond(lm, 30)[0]] == [plain, plain]
     assert [record.getMessage() for record in caplog.records] == [

@@ -3,7 +3,6 @@
 import gc
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from unittest import mock
 
@@ -54,7 +53,7 @@ def results(model, questions):
 @pytest.fixture
 def asked(monkeypatch):
     """The keys of the questions that are asked, as they are."""
-    keys: list[str] = []
+    keys = []
     ask = concurrency.ask
 
     def counted(engine, method, example, *rest, **options):
@@ -249,7 +248,7 @@ def test_mistakes_are_told_in_one_line(model, questions, results, tmp_path):
     evaluate = partial(ragauge.evaluate, dataset=questions, model=model)
     load_model = partial(ragauge.load_model, "smollm2-135m-instruct")
     absent = tmp_path / "none"
-    wrong: list[tuple[Callable[[], object], str]] = [
+    wrong = [
         (lambda: ragauge.load_model("smollm"), "load_model: unknown model 'smollm'"),
         (lambda: ragauge.load_model(absent), f"load_model: '{absent}': "),
         (lambda: load_model(device="gpu"), "unknown device 'gpu'"),

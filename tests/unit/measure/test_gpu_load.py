@@ -3,7 +3,6 @@
 import os
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -115,7 +114,7 @@ def test_latencies_of_a_gpu_that_others_used_are_refused(smi):
 
 
 def test_a_look_frames_what_is_measured(smi, monkeypatch):
-    lm: Any = SimpleNamespace(device="cuda")
+    lm = SimpleNamespace(device="cuda")
     processes = f"{os.getpid()}\n99999991\n"
     _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(processes))
     assert (seen.gpu.looks, seen.gpu.other_processes) == (2, 1)

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -27,7 +27,6 @@ from ragauge.io.record_writer import RecordWriter
 from ragauge.io.specifications import FinderFacts
 from ragauge.measure import answering, concurrency, engines, inputs, runner
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Answer
 from ragauge.testing import write_questions
 
 NEW_TOKENS = 5
@@ -390,8 +389,7 @@ def test_what_needs_more_memory_is_asked_again_alone(model, data, lm):
         def answer(self, engine, state, prompt, limits):
             if engine is not lm and "5" in prompt.question:
                 raise MemoryError
-            found: Answer = answer(self, engine, state, prompt, limits)
-            return found
+            return answer(self, engine, state, prompt, limits)
 
     setting = setting_of(model, data, "naive")
     examples = examples_of(data)
@@ -493,7 +491,7 @@ def test_a_sequential_method_starts_over(
     assert main([*command, str(tmp_path / "whole.jsonl")]) == 0
     command.append(str(tmp_path / "x.jsonl"))
     timed = answering.timed
-    calls = list[Any]()
+    calls = []
 
     def failing(*given):
         calls.append(given)

@@ -4,7 +4,6 @@ memory.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from ragauge.methods.base.method import plain_row
 from ragauge.methods.cfic import CFIC
 from reuse_anchors import fresh
 
-VARIANTS: list[dict[str, Any]] = [
+VARIANTS = [
     {},
     {"top_k": 1},
     {"top_k": 7, "d": 40},
@@ -30,7 +29,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"search": "exhaustive"},
     {"request": "copy"},
 ]
-WRITTEN: list[dict[str, Any]] = [
+WRITTEN = [
     {"skip": False, "d": 24},
     {"prefix": False, "skip": False, "d": 24},
 ]
@@ -91,7 +90,7 @@ def test_a_finder_is_asked_in_its_own_template():
     finder = long_lm()
     prompt = prompt_of()
     lm.set_finder(finder, "vicuna")
-    read: list[str] = []
+    read = []
     extend = finder.extend
     finder.extend = lambda cache, rows, **o: (  # type: ignore[method-assign]
         read.append(finder.tokenizer.decode(rows[0].ids)),

@@ -94,8 +94,7 @@ def written(monkeypatch, text):
     """Have the model write this as its evidence."""
 
     def generate(lm, *context):
-        ids: list[int] = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return lm.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     monkeypatch.setattr(grounding, "generate", generate)
 

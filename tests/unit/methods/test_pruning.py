@@ -39,7 +39,7 @@ def rankers(tmp_path_factory):
 def shown(prompt, monkeypatch, **options):
     """The documents that were read, and their text as the prompt has it."""
     lm = long_lm()
-    texts = list[str]()
+    texts = []
     own = dict(
         zip(map(tuple, prompt.documents), prompt.text.documents if prompt.text else (), strict=True)
     )

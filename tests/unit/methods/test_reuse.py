@@ -6,11 +6,9 @@ import math
 from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import lm_references
 import tiny_models
@@ -56,7 +54,7 @@ from reuse_anchors import (
 )
 from tiny_models import dense, tiny_prompt
 
-DEEP: dict[str, Any] = {"heads": (4, 4, 4), "kv_heads": (2, 2, 2), "ffn": (48, 48, 48)}
+DEEP = {"heads": (4, 4, 4), "kv_heads": (2, 2, 2), "ffn": (48, 48, 48)}
 FAMILIES = {
     "llama": replace(tiny_models.LLAMA, **DEEP),
     "bloom": replace(tiny_models.ALIBI, **DEEP | {"kv_heads": (4, 4, 4)}),
@@ -197,7 +195,7 @@ def test_ape_merges_two_attentions(lm):
     attend = decoder.tempered_attention
     start = state.spans[0].start
     stop = state.spans[-1].stop
-    outputs: list[Tensor] = []
+    outputs = []
     cache.watch = lambda layer, q, k, bias: seen.append((layer, q[0], k[0], bias))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -282,7 +280,7 @@ def test_epic_reads_first_tokens_again(plain_lm, tokens, bos):
     close(logits, expected[-1])
 
 
-LINKED: dict[str, Any] = {"links": 2, "first_link": 86, "begin": 4, "end": 5}
+LINKED = {"links": 2, "first_link": 86, "begin": 4, "end": 5}
 
 
 def trained(name, folder):
@@ -302,7 +300,7 @@ def restated(model, ids, segments):
     ]
     mask = torch.zeros(count, count).masked_fill(~torch.tensor(seen), -torch.inf)[None, None]
     with torch.inference_mode():
-        logits: Tensor = model(
+        logits = model(
             torch.tensor([ids]), attention_mask=mask, position_ids=torch.arange(count)[None]
         ).logits
     return logits[0, -1]
@@ -535,7 +533,7 @@ def test_the_surest_expert_names_the_next_token(plain_lm, beta):
     method = making.make("parallel_experts", beta=beta, gamma=gamma)
     answer = fresh(plain_lm, method, prompt)
     prior = torch.tensor(answer.saliency)
-    found: list[int] = []
+    found = []
     for step in range(LIMITS.max_new_tokens):
         tail = [*prompt.query, *prompt.task, *found]
         logits = torch.stack(
@@ -878,7 +876,7 @@ def test_on_a_server_the_order_alone_remains(llama, name):
     local = making.make(name, reorder=True)
     served = local.adapted_to(SERVED)
     runs = (local.for_run(), served.for_run())
-    orders = list[tuple[int, ...]]()
+    orders = []
     assert (local.refusal(llama), served.required()) == (None, frozenset())
     for _, places in zip(range(12), permutations(range(6), 4), strict=False):
         one = of(prompt, *places[::-1])
@@ -982,7 +980,7 @@ def test_the_order_given_is_written_before_the_question(llama, stored):
 def test_the_item_counts_what_is_read_again(llama, asked, share):
     prompt = tiny_prompt()
     trace, _ = traced(llama, asked, prompt)
-    run: Any = SimpleNamespace(
+    run = SimpleNamespace(
         shape=llama.shape,
         traces={"q": trace},
         records={"q": SimpleNamespace(tokens=prompt.token_counts())},

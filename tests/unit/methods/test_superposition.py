@@ -5,7 +5,6 @@ brute-force mask.
 import random
 from dataclasses import replace
 from itertools import accumulate, pairwise, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +50,7 @@ def prompt():
 
 
 def make(name, encoder="", **options):
-    needed: dict[str, dict[str, Any]] = {
+    needed = {
         "dense": {"encoder": encoder},
         "kv_link": tiny_models.LINKS,
         "free_extraction": {"volume": 9},  # random weights end no evidence before it is that long

@@ -4,7 +4,6 @@ read, told apart.
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -217,7 +216,7 @@ def test_a_pipeline_reads_another_corpus(folder, tmp_path, capsys):
 
 
 def config(**changes):
-    given: dict[str, Any] = {
+    given = {
         "run": "t",
         "models": {MODEL: {}},
         "databases": {

@@ -7,7 +7,6 @@ import math
 import os
 import signal
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -293,7 +292,7 @@ def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
 def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode):
     chunks = Database(folder / "db")
-    documents: dict[int, list[int]] = {}
+    documents = {}
     for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
         documents.setdefault(document, []).extend(passage)
     about = About("exact", "tokenizer", "encoder", "l2", len(chunks), 64, 260, 64)
@@ -395,7 +394,7 @@ def test_a_configuration_names_a_running_server(folder, tmp_path, capsys):
         ]
         assert main([*common, "--out", str(tmp_path / "p.jsonl")]) == 0
         [record] = read_kind(tmp_path / "p.jsonl", SequenceRecord)
-        meta: Any = read_meta(tmp_path / "p.jsonl")
+        meta = read_meta(tmp_path / "p.jsonl")
         assert meta["network_s"] == record.network_s
         assert (record.network_s or 0) > 0
         specification = PipelineSpecification.model_validate(meta["specification"])

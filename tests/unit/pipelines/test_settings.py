@@ -2,8 +2,6 @@
 place.
 """
 
-from typing import Any
-
 import pytest
 import yaml
 
@@ -107,7 +105,7 @@ def test_mistakes_name_their_place(pipelines, message):
 
 
 def test_onnx_runs_a_decoder_in_float32():
-    half: dict[str, Any] = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
+    half = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
     assert parsed({"retro": {"engine": "onnx"}}).pipelines["retro"].engine == "onnx"
     message = (
         "pipelines.retro.engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"

@@ -87,8 +87,8 @@ def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval):
 
 
 def test_neighbours_are_searched_and_read_ahead_by_another_thread():
-    searches = list[str]()
-    reads = list[str]()
+    searches = []
+    reads = []
     main = threading.current_thread().name
 
     class Watched(ExactRetriever):

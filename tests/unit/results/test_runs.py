@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -139,7 +138,7 @@ def test_records_of_other_settings_are_left_out(tmp_path, recorded, reason, capf
 def test_a_variant_that_was_removed_is_left_out(tmp_path, capfd):
     for name in ("naive", "oracle"):
         write_variant(tmp_path, name, name, [True])
-    config: dict[str, Any] = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}}
+    config = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}}
     runs = Runs(tmp_path, parse({**config, "methods": {"naive": {}}}, "t"))
     assert [variant.name for variant in runs.run] == ["naive"]
     assert f"nq_open/{MODEL}/oracle (not in the configuration)" in capfd.readouterr().err

@@ -4,7 +4,6 @@ another stack's.
 
 import json
 import math
-from typing import Any
 
 import pytest
 
@@ -38,7 +37,7 @@ def config(**served):
         MODEL: {"source": "smollm2-135m-instruct"},
         "there": {"source": "openai:m", "methods": ["naive", "bm25"], "served": served},
     }
-    variants: dict[str, Any] = {"naive": {}, "bm25": {}, "superposition": {}}
+    variants = {"naive": {}, "bm25": {}, "superposition": {}}
     data = {
         "run": "r",
         "models": models,

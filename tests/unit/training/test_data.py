@@ -71,7 +71,7 @@ def test_training_reads_what_the_method_reads(template):
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
     style = PromptStyle("{context}\n{input}", template)
     prompt = build_prompt("Who lit the lamp?", [("Lighthouse", TEXT)], style, lm.tokenizer)
-    read: list[list[int]] = []
+    read = []
     extend = lm.extend
     lm.extend = lambda cache, rows, **o: (read.append([*rows[0].ids]), extend(cache, rows, **o))[1]  # type: ignore
     method = CFIC(top_k=1)

@@ -489,7 +489,7 @@ def test_processes_are_started_however_this_one_was(monkeypatch):
     """
     from ragauge.cli import sft
 
-    started = list[str]()
+    started = []
 
     def execute(_, command):
         started.extend(command)

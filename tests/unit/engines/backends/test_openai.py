@@ -5,7 +5,6 @@ in trouble.
 import json
 import time
 from dataclasses import asdict
-from typing import Any
 
 import pytest
 
@@ -37,7 +36,7 @@ USAGE = {
 @pytest.fixture
 def pauses(monkeypatch):
     """Seconds that were waited, by the clock alone, in place of waiting."""
-    waited: list[float] = []
+    waited = []
     clock = time.perf_counter
     monkeypatch.setattr(time, "sleep", waited.append)
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(waited))
@@ -224,7 +223,7 @@ def command(method, *more):
 @pytest.fixture
 def server(monkeypatch, pauses):
     """A server that answers well `good` times and then with `reply`."""
-    state: dict[str, Any] = {"good": 1 << 30, "reply": Reply(b"", 503)}
+    state = {"good": 1 << 30, "reply": Reply(b"", 503)}
 
     def reply(_):
         state["good"] -= 1
@@ -325,7 +324,7 @@ def test_a_server_reads_documents_as_they_were_ordered_and_pruned():
 
 def test_a_local_model_compresses_what_a_server_reads(monkeypatch, pauses, tmp_path):
     small = write_checkpoint(tmp_path / "small", max_position_embeddings=1 << 15)
-    sent = dict[str, list[str]]()
+    sent = {}
     for rate in ("1.0", "0.5"):
         with serving([streams("Ada", **USAGE)]) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)

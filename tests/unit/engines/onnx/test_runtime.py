@@ -73,7 +73,7 @@ def bound(monkeypatch):
     """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves
     it.
     """
-    found: list[tuple[str, int]] = []
+    found = []
     for kind in ("bind_input", "bind_output"):
         given = getattr(onnxruntime.IOBinding, kind)
 
@@ -95,7 +95,7 @@ def bound(monkeypatch):
 @pytest.fixture
 def slots(monkeypatch):
     """Those that are made, a reader's own last."""
-    made: list[Slots] = []
+    made = []
     make = Slots.__init__
 
     def noted(self, *given, **more):
@@ -108,7 +108,7 @@ def slots(monkeypatch):
 
 @pytest.mark.parametrize("name", ["decoder", "retro"])
 def test_every_step_binds_the_cache_where_it_lies(models, name, bound, slots):
-    reader: Any = models[name].open(80, 256)
+    reader = models[name].open(80, 256)
     cached = slots[-1]
     reader.read(IDS)
     bound.clear()
@@ -138,12 +138,12 @@ def test_slots_keep_what_was_put_when_they_grow():
 @pytest.mark.parametrize("name", ["decoder", "retro"])
 def test_half_precision_is_exported(folder, models, name, slots):
     """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""
-    exact: Any = RetroLM(random_network(TINY))
+    exact = RetroLM(random_network(TINY))
     if name == "decoder":
         exact = JointDecoder(load_lm(str(folder / "model")), JointAttention())
     logits = []
     for one in (models[name], exact):
-        reader: Any = one.open(80, 256)
+        reader = one.open(80, 256)
         reader.read(IDS[:64])
         reader.attach([DOCUMENTS[0][:128]])
         logits.append(reader.read(IDS[64:70]))

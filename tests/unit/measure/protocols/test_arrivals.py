@@ -185,7 +185,7 @@ class SideBySide:
     """Answers all admitted requests together, in one step of a second."""
 
     def __init__(self, clock):
-        self.clock, self.held = clock, list[ScheduledRequest]()
+        self.clock, self.held = clock, []
 
     @property
     def busy(self):

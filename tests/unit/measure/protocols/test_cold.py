@@ -45,7 +45,7 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
 
 
 def test_variants_with_the_same_documents_compute_them_once(tmp_path, monkeypatch):
-    made: list[int] = []
+    made = []
     save = DocumentStore.save
     monkeypatch.setattr(
         DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept))

@@ -3,7 +3,6 @@
 import json
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -26,8 +25,7 @@ def measured(out, material, *options, allow_load=True):
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
     sizes += ["--allow-load" if allow_load else "--no-allow-load"]
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
-    result: dict[str, Any] = json.loads(out.read_text())
-    return result
+    return json.loads(out.read_text())
 
 
 def test_every_method_gets_the_same_requests_at_every_level(material, tmp_path, capsys):
@@ -62,7 +60,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
 ):
     from ragauge.methods.base.method import Answer
 
-    written: dict[str, list[tuple[int, ...]]] = {}
+    written = {}
     made = Answer.__init__
 
     def kept(self, ids, *rest, **more):
@@ -88,7 +86,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
 def test_documents_may_be_computed_within_each_request(material, tmp_path, monkeypatch):
     from ragauge.methods.prompt_cache import PromptCache
 
-    prepared: list[int] = []
+    prepared = []
     prepare = PromptCache.prepare
     monkeypatch.setattr(
         PromptCache, "prepare", lambda *given: prepared.append(1) or prepare(*given)
@@ -102,7 +100,7 @@ def test_documents_may_be_computed_within_each_request(material, tmp_path, monke
 
 @pytest.mark.parametrize("documents", ["ready", "computed"])
 def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_path, monkeypatch):
-    stored: list[int] = []
+    stored = []
     read = DocumentTree.read
     monkeypatch.setattr(
         DocumentTree,
@@ -139,7 +137,7 @@ def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
     monkeypatch,
 ):
     monkeypatch.setattr(timing, "ATTEMPTS", 2)
-    lm: Any = SimpleNamespace(device="cpu")
+    lm = SimpleNamespace(device="cpu")
     for shares, counted in (([0.0], 0), ([0.3, 0.0], 1), ([0.3, 0.2], 1), ([0.2, 0.3], 0)):
         runs = iter(range(9))
         loads = (

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +34,7 @@ def measured(out, material, *options):
         "--allow-load",
     ]
     assert main(["stream", *material, *sizes, *options, "--out", str(out)]) == 0
-    result: dict[str, Any] = json.loads(out.read_text())
-    return result
+    return json.loads(out.read_text())
 
 
 @pytest.mark.parametrize("store", ["disk", "memory"])
@@ -125,7 +123,7 @@ def test_a_small_store_finds_less(material, tmp_path):
 def test_new_documents_take_the_place_of_old_ones():
     prompts = [tiny_prompt([3 + i] * 6, seed=i) for i in range(60)]
     corpus = [ids for prompt in prompts for ids in prompt.documents]
-    of: dict[str, Any] = {"methods": ["naive"], "dataset": "x", "documents": 2, "requests": 300}
+    of = {"methods": ["naive"], "dataset": "x", "documents": 2, "requests": 300}
     still, grown = (
         [
             [corpus.index(ids) for ids in prompt.documents]

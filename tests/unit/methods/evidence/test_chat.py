@@ -52,7 +52,7 @@ def test_a_local_reply_is_its_first_line_up_to_the_line_end_inside_a_token():
 @pytest.fixture
 def pauses(monkeypatch):
     """Seconds that were waited, in place of waiting."""
-    waited: list[float] = []
+    waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
     return waited
 

@@ -26,7 +26,7 @@ def lm(request):
 def document(count, seed=0, alphabet=4):
     """Sentences of random tokens with many beginnings in common; two sources."""
     draw = random.Random(seed)
-    ids: list[int] = []
+    ids = []
     sentences = []
     for number in range(count):
         first = len(ids)
@@ -70,7 +70,7 @@ def logits_after(lm, text, new):
 
 def leaves(trie):
     """Sentence -> tokens of its prefix, by walking everything."""
-    found: dict[int, int] = {}
+    found = {}
     waiting = [trie.root]
     while waiting:
         for _, node in trie.branches(waiting.pop()):
@@ -146,8 +146,8 @@ def every_way(lm, ids, trie, k):
     """Each sentence that is reached by taking one of the k likeliest tokens after every prefix,
     with its score.
     """
-    reached: dict[int, float] = {}
-    waiting: list[tuple[Node, list[int]]] = [(trie.root, [])]
+    reached = {}
+    waiting = [(trie.root, [])]
     while waiting:
         node, start = waiting.pop()
         logp = logits_after(lm, [*ids, 33, 34, 35], start).log_softmax(-1)

@@ -10,7 +10,6 @@ from ragauge.methods.prompts import (
     LAYOUTS,
     PREAMBLE,
     TASK,
-    Name,
     PromptGraph,
     Segment,
     corpus_spacing,
@@ -35,7 +34,7 @@ def random_graph(seed, segments=9):
     draw = random.Random(seed)
     graph = PromptGraph()
     for number in range(segments):
-        earlier: list[Name] = [("segment", i) for i in range(number)]
+        earlier = [("segment", i) for i in range(number)]
         parents = tuple(draw.sample(earlier, k=draw.randint(0, min(3, number))))
         count = draw.randint(1, 4)
         graph.add(Segment(("segment", number), [7] * count, unit_steps(0, count), parents))

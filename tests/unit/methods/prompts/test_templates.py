@@ -1,7 +1,6 @@
 """The words and the tokens of prompts."""
 
 from datetime import date
-from typing import Any
 
 import pytest
 
@@ -84,7 +83,7 @@ def test_chat_needs_a_chat_template():
 
 USER = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
 PARTS = "{% for m in messages %}{% for p in m['content'] %}{% if p['type'] == 'text' %}{{ p['text'] }}{% endif %}"
-RENDERED: dict[str, tuple[Any, dict[str, Any]]] = {
+RENDERED = {
     "arguments": (
         USER + "{% if not enable_thinking %}<think></think>{% endif %}[assistant]",
         {"enable_thinking": False},
@@ -119,7 +118,7 @@ def test_a_chat_template_is_rendered_as_transformers_render_it(case):
     tokenizer.chat_template, arguments = RENDERED[case]
     set_template_arguments(tokenizer, arguments, date.today().isoformat())
     documents = "".join(f"[Document](Title: {title}) {text}\n" for title, text in DOCUMENTS)
-    words: Any = f"{INSTRUCTION}\n\n{documents}Question: what is tea?"
+    words = f"{INSTRUCTION}\n\n{documents}Question: what is tea?"
     words = [{"type": "text", "text": words}] if case == "parts" else words
     options = {"add_generation_prompt": True, "return_dict": False, **arguments}
     ids = tokenizer.apply_chat_template([{"role": "user", "content": words}], **options)

@@ -5,7 +5,6 @@ line.
 import bz2
 import gzip
 import json
-from typing import Any
 
 import pytest
 
@@ -161,7 +160,7 @@ def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path, monkeypatc
 def test_hub_records_are_streamed_and_dealt(monkeypatch):
     import datasets
 
-    asked: list[Any] = []
+    asked = []
 
     def load_dataset(*names, **options):
         asked.append((names, options))
@@ -180,7 +179,7 @@ def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(
 ):
     import datasets
 
-    opened: list[int] = []
+    opened = []
 
     def read_files(files):
         for file in files:

@@ -251,7 +251,7 @@ def test_a_killed_build_goes_on_at_the_shard(tmp_path, corpus, tokenizer):
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path, tokenizer, monkeypatch):
-    held: list[int] = []
+    held = []
     encode = chunking.encode
     monkeypatch.setattr(
         chunking, "encode", lambda by, texts: held.append(len(texts)) or encode(by, texts)

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def test_the_graph_of_a_shard_is_faisss(database):
     tiny_database.build_index(database.folder, "one", one)
     vectors = Vectors.open(database.folder, one)
     [(block, ids)] = vectors.blocks(0)
-    plain: Any = faiss.IndexHNSWFlat(DIM, one.m)
+    plain = faiss.IndexHNSWFlat(DIM, one.m)
     plain.hnsw.efConstruction = one.ef_construction
     plain.hnsw.efSearch = 5
     threads = faiss.omp_get_max_threads()

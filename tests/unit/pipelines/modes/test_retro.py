@@ -3,7 +3,6 @@
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -196,7 +195,7 @@ def planned(source, **pipeline):
 
 def test_a_configuration_scores_with_it_and_exports_it():
     plan = planned("retro", engine="onnx", nprobe=8).pipelines
-    labels: Any = type("Labels", (), {"pipeline": "retro", "export": "retro/wiki/own"})()
+    labels = type("Labels", (), {"pipeline": "retro", "export": "retro/wiki/own"})()
     assert plan.export(labels).endswith("onnx/retro/wiki/own")
     folder = plan.paths.database.format(database="wiki")
     assert plan.export_options(labels) == ["--mode=retro", "--model=retro", f"--database={folder}"]

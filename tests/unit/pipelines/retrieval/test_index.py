@@ -211,7 +211,7 @@ def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(
 
 
 def test_text_has_the_prompt_of_queries_and_tokens_that_of_passages(retriever, monkeypatch):
-    encoded = dict[str, bool]()
+    encoded = {}
     encode = CountEncoder.encode
 
     def recorded(self, texts, *, query=False):
@@ -276,7 +276,7 @@ def test_a_killed_embedding_goes_on_within_its_shard(folder, tmp_path, monkeypat
     monkeypatch.setattr(embed, "BLOCK_CHUNKS", 32)
     embed.build_embeddings(undisturbed, 1, tiny_database.Choice())
     whole = undisturbed / "embeddings/00001/vectors.bin"
-    encoded = list[int]()
+    encoded = []
     encode = CountEncoder.encode
 
     def counted(encoder, texts):
@@ -297,7 +297,7 @@ def test_a_killed_embedding_goes_on_within_its_shard(folder, tmp_path, monkeypat
     stale = partial.with_name(".00001.of-another-encoder.partial")
     stale.write_bytes(b"other vectors")
     blocks = -(-len(np.fromfile(whole, np.float16)) // DIM // 32)
-    asked = list[int]()
+    asked = []
     monkeypatch.setattr(
         CountEncoder, "encode", lambda self, texts: asked.append(len(texts)) or encode(self, texts)
     )
@@ -394,7 +394,7 @@ def test_recall_within_some_shards_counts_their_chunks_alone(folder):
 
 
 def test_a_gpu_embeds_chunks_by_torch_in_half_precision(monkeypatch, tmp_path):
-    made = list[embed.EncoderChoice]()
+    made = []
     monkeypatch.setattr(
         embed, "build_embeddings", lambda folder, shard, choice: made.append(choice) or True
     )

@@ -20,7 +20,7 @@ class Joined(parts.Toy):
 
     def __init__(self):
         super().__init__()
-        self.calls: list[int] = []  # requests of each
+        self.calls = []  # requests of each
         self.stopped = threading.Event()
         self.began = threading.Event()
 

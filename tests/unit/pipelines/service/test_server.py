@@ -7,7 +7,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -92,7 +91,7 @@ def test_tokens_become_text_by_the_tokenizer_of_the_server():
 
 # --- refusals ---
 
-GOOD: dict[str, Any] = {"k": 2, "text": "a"}
+GOOD = {"k": 2, "text": "a"}
 
 
 def tokens(*ids):
@@ -278,7 +277,7 @@ def health(server):
 
 def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered():
     toy = parts.Held()
-    outcomes = list[str]()
+    outcomes = []
     with (
         parts.server(toy, max_concurrent=2) as server,
         Client(server.address, deadline_s=60) as client,

@@ -4,7 +4,6 @@ says why.
 
 import json
 import math
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,7 @@ from synthetic_piperag import (
 from synthetic_run import MODEL
 
 ITEMS = [name for name in registry.names("item") if name.startswith("piperag_")]
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "run": "t",
     "models": {MODEL: {}},
     "datasets": {"wiki_single": {}},
@@ -46,7 +45,7 @@ CONFIG: dict[str, Any] = {
     },
 }
 NATS = [3.0, 3.2, 3.4]
-FILLED: dict[str, Any] = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
+FILLED = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
 
 
 def runs(folder, config=None):
@@ -174,7 +173,7 @@ def test_table_1_takes_the_best_s3_and_the_retro_just_worse_and_slower(tmp_path)
     write(tmp_path, "none", "no_retrieval", [3.4, 3.4])
     write(tmp_path, "none_t", "no_retrieval", [3.0], task="generate")
     for interval, nats in ((32, 3.14), (64, 3.2)):
-        options: dict[str, Any] = {"interval": interval}
+        options = {"interval": interval}
         write(tmp_path, f"pipe_{interval}", "piperag", [nats, nats], nprobe=8, **options)
         write(
             tmp_path, f"s3_{interval}", "piperag", [3.5], task="generate", nprobe="hide", **options
@@ -195,7 +194,7 @@ def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path):
     """Its seconds, of another machine, stay in rows of the paper's, and so do perplexities of
     another scoring.
     """
-    own: dict[str, Any] = {"mode": "retro", "engine": "onnx", "evaluation": "c4_t5", "tokens": 1024}
+    own = {"mode": "retro", "engine": "onnx", "evaluation": "c4_t5", "tokens": 1024}
     for schedule, nats in (("no_retrieval", 3.2), ("retro", 3.0)):
         write(tmp_path, schedule, schedule, [nats, nats], source="retro", **own)
         write(tmp_path, f"{schedule}_t", schedule, [9.0], task="generate", source="retro", **own)
@@ -544,8 +543,8 @@ def test_footer_and_provenance_say_what_was_run_where(small):
 
 
 def test_systems_differ_by_what_their_settings_say(tmp_path):
-    trained: dict[str, Any] = {"adapters_sha256": "0" * 64, "retrofit_minutes": 5.0}
-    cases: dict[str, tuple[str, dict[str, Any]]] = {
+    trained = {"adapters_sha256": "0" * 64, "retrofit_minutes": 5.0}
+    cases = {
         "": ("retro", {}),
         "own article passed over": ("retro", {"exclude": "article"}),
         "last 64 characters": ("retro", {"characters": 64}),

@@ -40,10 +40,7 @@ def small(tmp_path):
 
 
 def values(table, quantity):
-    found: dict[str, float] = (
-        table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
-    )
-    return found
+    return table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
 
 
 def measured(folder):

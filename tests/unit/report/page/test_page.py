@@ -14,7 +14,6 @@ from html.parser import HTMLParser
 from itertools import permutations
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import pytest
 import yaml
@@ -33,7 +32,7 @@ from ragauge.results.stats import doubts, frontier_probability
 from synthetic_run import MODEL, write_latency, write_states, write_variant
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\u202e\x07\u2028&amp; -->"
-METHODS: dict[str, Any] = {
+METHODS = {
     "naive": {},
     "bm25_k1": {"method": "bm25", "top_k": 1},
     "superposition_k1": {"method": "superposition", "top_k": 1},
@@ -46,8 +45,8 @@ class Elements(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
+        self.found = []
+        self.scripts = []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
