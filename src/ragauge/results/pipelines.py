@@ -42,7 +42,6 @@ LABELS: dict[str, Callable[[Any], str]] = {
     "reach": "reach {}".format,
     "bias": "bias {}".format,
     "read_ahead": lambda _: "neighbours not read ahead",
-    "encoding": lambda _: "neighbours encoded in every window",
     "engine": lambda _: "ONNX Runtime",
     # of the index; named where indexes are compared
     "near_duplicates": lambda _: "near-duplicates kept",

@@ -84,6 +84,14 @@ TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
         ),
         ({"retro": {"first_nprobe": 32}}, "retro.first_nprobe: only valid with nprobe 'hide'"),
         ({"retro": {"encoding": "every_window"}}, "retro.encoding: 'every_window' requires"),
+        ({"retro": {"interleaved": True}}, "retro.interleaved: requires task 'generate'"),
+        (
+            {
+                "retro": {"interleaved": True, "task": "generate"},
+                "random": {"interleaved": True, "task": "generate", "tokens": 300},
+            },
+            "retro.interleaved: no other interleaved pipeline differs in its schedule alone",
+        ),
         (
             {"retro": {}, "random": {"scoring": "after_first_query"}},
             "random.scoring: 'after_first_query', but pipelines.retro has 'published'",

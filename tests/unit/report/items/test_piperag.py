@@ -13,6 +13,7 @@ from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.report.figures.footer import footer
 from ragauge.report.page.problems import problems
+from ragauge.results import sequences
 from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs, unconfigured
 from ragauge.results.sequences import AGAINST_NONE
@@ -552,7 +553,6 @@ def test_systems_differ_by_what_their_settings_say(tmp_path):
         "ONNX Runtime": ("retro", {"engine": "onnx"}),
         "cross-attention, trained 5 minutes": ("retro", {"mode": "cross_attention", **trained}),
         "neighbours not read ahead": ("piperag", {"read_ahead": False}),
-        "neighbours encoded in every window": ("retrieve_once", {"encoding": "every_window"}),
         "reach 8, bias 0.5": ("piperag", {"reach": 8, "bias": 0.5}),
     }
     for place, (schedule, options) in enumerate(cases.values()):
@@ -562,6 +562,20 @@ def test_systems_differ_by_what_their_settings_say(tmp_path):
         p.name: str(system.options) for system in systems(runs(tmp_path)) for p in system.members
     }
     assert options_of == {f"p{place}": label for place, label in enumerate(cases)} | {"none": ""}
+
+
+def test_one_retrieval_has_the_perplexity_of_the_released_scoring_and_the_time_of_the_client(
+    tmp_path,
+):
+    write(tmp_path, "scored", "retrieve_once", NATS, encoding="every_window")
+    write(tmp_path, "timed", "retrieve_once", [2.0], task="generate")
+    [system] = systems(runs(tmp_path))
+    assert (system.scored.name, system.timed.name) == ("scored", "timed")
+    assert "encoded in every window" in sequences.perplexity(runs(tmp_path), system).note
+    write(tmp_path, "client", "retrieve_once", NATS)
+    [system] = systems(runs(tmp_path))
+    note = sequences.perplexity(runs(tmp_path), system).note
+    assert "of other encoding" in note
 
 
 def test_systems_differ_by_the_size_of_their_index_and_search_with_the_effort_of_its_type(
