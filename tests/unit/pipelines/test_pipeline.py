@@ -43,7 +43,7 @@ TEXTS = [
 
 def made(chosen, searcher=None):
     searcher = searcher or ExactRetriever(DOCUMENTS)
-    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher, searcher)
+    return Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, searcher, searcher)
 
 
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
