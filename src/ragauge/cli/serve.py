@@ -1,4 +1,5 @@
-"""Serve an index, or a part of it, over gRPC until it is stopped (SIGTERM or SIGINT).
+"""Serve an index, or a part of it, over gRPC until it is stopped (SIGTERM or SIGINT); SIGHUP opens
+the index again.
 
 Prints `serving HOST:PORT` on standard output when it answers, and everything else on standard
 error.
