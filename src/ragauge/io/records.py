@@ -332,13 +332,10 @@ def seal(line: str, header: str) -> str:
 
 
 def unseal(sealed: bytes, header: bytes) -> bytes:
-    """Return the record of a sealed line, empty where it or the header changed; a line without a
-    seal, as earlier versions wrote, is returned as it is.
-    """
-    line, mark, digest = sealed.rpartition(b',"seal":"')
+    """Return the record of a sealed line, empty where it or the header changed."""
+    line, _, digest = sealed.rpartition(b',"seal":"')
     line += b"}"
-    whole = not mark or digest == f'{_digest(line, header)}"}}'.encode()
-    return (line if mark else sealed) if whole else b""
+    return line if digest == f'{_digest(line, header)}"}}'.encode() else b""
 
 
 def _digest(line: bytes, header: bytes) -> str:
