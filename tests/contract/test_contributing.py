@@ -122,7 +122,7 @@ from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline
 from retro_parts import DOCUMENTS, ExactRetriever, specified, tokens
 chosen = specified("alternate", 16)
-pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, ExactRetriever(DOCUMENTS))
+pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, ExactRetriever(DOCUMENTS))
 print(len(pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.pipeline)))
 

@@ -50,7 +50,7 @@ TEXTS = [
 
 def made(chosen, searcher=None):
     searcher = searcher or ExactRetriever(DOCUMENTS)
-    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher, searcher)
+    return Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, searcher, searcher)
 
 
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
@@ -172,9 +172,8 @@ def test_latency_is_shown_beside_its_ideal(tmp_path):
     out = run_alone(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
     found = comparison.summary(out)
     assert found["over_ideal"] >= 0.99
-    ideals = [found[f"ideal_s{faster}"] for faster in ("_retrieval_16x", "_retrieval_4x", "")]
-    assert sorted(ideals) == ideals
-    assert ideals[-1] <= found["seconds"] * 1.01
+    assert found["ideal_s"] <= found["seconds"] * 1.01
+    assert 0 < found["waited_s"] < found["seconds"]
     records = read_kind(out, SequenceRecord)
     assert all(len(record.trials_s) == 3 and record.load_share is not None for record in records)
     assert found["load_share"] == max(record.load_share or 0.0 for record in records)

@@ -18,7 +18,7 @@ JOB = specified("piperag", 16, "generate")
 
 
 def made(searcher, chosen=JOB):
-    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher)
+    return Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, searcher)
 
 
 @pytest.mark.parametrize("kind", ["retro", "piperag"])

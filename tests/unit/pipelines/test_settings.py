@@ -50,8 +50,8 @@ TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
             "retro.mode: 'cross_attention' must be trained first; give retrofit_minutes",
         ),
         (
-            {"retro": TRAINED | {"reach": 0}},
-            "retro.reach: only valid with mode 'joint', not 'cross_attention'",
+            {"retro": TRAINED | {"weights": "w"}},
+            "retro.weights: only valid with mode 'retro', not 'cross_attention'",
         ),
         (
             {"retro": TRAINED | {"engine": "onnx"}},

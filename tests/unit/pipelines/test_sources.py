@@ -10,7 +10,6 @@ from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT
 from ragauge.errors import UserError
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import JointDecoder, JointReader
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
     PrefetchedRetrieval,
@@ -33,7 +32,7 @@ def run(
     **ask,
 ):
     lm = tiny_models.tiny_lm()
-    made = reader(JointDecoder(lm, JointAttention()), total + 256)
+    made = reader(JointDecoder(lm), total + 256)
     asked = RetrievalOptions(searcher, **ask)  # type: ignore[arg-type]
     fresh = BlockingRetrieval(asked, windows, made.note)
     source = (
@@ -127,14 +126,6 @@ def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone():
         (None, 0.064),
         (None, 0.096),
     ]
-
-
-def test_the_released_code_asks_with_characters():
-    searcher = ExactRetriever(DOCUMENTS)
-    run(searcher, Windows(64), as_text=lambda ids: " ".join(map(str, ids)), characters=64)
-    text = " ".join(map(str, PROMPT))
-    assert searcher.queries[0].tokens is None
-    assert searcher.queries[0].text == text[-64:]
 
 
 def test_documents_can_be_passed_over():

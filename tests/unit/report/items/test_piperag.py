@@ -548,16 +548,15 @@ def test_systems_differ_by_what_their_settings_say(tmp_path):
     cases = {
         "": ("retro", {}),
         "own article passed over": ("retro", {"exclude": "article"}),
-        "last 64 characters": ("retro", {"characters": 64}),
         "trained 5 minutes": ("retro", trained),
         "ONNX Runtime": ("retro", {"engine": "onnx"}),
         "cross-attention, trained 5 minutes": ("retro", {"mode": "cross_attention", **trained}),
         "neighbours not read ahead": ("piperag", {"read_ahead": False}),
-        "reach 8, bias 0.5": ("piperag", {"reach": 8, "bias": 0.5}),
+        "neighbours encoded in every window": ("retrieve_once", {"encoding": "every_window"}),
     }
     for place, (schedule, options) in enumerate(cases.values()):
         write(tmp_path, f"p{place}", schedule, NATS, **options)
-    write(tmp_path, "none", "no_retrieval", NATS, bias=0.5, exclude="article")
+    write(tmp_path, "none", "no_retrieval", NATS, neighbours=3, exclude="article")
     options_of = {
         p.name: str(system.options) for system in systems(runs(tmp_path)) for p in system.members
     }
