@@ -7,6 +7,7 @@ import pytest
 import service_parts as parts
 from ragauge.cli._main import main
 from ragauge.pipelines.retrieval.retriever import Query
+from tables import cases
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +65,13 @@ def test_a_partial_answer_says_what_is_missing(addresses, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--text", " "], "query: the text is empty"),
-        (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
-        (["--text", "a", "--nprobe", "17"], "refused: queries[0].nprobe: 17; must be from 1 to 16"),
-        (["--text", "a", "--deadline", "0"], "retrieval deadline: 0.0; must be seconds above 0"),
-        (["--text", "a", "--tls-ca", "none.pem"], "none.pem: cannot be read"),
-    ],
+    cases("""
+[--text, ' '] -> query: the text is empty
+[--text, a, --k, '0'] -> query: k must be at least 1, not 0
+[--text, a, --nprobe, '17'] -> refused: queries[0].nprobe: 17; must be from 1 to 16
+[--text, a, --deadline, '0'] -> retrieval deadline: 0.0; must be seconds above 0
+[--text, a, --tls-ca, none.pem] -> none.pem: cannot be read
+"""),
 )
 def test_a_mistake_is_one_line(addresses, arguments, message, capsys):
     assert main(["query", "--server", addresses[0], *arguments]) == 2

@@ -21,6 +21,7 @@ from ragauge.pipelines.service.fanout import Fanout
 from ragauge.pipelines.service.server import LoadedIndex, Server
 from ragauge.pipelines.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
+from tables import cases
 
 SHARDS = 2
 NLIST = 4
@@ -152,19 +153,16 @@ def test_the_parts_answer_as_the_whole(folder, retriever):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--port", "70000"], "--port: must be less than or equal to 65535, not '70000'"),
-        (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both or neither"),
-        (
-            ["--tls-cert", "a.pem", "--tls-key", "b.pem"],
-            "TLS: a.pem and b.pem cannot be used: No such file",
-        ),
-        (["--token-file", "none"], "none: cannot be read: No such file"),
-        (["--cores", "x"], "cores 'x': must be a list of cores"),
-        (["--part", "0/3"], "part-0-of-3: no merged index"),
-        (["--host", "203.0.113.1", "--insecure"], "cannot listen on 203.0.113.1:0"),
-        (["--database", "none"], "no chunk database"),
-    ],
+    cases("""
+[--port, '70000'] -> --port: must be less than or equal to 65535, not '70000'
+[--tls-cert, a.pem] -> --tls-cert and --tls-key: give both or neither
+[--tls-cert, a.pem, --tls-key, b.pem] -> TLS: a.pem and b.pem cannot be used: No such file
+[--token-file, none] -> none: cannot be read: No such file
+[--cores, x] -> cores 'x': must be a list of cores
+[--part, 0/3] -> part-0-of-3: no merged index
+[--host, 203.0.113.1, --insecure] -> cannot listen on 203.0.113.1:0
+[--database, none] -> no chunk database
+"""),
 )
 def test_a_mistake_is_one_line(folder, arguments, message, capsys):
     given = [

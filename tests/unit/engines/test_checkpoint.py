@@ -15,6 +15,7 @@ from ragauge.engines import checkpoint
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.loading import random_lm
 from ragauge.errors import UnsupportedError, UserError
+from tables import cases
 
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")
 IDS = tiny.tokens(9)
@@ -355,58 +356,26 @@ def test_a_bad_config(text, says, tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [
-        ({"hidden_act": "gelu"}, "hidden_act: 'gelu' is not supported; supported: 'silu'"),
-        (
-            {"num_hidden_layers": "two"},
-            "num_hidden_layers: must be a whole number from 1 to 10,000, not two",
-        ),
-        ({"intermediate_size": -5}, "ffn: '-5' is not a valid size"),
-        ({"rope_parameters": [3]}, "not the sizes of a llama model"),
-        ({"num_attention_heads": 0, "head_dim": None}, "not the sizes of a llama model"),
-        ({"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "layer_types: "),
-        (
-            {
-                "model_type": "qwen3",
-                "use_sliding_window": True,
-                "layer_types": ["full_attention", "chunked_attention"],
-            },
-            "layer_types: must be full_attention or sliding_attention",
-        ),
-        (
-            {"model_type": "smollm3", "layer_types": ["sliding_attention"] * 2},
-            "layer_types: sliding_attention needs",
-        ),
-        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: 1 values for 2 layers"),
-        (
-            {"model_type": "phi3", "partial_rotary_factor": 0.4},
-            "partial_rotary_factor: rotates 3 numbers of a head",
-        ),
-        (
-            {"model_type": "gemma3_text", "attn_logit_softcapping": 5.0},
-            "attn_logit_softcapping: 5.0 is not supported",
-        ),
-        (
-            {
-                "model_type": "gemma3_text",
-                "rope_parameters": None,
-                "rope_scaling": {"type": "linear", "factor": 2.0},
-            },
-            "rope_scaling: {'type': 'linear', 'factor': 2.0} has no rope_type",
-        ),
-        (
-            {
-                "model_type": "gemma3_text",
-                "rope_parameters": None,
-                "rope_scaling": {"rope_type": "yarn"},
-            },
-            "rope_type: 'yarn' is not supported; supported: 'default', 'linear'",
-        ),
-        (
-            {"model_type": "gemma3_text"},
-            "rope_parameters: must be those of full_attention and of sliding_attention",
-        ),
-    ],
+    cases("""
+{hidden_act: gelu} -> hidden_act: 'gelu' is not supported; supported: 'silu'
+{num_hidden_layers: two} -> num_hidden_layers: must be a whole number from 1 to 10,000, not two
+{intermediate_size: -5} -> ffn: '-5' is not a valid size
+{rope_parameters: [3]} -> not the sizes of a llama model
+{num_attention_heads: 0, head_dim: null} -> not the sizes of a llama model
+{model_type: mistral, layer_types: [full_attention, full_attention]} -> layer_types:
+{model_type: qwen3, use_sliding_window: true, layer_types: [full_attention, chunked_attention]} ->
+  layer_types: must be full_attention or sliding_attention
+{model_type: smollm3, layer_types: [sliding_attention, sliding_attention]} ->
+  layer_types: sliding_attention needs
+{model_type: smollm3, no_rope_layers: [1]} -> no_rope_layers: 1 values for 2 layers
+{model_type: phi3, partial_rotary_factor: 0.4} -> partial_rotary_factor: rotates 3 numbers of a head
+{model_type: gemma3_text, attn_logit_softcapping: 5.0} -> attn_logit_softcapping: 5.0 is not supported
+{model_type: gemma3_text, rope_parameters: null, rope_scaling: {type: linear, factor: 2.0}} ->
+  rope_scaling: {'type': 'linear', 'factor': 2.0} has no rope_type
+{model_type: gemma3_text, rope_parameters: null, rope_scaling: {rope_type: yarn}} ->
+  rope_type: 'yarn' is not supported; supported: 'default', 'linear'
+{model_type: gemma3_text} -> rope_parameters: must be those of full_attention and of sliding_attention
+"""),
 )
 def test_a_config_that_the_decoder_cannot_follow(changes, says, folder):
     edit(folder / "config.json", **changes)

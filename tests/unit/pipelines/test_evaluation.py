@@ -29,6 +29,7 @@ from ragauge.pipelines.retrieval.settings import DatabaseSettings, EvaluationSet
 from ragauge.testing import write_checkpoint
 from retro_parts import EXACT, ExactRetriever, tokens
 from synthetic_run import MODEL
+from tables import cases
 
 CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Pune")
 NEWS = "news"
@@ -236,25 +237,16 @@ def with_sets(**sets):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        (
-            {"pipelines": {"retro": {"evaluation": "newz"}}},
-            "pipelines.retro.evaluation: unknown evaluation set 'newz'",
-        ),
-        (
-            {"staleness": {"c4": {"evaluation": "newz"}}},
-            "staleness.c4.evaluation: unknown evaluation set 'newz'; did you mean 'news'? known: c4, news, wikipedia",
-        ),
-        (
-            with_sets(wikipedai={}),
-            "databases.c4.evaluation_sets.wikipedai.corpus: unknown corpus 'wikipedai'; did you mean 'wikipedia'?",
-        ),
-        (with_sets(wikipedia={"part": "half"}), "databases.c4.evaluation_sets.wikipedia.part: "),
-        (
-            {"databases": {"wikipedia": {}, **with_sets(wikipedia={})["databases"]}},
-            "databases.c4.evaluation_sets.wikipedia: a database already has this label",
-        ),
-    ],
+    cases("""
+{pipelines: {retro: {evaluation: newz}}} -> pipelines.retro.evaluation: unknown evaluation set 'newz'
+{staleness: {c4: {evaluation: newz}}} ->
+  staleness.c4.evaluation: unknown evaluation set 'newz'; did you mean 'news'? known: c4, news, wikipedia
+{databases: {c4: {evaluation_sets: {wikipedai: {}}}}} ->
+  databases.c4.evaluation_sets.wikipedai.corpus: unknown corpus 'wikipedai'; did you mean 'wikipedia'?
+{databases: {c4: {evaluation_sets: {wikipedia: {part: half}}}}} -> databases.c4.evaluation_sets.wikipedia.part:
+{databases: {wikipedia: {}, c4: {evaluation_sets: {wikipedia: {}}}}} ->
+  databases.c4.evaluation_sets.wikipedia: a database already has this label
+"""),
 )
 def test_a_mistake_is_told_in_one_line(changes, message):
     with pytest.raises(UserError) as error:

@@ -34,6 +34,7 @@ from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.pipelines.windows import Windows
 from ragauge.results import comparison
 from retro_parts import DOCUMENTS, EXACT, ExactRetriever, specified, tokens, write_database
+from tables import cases
 
 TEXTS = [
     EvaluationStretch(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)
@@ -323,32 +324,17 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (
-            ["--schedule", "random", "--mode", "retro"],
-            "--task: 'perplexity' is meaningless with random weights",
-        ),
-        (
-            ["--schedule", "random", "--mode", "retro", "--weights", "none.pt"],
-            "--weights: no such file: none.pt",
-        ),
-        (
-            ["--schedule", "random", "--weights", "none.pt"],
-            "--weights: only valid with mode 'retro', not 'joint'",
-        ),
-        (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
-        (
-            ["--schedule", "random", "--nprobe", "many"],
-            "--nprobe: must be a valid integer",
-        ),
-        (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
-        (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
-        (
-            ["--schedule", "random", "--tokens", "65"],
-            "--tokens: must be greater than or equal to 66, not '65'",
-        ),
-        (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),
-    ],
+    cases("""
+[--schedule, random, --mode, retro] -> --task: 'perplexity' is meaningless with random weights
+[--schedule, random, --mode, retro, --weights, none.pt] -> --weights: no such file: none.pt
+[--schedule, random, --weights, none.pt] -> --weights: only valid with mode 'retro', not 'joint'
+[--schedule, retro, --server, '127.0.0.1:1'] -> 127.0.0.1:1
+[--schedule, random, --nprobe, many] -> --nprobe: must be a valid integer
+[--schedule, random, --cores, 0-x] -> must be a list of cores
+[--schedule, random, --adapters, none.safetensors] -> no such file
+[--schedule, random, --tokens, '65'] -> --tokens: must be greater than or equal to 66, not '65'
+[--schedule, random, --database, /nowhere] -> /nowhere
+"""),
 )
 def test_mistakes_are_told_in_one_line(
     folder,

@@ -9,6 +9,7 @@ from ragauge.errors import UserError
 from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.results.scoring import compare_files, score_file
+from tables import cases
 
 
 def write(path, *lines):
@@ -114,14 +115,14 @@ def test_answers_that_normalisation_empties_are_told(dataset, metric, mean, said
 
 @pytest.mark.parametrize(
     ("line", "metric", "said"),
-    [
-        ({"answers": ["x"]}, "em", "no field 'prediction', which em requires; it has answers"),
-        ({"prediction": "x"}, "f1", "no field 'answers', which f1 requires"),
-        ({"prediction": None, "answers": ["x"]}, "em", "field 'prediction' must be text"),
-        ({"prediction": "x", "answers": [1]}, "em", "field 'answers' must be a list of texts"),
-        ({"gold": [0], "kept": 3}, "kept_gold_recall", "field 'kept' must be a list of integers"),
-        ({"prediction": "x", "answers": ["x"]}, "kept_gold_recall", "no field 'gold'"),
-    ],
+    cases("""
+{answers: [x]}, em -> no field 'prediction', which em requires; it has answers
+{prediction: x}, f1 -> no field 'answers', which f1 requires
+{prediction: null, answers: [x]}, em -> field 'prediction' must be text
+{prediction: x, answers: [1]}, em -> field 'answers' must be a list of texts
+{gold: [0], kept: 3}, kept_gold_recall -> field 'kept' must be a list of integers
+{prediction: x, answers: [x]}, kept_gold_recall -> no field 'gold'
+"""),
 )
 def test_lines_that_do_not_fit(tmp_path, line, metric, said):
     fine = {"prediction": "x", "answers": ["x"], "gold": [0], "kept": [0]}

@@ -17,6 +17,7 @@ from ragauge.report.page import numbers
 from ragauge.report.page.problems import problems
 from ragauge.results.runs import ELSEWHERE, Runs
 from synthetic_run import MODEL, write_variant
+from tables import cases
 
 SERVED = {
     "prompt_tokens": 1000,
@@ -211,33 +212,15 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [
-        (
-            {"source": "openai:m", "dtype": "bfloat16"},
-            r"models\.x\.dtype: 'bfloat16': a served model runs as its",
-        ),
-        (
-            {"source": "openai:m", "engine": "torch"},
-            r"models\.x\.engine: 'torch' does not run 'openai:m'",
-        ),
-        (
-            {"source": "smollm2-135m-instruct", "engine": "openai"},
-            r"models\.x\.engine: 'openai' does not run 'smollm2",
-        ),
-        (
-            {"source": "smollm2-135m-instruct", "served": {}},
-            r"models\.x\.served: only valid for models behind a serv",
-        ),
-        ({"source": "openai:"}, r"models\.x\.source: openai: must be followed by the model's name"),
-        (
-            {"source": "openai:m", "served": {"environment": "open ai"}},
-            r"models\.x\.served\.environment: ",
-        ),
-        (
-            {"source": "openai:m", "served": {"tokenizer": "nobody"}},
-            r"models\.x\.served\.tokenizer: unknown model",
-        ),
-    ],
+    cases(r"""
+{source: 'openai:m', dtype: bfloat16} -> models\.x\.dtype: 'bfloat16': a served model runs as its
+{source: 'openai:m', engine: torch} -> models\.x\.engine: 'torch' does not run 'openai:m'
+{source: smollm2-135m-instruct, engine: openai} -> models\.x\.engine: 'openai' does not run 'smollm2
+{source: smollm2-135m-instruct, served: {}} -> models\.x\.served: only valid for models behind a serv
+{source: 'openai:'} -> models\.x\.source: openai: must be followed by the model's name
+{source: 'openai:m', served: {environment: open ai}} -> models\.x\.served\.environment:
+{source: 'openai:m', served: {tokenizer: nobody}} -> models\.x\.served\.tokenizer: unknown model
+"""),
 )
 def test_what_a_served_model_cannot_have_is_named(model, message):
     data = {

@@ -19,6 +19,7 @@ from ragauge.pipelines.retrieval import index
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.recall import exact_search, recall
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from tables import cases
 from tiny_database import DIM, queries
 
 
@@ -133,20 +134,14 @@ def test_the_type_of_an_entry_chooses_its_recipe():
 
 @pytest.mark.parametrize(
     ("recipe", "message"),
-    [
-        (
-            {"type": "hsnw"},
-            r"indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq",
-        ),
-        ({"type": "hnsw", "nlist": 4}, r"indexes\.x\.nlist: unknown key 'nlist'"),
-        ({"efsearch": 4, "type": "hnsw"}, r"indexes\.x\.efsearch: .*did you mean 'ef_search'"),
-        (
-            {"type": "hnsw", "ef_search": 0},
-            r"indexes\.x\.ef_search: must be greater than or equal to 1, not 0",
-        ),
-        ({"type": None}, r"indexes\.x\.type: unknown index type None"),
-        ({"type": "hnsw", "parts": 9}, r"indexes\.x\.parts: 9; the database has 2 shards"),
-    ],
+    cases(r"""
+{type: hsnw} -> indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq
+{type: hnsw, nlist: 4} -> indexes\.x\.nlist: unknown key 'nlist'
+{efsearch: 4, type: hnsw} -> indexes\.x\.efsearch: .*did you mean 'ef_search'
+{type: hnsw, ef_search: 0} -> indexes\.x\.ef_search: must be greater than or equal to 1, not 0
+{type: null} -> indexes\.x\.type: unknown index type None
+{type: hnsw, parts: 9} -> indexes\.x\.parts: 9; the database has 2 shards
+"""),
 )
 def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(recipe, message):
     with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):

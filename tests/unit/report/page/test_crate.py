@@ -11,6 +11,7 @@ from rocrate.rocrate import ROCrate
 
 from ragauge.cli import _main
 from synthetic_run import MODEL, write_latency, write_variant
+from tables import cases
 
 CONFIG = {
     "run": "small",
@@ -98,13 +99,13 @@ def test_the_package_rocrate_reads_it_and_a_crate_is_written_over_a_former_one(r
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--out", "o", "--results", "none"], "none: holds no records"),
-        (["--out", "o", "--reports", "none"], "none: no such folder"),
-        (["--out", "results"], "holds files that ragauge did not make there"),
-        (["--out", "busy"], f"nq_open/{MODEL}.json: other processes took 30%: not to be published"),
-        (["--out", "config.yaml"], "is a file where a folder is made"),
-    ],
+    cases("""
+[--out, o, --results, none] -> none: holds no records
+[--out, o, --reports, none] -> none: no such folder
+[--out, results] -> holds files that ragauge did not make there
+[--out, busy] -> nq_open/smollm2-135m-instruct.json: other processes took 30%: not to be published
+[--out, config.yaml] -> is a file where a folder is made
+"""),
 )
 def test_a_mistake_is_one_line(run, arguments, message, capsys):
     if "busy" in arguments:
