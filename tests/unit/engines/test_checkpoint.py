@@ -116,15 +116,6 @@ def test_every_layout_of_every_family_reads_the_same(name, layout, tmp_path):
     assert torch.equal(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
 
 
-@pytest.mark.parametrize("name", ["llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm"])
-def test_a_tied_output_matrix_is_the_embedding_itself(name, tmp_path):
-    tensors = write_whole(name, tmp_path)
-    assert "lm_head.weight" not in tensors
-    weights = tiny.read(tmp_path).decoder.weights
-    assert read_shape(tmp_path).tied
-    assert weights.head.weight is weights.embedding
-
-
 def test_a_tied_checkpoint_may_hold_the_matrix_twice_and_no_other_one(tmp_path):
     """Some .bin files do, since pickles keep both names."""
     tensors = write_whole("llama_gqa_tied", tmp_path)
@@ -179,13 +170,6 @@ def test_blooms_without_a_prefix_and_rotary_buffers_of_older_llamas_read_the_sam
     assert torch.equal(tiny.all_logits(tiny.read(tmp_path), IDS), expected)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_missing_shard_is_named(suffix, tmp_path):
-    lost = write_shards(tmp_path, write_whole("bloom_4_heads", tmp_path), suffix)[2]
-    lost.unlink()
-    assert f"names files that are missing: {lost.name}" in refused(tmp_path)
-
-
 def test_a_shard_that_lacks_what_its_index_says(tmp_path):
     first = write_shards(tmp_path, write_whole("llama", tmp_path), "safetensors")[0]
     tensors = load_file(first)
@@ -202,14 +186,6 @@ def test_an_index_names_files_of_its_folder_alone(name, tmp_path):
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     assert f"names {name!r}, which is not in this folder" in refused(tmp_path)
-
-
-def test_other_files_of_a_hub_folder_are_left_alone(model, folder):
-    save_file({"tok_embeddings.weight": torch.zeros(1)}, folder / "consolidated.safetensors")
-    (folder / "training_args.bin").write_bytes(b"not a checkpoint")
-    (folder / "pytorch_model.bin").write_bytes(b"safetensors go first")
-    difference = tiny.all_logits(tiny.read(folder), IDS) - tiny.reference_logits(model, IDS)
-    assert difference.abs().max() <= 1e-5
 
 
 def test_the_end_of_text_of_the_generation_config_goes_first(folder):
