@@ -113,14 +113,6 @@ def test_a_set_is_cut_as_held_out_text_is(folder, tmp_path):
         )
 
 
-def test_texts_are_those_of_the_set_and_of_no_document_of_the_database(folder):
-    found = texts(Database(folder / "db"), 100, evaluation=WEB)
-    assert {text.key.split(":")[1].split("#")[0] for text in found} == {"Lima", "Nice", "York"}
-    assert {text.document for text in found} == {-1}
-    with pytest.raises(UserError, match="none of texts of web has 9000 tokens"):
-        texts(Database(folder / "db"), 9000, evaluation=WEB)
-
-
 def test_published_texts_are_whole_first_documents_cut_at_their_end(folder, tmp_path):
     """Those shorter than the cut are among them; a stretch is one document, and a limit counts
     documents.
@@ -229,10 +221,6 @@ def config(**changes):
         "pipelines": {"retro": {}},
     }
     return parse(given | changes, "c.yaml")
-
-
-def with_sets(**sets):
-    return {"databases": {"c4": {"evaluation_sets": sets}}}
 
 
 @pytest.mark.parametrize(

@@ -420,12 +420,3 @@ def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(folder,
     assert exit_code_with("rebuilt") == 2
     assert 'another run: index_sha256 is "one" there, "rebuilt" here' in capsys.readouterr().err
     assert out.read_bytes() == before
-
-
-def test_what_two_threads_read_at_once_is_all_in_the_trace():
-    """The first window's neighbours are read while the thread that asks reads the second one's."""
-    for _ in range(10):
-        trace = made(specified("piperag", 32)).record(TEXTS[0]).trace
-        stages = [call["stage"] for call in trace]
-        assert stages.count("neighbours") == 1
-        assert stages.count("neighbours_ahead") == stages.count("prefetch") > 1

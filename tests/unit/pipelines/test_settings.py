@@ -26,9 +26,6 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind):
     assert made.pipeline_database(made.pipelines[kind]) == "wiki"
 
 
-TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
-
-
 @pytest.mark.parametrize(
     ("pipelines", "message"),
     cases("""
@@ -65,21 +62,6 @@ def test_mistakes_name_their_place(pipelines, message):
     with pytest.raises(UserError) as error:
         parsed(pipelines)
     assert str(error.value).startswith(f"c.yaml: pipelines.{message}")
-
-
-def test_onnx_runs_a_decoder_in_float32():
-    half = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
-    assert parsed({"retro": {"engine": "onnx"}}).pipelines["retro"].engine == "onnx"
-    message = (
-        "pipelines.retro.engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
-    )
-    with pytest.raises(UserError, match=message):
-        parsed({"retro": {"engine": "onnx"}}, models=half)
-    on_gpu = {"smollm2-135m-instruct": {"dtype": "float16", "device": "cuda"}}
-    assert (
-        parsed({"retro": {"engine": "onnx"}}, models=on_gpu).models["smollm2-135m-instruct"].dtype
-        == "float16"
-    )
 
 
 def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path, capsys):
