@@ -42,16 +42,6 @@ def test_json_holds_the_answer_of_the_searcher(addresses, capsys):
     assert result["seconds"]["search"] == 0.001
 
 
-def test_readable_text_has_a_paragraph_a_neighbour(addresses, capsys):
-    lines = output_of(capsys, "--server", addresses[0], "--text", "a").splitlines()
-    [found] = parts.Toy().search([Query(text="a")])
-    document = found.documents[0]
-    distance = found.distances[0]
-    assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
-    assert lines[1] == "   " + parts.spelled([found.tokens[0, : found.lengths[0]].tolist()])[0]
-    assert lines[-1].startswith("2 found; nprobe 4; ")
-
-
 def test_a_partial_answer_says_what_is_missing(addresses, capsys):
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
     assert "partial answer: without the parts of 127.0.0.1:9" in output_of(

@@ -65,9 +65,3 @@ def test_mistakes_name_their_place(section, message):
         expanded(section, "methods")
     with pytest.raises(UserError, match=re.escape(f"c.yaml: {message}")):
         parsed(methods=section)
-
-
-@pytest.mark.parametrize("label", ["p_{m", "p_m}", "p_{m.n}", "p_{m}/x", "p_{m}_{n", "p_{m}_{m!r}"])
-def test_a_label_that_is_no_file_name_is_refused(label):
-    with pytest.raises(UserError, match="must be made of letters, digits"):
-        parsed(methods={label: {"method": "bm25", "m": [1]}})

@@ -114,19 +114,6 @@ def test_questions_whose_answers_depend_on_each_other_are_not_dealt_to_several_j
         loading.parse(data, "c.yaml")
 
 
-def test_pipelines_need_no_question_set():
-    alone = {
-        "run": "t",
-        "models": {MODEL: None},
-        "databases": {"d": {}},
-        "pipelines": {"retro": None},
-    }
-    checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
-    assert list(checked.answers()) == list(checked.measured("latency")) == []
-    assert "answers" not in checked.overview()
-    assert "pipelines 1: retro" in checked.overview()
-
-
 def test_a_model_is_asked_and_timed_on_its_data_sets_alone():
     data = changed(
         "models/small",
@@ -211,14 +198,6 @@ def test_peoples_judgements_are_checked_before_anything_runs(tmp_path, line, mes
     assert loading.parse(changed("human_judgements", str(path)), "c.yaml").human_judgements == str(
         path
     )
-
-
-@pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])
-def test_settings_of_a_run_read_back_the_same(latency, tmp_path):
-    config = loading.parse(changed("latency", latency), "c.yaml")
-    path = tmp_path / "c.yaml"
-    write_settings(config, path)
-    assert loading.load(path) == config
 
 
 @pytest.mark.parametrize("verb", ["validate", "run"])

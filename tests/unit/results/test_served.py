@@ -150,20 +150,6 @@ def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counte
     )
 
 
-def test_a_model_that_never_answers_has_quality_0_and_the_times_of_its_responses(
-    runs,
-):
-    response = records.ServedResponse(**SERVED)
-    write_variant(runs.folder, "naive", "naive", [None] * 3, model="there", served=response)
-    # the server refused every prompt
-    write_variant(runs.folder, "bm25", "bm25", [None] * 3, model="there")
-    table = frontier.table(Runs(runs.folder, config()))
-    there = table[table["model"] == "there"].set_index(["variant", "quantity"])
-    assert there["measured"]["naive", "quality"] == 0.0
-    assert "3 of 3 questions failed, counted as wrong" in there["note"]["naive", "quality"]
-    assert "bm25" not in there.index.get_level_values("variant")
-
-
 def test_without_a_price_or_a_count_the_table_says_why_there_is_no_number(runs):
     table = frontier.table(Runs(runs.folder, config()))
     cost = table[(table["model"] == "there") & (table["quantity"] == "cost_per_1000_questions")]
@@ -230,18 +216,4 @@ def test_what_a_served_model_cannot_have_is_named(model, message):
         "methods": {"naive": {}},
     }
     with pytest.raises(UserError, match=message):
-        parse(data, "x.yaml")
-
-
-def test_a_method_that_needs_caches_is_refused_on_a_served_model():
-    data = {
-        "run": "r",
-        "models": {"x": {"source": "openai:m"}},
-        "datasets": {"nq_open": {}},
-        "methods": {"ape": {}},
-    }
-    with pytest.raises(
-        UserError,
-        match=r"methods\.ape on models\.x: requires .*; it needs the local engine, 'torch'$",
-    ):
         parse(data, "x.yaml")
