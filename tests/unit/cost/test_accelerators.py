@@ -118,17 +118,6 @@ def test_the_command_line_predicts_every_state_in_its_last_line(capsys):
     assert "not measured" in captured.out
 
 
-def test_a_file_states_other_rates(capsys, tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(RATES))
-    options = ("--method", "naive", "--new-tokens", "1", "--json", "--hardware", str(path))
-    code, captured = run(capsys, *options)
-    row = json.loads(captured.out.splitlines()[-1])["prediction"]["rows"][0]
-    assert code == 0
-    assert row["per_token_s"] is row["cost_per_1000_answers"] is None
-    assert row["answers_at_once"] == int((4e10 - WEIGHTS - EMBEDDING_AND_NORMS) // (2914 * KV))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     cases("""
