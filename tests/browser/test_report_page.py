@@ -4,7 +4,6 @@ of the CSVs.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from contextlib import contextmanager
@@ -162,37 +161,6 @@ def open_records(browser, variant):
 
 def found(browser):
     return str(run(browser, "document.getElementById('found').textContent"))
-
-
-def test_numbers_are_those_of_the_csv(page, folder):
-    with open(folder / "out/frontier.csv", encoding="utf-8") as file:
-        lines = {
-            (line["state"], line["variant"], line["quantity"]): line["measured"]
-            for line in csv.DictReader(file)
-        }
-    assert {state for state, _, _ in lines} == {*numbers.READ}
-    for state in numbers.READ:
-        fill_in(page, "state", state)
-        rows = run(
-            page,
-            "[...document.querySelectorAll('#variants tbody tr')].map(row =>"
-            " [row.dataset.variant, ...[...row.querySelectorAll('td')].slice(0, 3).map(c => c.dataset.value)])",
-        )
-        assert {row[0] for row in rows} == set(METHODS)
-        for name, quality, seconds, read in rows:
-            shown = (quality, seconds, read)
-            names = ("quality", "online_latency_s", "preparation_s")
-            for value, quantity in zip(shown, names, strict=True):
-                written = lines.get((state, name, quantity))
-                assert (value and float(value)) == (
-                    written and pytest.approx(float(written), rel=1e-5)
-                ), (state, name, quantity)
-    fill_in(page, "state", "documents")
-    shown = run(
-        page,
-        "[...document.querySelectorAll('table[data-item=frontier] tbody tr')].map(r => r.innerText)",
-    )
-    assert any("naive" in row and "0.400" in row for row in shown)
 
 
 def test_the_chooser_keeps_its_limits(page):

@@ -96,15 +96,6 @@ def test_a_value_of_another_type_is_one_line_with_the_place(name):
         assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("name", "option"), [("superposition", {"top_k": 0}), ("cache_blend", {"recompute": 1.5})]
-)
-def test_a_number_out_of_range_is_refused(name, option):
-    [value] = option.values()
-    with pytest.raises(UserError, match=f"; got {value}$"):
-        making.make(name, **option)
-
-
 # ---- costs without weights
 
 
@@ -125,11 +116,6 @@ def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(name, option
     for lm in (tiny_models.tiny_lm(weights="int8", kv="int8"), *shaped):
         trace = traced(lm, name, options, encoder, prompt)
         assert [_but_seconds(call) for call in trace] == [_but_seconds(call) for call in real]
-
-
-@pytest.mark.parametrize("name", sorted(BY_CONTENT))
-def test_a_method_that_needs_weights_says_so(name):
-    assert "weights" in (making.make(name).refusal(ShapeLM(tiny_models.LLAMA)) or "")
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache"])

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -13,7 +12,6 @@ import yaml
 
 from ragauge.testing import write_checkpoint, write_questions
 
-Prints = Callable[..., str]
 BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HOTPOT = {
     "id": "5a8b57f2",

@@ -15,7 +15,6 @@ import lm_references as tiny
 from ragauge.errors import UserError
 
 IDS = tiny.tokens(48)
-Draw = st.DrawFn
 # Chosen from lists: numbers that hypothesis draws itself depend on what else the process has
 # imported.
 FACTORS = st.sampled_from([1.0, 1.3, 2.7, 8.9])

@@ -4,12 +4,9 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeVar
 
 BODY = bytes(range(256)) * 4000  # about 1 MB
 SHA256 = hashlib.sha256(BODY).hexdigest()
-
-AnyServer = TypeVar("AnyServer", bound=ThreadingHTTPServer)
 
 
 class Quiet:

@@ -197,21 +197,6 @@ def test_a_lock_gives_its_commit_though_the_hub_moved_on(hub, tmp_path, elsewher
     assert weights.read_bytes() == MODEL["model.safetensors"]
 
 
-def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
-    hub, tmp_path, elsewhere, capsys
-):
-    path = locked(tmp_path)
-    elsewhere()
-    hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
-    assert fetched(path) == 2
-    assert "hf:org/model: wrong sha256" in capsys.readouterr().err
-    hub.commit = OTHER
-    lock = tmp_path / "small.lock.json"
-    lock.write_text(lock.read_text().replace(COMMIT, "c" * 40))
-    assert fetched(path) == 2
-    assert "no such revision" in capsys.readouterr().err
-
-
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))

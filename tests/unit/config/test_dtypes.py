@@ -64,16 +64,6 @@ def test_a_model_that_onnx_runs_is_float32(answers, tmp_path):
     assert answers == [("cpu", ("float32",))]
 
 
-@pytest.mark.parametrize(
-    "damaged", ["", "models: 3", "models: {a: {dtype: int3}}", "{", "models: {a: null}"]
-)
-def test_damaged_settings_decide_nothing(damaged, answers, tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text(damaged)
-    assert dtypes.resolved(config(a=AUTO), path).models["a"].dtype == "bfloat16"
-    assert answers == [("cpu", tuning.DTYPE_CANDIDATES)]
-
-
 def test_records_keep_their_dtype(tmp_path):
     out = tmp_path / "a.jsonl"
     assert recorded_dtype(out) is None

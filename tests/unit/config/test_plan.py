@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,30 +82,6 @@ def test_a_model_is_fetched_or_trained_and_its_finder_with_it():
         f"{ASSETS}/{MODEL}.json",
         "results/r/models/t.json",
     ]
-
-
-def test_a_model_on_disk_is_described_anew_where_its_files_change(tmp_path):
-    (tmp_path / "model" / "tokenizer").mkdir(parents=True)
-    files = [tmp_path / "model" / name for name in ("config.json", "tokenizer/vocabulary.json")]
-    for file in files:
-        file.touch()
-    plan = changed(models={MODEL: {}, "own": {"source": f"path:{tmp_path / 'model'}"}})
-    read = {
-        source: plan.asset_files(of(asset=Path(path).stem))
-        for path, source in plan.manifests.items()
-    }
-    assert read == {MODEL: [], f"path:{tmp_path / 'model'}": list(map(str, files))}
-
-
-def test_only_methods_that_take_a_finder_have_one():
-    models = {"a": {"source": MODEL}, "b": {"source": MODEL, "finder": "a"}}
-    methods = {"naive": {}, "cache_clip": {}}
-    config = changed(models=models, datasets={"wiki_single": {}}, methods=methods).config
-    taken = {
-        (job.model, job.variant): config.specification(job).finder is not None
-        for job in config.answers()
-    }
-    assert [place for place, is_taken in taken.items() if is_taken] == [("b", "cache_clip")]
 
 
 def test_answers_depend_on_their_own_settings_alone(full):
@@ -389,9 +364,6 @@ def test_a_pipeline_runs_again_where_another_text_is_read():
 
 
 # --- code ---
-
-
-Change = Callable[[Path, Callable[[str], str]], None]
 
 
 @pytest.fixture(scope="module")

@@ -180,11 +180,6 @@ def test_where_nothing_can_be_compared_the_smallest_is_read():
     assert names(Reads(answers=[every(), every("naive")]), K1, NAIVE) == ["k1", "naive"]
 
 
-def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none():
-    mine = VariantJob("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
-    assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]
-
-
 @pytest.mark.parametrize(
     ("datasets", "kinds"),
     [

@@ -212,24 +212,6 @@ def test_questions_side_by_side_share_stored_documents(lm):
     assert sum(call.computed_tokens for call in offline) == sum(map(len, corpus.documents))
 
 
-def test_a_pass_reads_weights_once_for_all(lm, monkeypatch):
-    """Three prompts in one pass; as many passes as the longest response has further tokens; room is
-    used again.
-    """
-    passes = []
-    real = type(lm.decoder).read
-
-    def counted(self, x, parts, layers=None):
-        passes.append(sum(part.tokens for part in parts))
-        return real(self, x, parts, layers)
-
-    monkeypatch.setattr(type(lm.decoder), "read", counted)
-    with BatchScheduler(lm, 3) as batch:
-        done = list(batch.run(partial(read, [4] * n, n) for n in (2, 3, 4, 5)))
-    assert [len(task.result()) for task in done] == [2, 3, 4, 5]
-    assert passes == [9, 3, 7, 2, 1, 1, 1]
-
-
 def test_work_joins_while_other_work_decodes(lm):
     with BatchScheduler(lm, 4) as batch:
         first = batch.submit(partial(read, [4, 5, 6], 12))

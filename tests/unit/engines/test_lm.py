@@ -137,10 +137,6 @@ def test_blank_lines_before_a_text_end_it_only_where_they_are_not_skipped(lm, mo
     assert len(respond(lm, Limits(9, skip_blanks=True))) == 5
 
 
-def test_a_response_ends_at_the_context(lm):
-    assert len(respond(lm, Limits(100, stop=()), prompt=290)) == 10
-
-
 @SHAPES
 def test_an_end_of_text_is_left_out(shape):
     full = respond(random_lm(shape), Limits(20, ignore_stop=True))

@@ -16,9 +16,7 @@ from tokenizers.pre_tokenizers import Split
 
 from ragauge.cli._main import main
 from ragauge.config.model import ModelEntry
-from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online, seconds
-from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
@@ -209,20 +207,6 @@ def test_the_spacing_of_the_corpus_is_part_of_the_specification(model, data, lm)
     assert setting_of(model, data, "compressed", **compressed).corpus_spacing
     method = making.make("superposition", spacing="corpus")
     assert answering.ask(lm, method, examples_of(data)[0], by_corpus).status == "ok"
-
-
-def test_the_meta_file_says_what_was_run(model, data, tmp_path):
-    out = tmp_path / "x.jsonl"
-    assert (
-        main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0
-    )
-    meta = records.read_meta(out)
-    assert meta["counts"] == {"records": QUESTIONS, "failed": 0}
-    assert meta["specification"]["options"]["top_k"] == 2
-    assert meta["specification"]["data_sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
-    sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["shape"].items()}
-    assert Shape(**sizes) == read_shape(model)
-    assert meta["provenance"]
 
 
 # ---- failures

@@ -42,6 +42,7 @@ from retro_parts import (
     tokens,
     write_database,
 )
+from tables import cases
 
 TEXTS = [
     EvaluationStretch(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)
@@ -401,32 +402,17 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (
-            ["--schedule", "random", "--mode", "retro"],
-            "--task: 'perplexity' is meaningless with random weights",
-        ),
-        (
-            ["--schedule", "random", "--mode", "retro", "--weights", "none.pt"],
-            "--weights: no such file: none.pt",
-        ),
-        (
-            ["--schedule", "random", "--weights", "none.pt"],
-            "--weights: only valid with mode 'retro', not 'joint'",
-        ),
-        (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
-        (
-            ["--schedule", "random", "--nprobe", "many"],
-            "--nprobe: must be a valid integer",
-        ),
-        (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
-        (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
-        (
-            ["--schedule", "random", "--tokens", "65"],
-            "--tokens: must be greater than or equal to 66, not '65'",
-        ),
-        (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),
-    ],
+    cases("""
+[--schedule, random, --mode, retro] -> --task: 'perplexity' is meaningless with random weights
+[--schedule, random, --mode, retro, --weights, none.pt] -> --weights: no such file: none.pt
+[--schedule, random, --weights, none.pt] -> --weights: only valid with mode 'retro', not 'joint'
+[--schedule, retro, --server, '127.0.0.1:1'] -> 127.0.0.1:1
+[--schedule, random, --nprobe, many] -> --nprobe: must be a valid integer
+[--schedule, random, --cores, 0-x] -> must be a list of cores
+[--schedule, random, --adapters, none.safetensors] -> no such file
+[--schedule, random, --tokens, '65'] -> --tokens: must be greater than or equal to 66, not '65'
+[--schedule, random, --database, /nowhere] -> /nowhere
+"""),
 )
 def test_mistakes_are_told_in_one_line(
     folder,
@@ -512,12 +498,3 @@ def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(folder,
     assert exit_code_with("rebuilt") == 2
     assert 'another run: index_sha256 is "one" there, "rebuilt" here' in capsys.readouterr().err
     assert out.read_bytes() == before
-
-
-def test_what_two_threads_read_at_once_is_all_in_the_trace():
-    """The first window's neighbours are read while the thread that asks reads the second one's."""
-    for _ in range(10):
-        trace = made(specified("piperag", 32)).record(TEXTS[0]).trace
-        stages = [call["stage"] for call in trace]
-        assert stages.count("neighbours") == 1
-        assert stages.count("neighbours_ahead") == stages.count("prefetch") > 1

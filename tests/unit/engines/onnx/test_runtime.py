@@ -119,19 +119,6 @@ def test_every_step_binds_the_cache_where_it_lies(models, name, bound, slots):
     assert sum(given.startswith("new_") for given, _ in bound) == len(past)
 
 
-def test_slots_keep_what_was_put_when_they_grow():
-    slots = Slots({"k_0": (2, 3), "v_0": (1, 3)})
-    slots.reserve(2)
-    new = slots.room(2)
-    new[:] = torch.arange(3)[:, None, None]
-    slots.put(new, 0, 5.0)
-    slots.reserve(300)
-    assert slots.feeds()["past_k_0"].shape == (2, 512, 3)
-    assert slots.feeds(["v_0"])["past_v_0"][:, :2].eq(2).all()
-    assert slots.attended == 2
-    assert slots.positions[:3].tolist() == [5.0, 6.0, 0.0]
-
-
 @pytest.mark.parametrize("name", ["decoder", "retro"])
 def test_half_precision_is_exported(folder, models, name, slots):
     """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""

@@ -83,21 +83,6 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     assert measured(tmp_path / "x.json", material, *options, "auto")["protocol"]["batch"] > 1
 
 
-def test_documents_may_be_computed_within_each_request(material, tmp_path, monkeypatch):
-    from ragauge.methods.prompt_cache import PromptCache
-
-    prepared = []
-    prepare = PromptCache.prepare
-    monkeypatch.setattr(
-        PromptCache, "prepare", lambda *given: prepared.append(1) or prepare(*given)
-    )
-    options = ["--methods", "prompt_cache", "--clients", "1", "--documents"]
-    measured(tmp_path / "x.json", material, *options, "ready")
-    assert len(prepared) == 2  # prompts
-    measured(tmp_path / "x.json", material, *options, "computed")
-    assert len(prepared) == 2 + 2 + 4  # prompts when warming up, then requests
-
-
 @pytest.mark.parametrize("documents", ["ready", "computed"])
 def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_path, monkeypatch):
     stored = []
@@ -118,19 +103,6 @@ def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_pa
         documents,
     )
     assert stored == [0] * (2 + 4)  # prompts when warming up, then requests
-
-
-def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
-    monkeypatch.setattr(Load, "share", 0.5)
-    options = ["--methods", "naive", "--clients", "1"]
-    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
-    assert allowed["summary"]["requests"] == 3
-    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
-    assert "other processes took 50.0%" in allowed["busy"]
-    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
-    assert refused["refused"] == allowed["busy"]
-    assert not refused["summary"]
-    assert len(refused["requests"]) == 4
 
 
 def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
@@ -220,3 +192,16 @@ def test_a_refused_level_says_why(tmp_path):
         ("poisson", 1),
         ("trace", 2),
     ]
+
+
+def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
+    monkeypatch.setattr(Load, "share", 0.5)
+    options = ["--methods", "naive", "--clients", "1"]
+    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
+    assert allowed["summary"]["requests"] == 3
+    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
+    assert "other processes took 50.0%" in allowed["busy"]
+    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
+    assert refused["refused"] == allowed["busy"]
+    assert not refused["summary"]
+    assert len(refused["requests"]) == 4

@@ -407,11 +407,6 @@ def test_what_servers_say_of_themselves(text, expected):
         assert parse(texts[0])["vllm:num_requests_running"] == 4
 
 
-def test_the_use_of_the_caches_of_several_engines_is_their_mean():
-    text = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
-    assert parse(text) == {"vllm:kv_cache_usage_perc": 0.625}
-
-
 # --- servers with habits, by a clock that the test sets ---
 
 
