@@ -10,11 +10,18 @@ from ragauge.cli import _timing
 from ragauge.config.protocols import LoadSettings
 from ragauge.errors import UserError
 
+OTHER_SPELLINGS = {
+    "--target-first-token": "target_first_token_s",
+    "--target-per-token": "target_per_token_s",
+    "--documents": "documents",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "models", "threads"})
-    # of earlier versions, whose successor the settings name
-    parser.add_argument("--documents", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    # short spellings, and that of earlier versions, whose successor the settings name
+    for option, key in OTHER_SPELLINGS.items():
+        parser.add_argument(option, dest=key, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> None:
