@@ -95,7 +95,7 @@ def product_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRat
     macs = flop.call_macs(call, shape)
     computed_in = precision(dtype)
     rate = matmul_rate(machine, computed_in.dtype)
-    if computed_in.weights not in ("int8", "int4") or call.macs is not None:
+    if computed_in.weights == "full" or call.macs is not None:
         return flop.FLOP_PER_MAC * macs / rate
     rows = zip(call.lengths, call.past, strict=True)
     attention = sum(

@@ -2,7 +2,6 @@
 whole, and mistakes.
 """
 
-import signal
 from contextlib import ExitStack
 
 import numpy as np
@@ -100,16 +99,6 @@ def test_a_search_that_nobody_waits_for_stops_before_its_next_stage(retriever):
     answers = iter([False, True])
     with pytest.raises(CancelledSearchError):
         retriever.search_together([queries(retriever)[:1]], lambda: next(answers))
-
-
-def test_sighup_opens_the_index_again(running, retriever):
-    with Client(running.address) as client:
-        running.process.send_signal(signal.SIGHUP)
-        for _ in range(5):
-            parts.assert_same(
-                client.search([Query(text="music", k=3)]),
-                retriever.search([Query(text="music", k=3)]),
-            )
 
 
 def test_a_budget_chooses_effort_in_the_server(address):

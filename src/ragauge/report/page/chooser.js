@@ -19,7 +19,6 @@ function buildChooser(place) {
     el("p", { id: "cost-note", class: "small" }),
     el("div", { class: "screen" }, el("div", { id: "chart", class: "chart" }), el("div", { id: "advice", "aria-live": "polite" })),
     el("div", { id: "ranking" }),
-    el("div", { id: "families" }),
   );
   chooseGroup(0);
   new ResizeObserver(redraw).observe(document.getElementById("chart"));
@@ -146,7 +145,6 @@ function update() {
   document.getElementById("cost-note").replaceChildren(...costNote());
   document.getElementById("advice").replaceChildren(...advice(points, first, best));
   document.getElementById("ranking").replaceChildren(ranking(points, first, best));
-  document.getElementById("families").replaceChildren(...families());
   redraw();
 }
 
@@ -334,17 +332,4 @@ function standingText(p) {
 function gapText(best, p) {
   const gap = best && p.variant !== best.variant && difference(best.variant, p.variant);
   return gap ? [share(gap.mean), el("small", {}, ` [${share(gap.low)}, ${share(gap.high)}]`)] : "";
-}
-
-function families() {
-  const found = group().families[setting.kind]?.[setting.state] || [];
-  if (!found.length) return [];
-  const row = (f) =>
-    el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, known(f.low) ? ` [${share(f.low)}, ${share(f.high)}]` : "")), el("td", {}, f.variants.join(", ")));
-  const head = el("tr", {}, ["Method", "Hypervolume", "Its variants"].map((name) => el("th", { scope: "col" }, name)));
-  const about = `The best ${group().metric} that a method's variants reach at an online cost, averaged over the logarithm of cost from the cheapest to the dearest variant: one number for a method's whole frontier.`;
-  return [
-    el("details", {}, el("summary", {}, "Methods as families: hypervolume"), el("p", { class: "small" }, about),
-      el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Families" }, el("table", {}, el("thead", {}, head), el("tbody", {}, found.map(row))))),
-  ];
 }

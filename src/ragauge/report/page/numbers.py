@@ -4,7 +4,6 @@ pair them.
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -27,7 +26,6 @@ from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import (
     detectable_difference,
     doubts,
-    hypervolume,
     paired_test,
     resampled_means,
 )
@@ -89,10 +87,6 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "state": state,
         "stack": next((v.stack for v in variants if v.stack), None),
         "cached": _cached(variants),
-        "families": {
-            kind: {read: _families(runs, variants, rows, kind, read) for read in READ}
-            for kind in kinds
-        },
         "variants": rows,
     }
 
@@ -357,34 +351,3 @@ def _paired(
         ends = [end if end is None else -end for end in reversed(ends)]
         pairs[b][a] = {"low": ends[0], "high": ends[1], "doubt": doubt}
     return pairs
-
-
-def _families(
-    runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str, state: State
-) -> list[Numbers]:
-    """The hypervolume of each method's variants between the least and the greatest cost of all in a
-    state, best first.
-    """
-    prices = {
-        row["name"]: wait(row, kind, state) or 0.0
-        for row in rows
-        if row["resampled"] and not row["reference"]
-    }
-    prices = {name: price for name, price in prices.items() if price}
-    if len(set(prices.values())) < 2:
-        return []
-    limits = (min(prices.values()), max(prices.values()))
-    shared = on_shared({v.name: scored(runs, v) for v in variants if v.name in prices})
-    by_label = defaultdict[str, list[str]](list)
-    for row in rows:
-        if row["name"] in prices:
-            by_label[row["label"]].append(row["name"])
-    families = []
-    for family, names in by_label.items():
-        costs_of = [prices[name] for name in names]
-        values = [shared[name] for name in names]
-        volume, low, high = hypervolume(costs_of, values, limits, runs.seed, n=RESAMPLES)
-        families.append(
-            {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
-        )
-    return sorted(families, key=lambda entry: -entry["volume"])
