@@ -18,7 +18,7 @@ from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.sizes import PAPER
 from ragauge.pipelines.windows import CHUNK
-from retro_parts import TINY, ExactRetriever, specified, tokens
+from retro_parts import TINY, ExactRetriever, record_of, specified, tokens
 
 
 def counted(run):
@@ -70,7 +70,7 @@ def test_the_calls_are_those_of_a_real_reader(kind, encoding, task):
     pipeline = Pipeline(RetroLM(random_network(TINY)), chosen, retriever, retriever)
     trace = [
         Call.from_json(call)
-        for call in pipeline.record(EvaluationStretch("0", 0, tuple(tokens(200, 7)))).trace
+        for call in record_of(pipeline, EvaluationStretch("0", 0, tuple(tokens(200, 7)))).trace
     ]
     entry = PipelineSettings(schedule=kind, task=task, interval=interval, **options)
     planned = covered(retro_calls(entry, TINY))
