@@ -5,16 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import yaml
 
 from ragauge.testing import write_checkpoint, write_questions
 
-Prints = Callable[..., str]
 BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HOTPOT = {
     "id": "5a8b57f2",
@@ -165,7 +162,7 @@ def extended(root, blocks, tmp_path_factory):
         )
     model = write_checkpoint(folder / "tiny")
     questions = write_questions(folder / "nq.jsonl", count=4)
-    experiment: dict[str, Any] = {
+    experiment = {
         "run": "added",
         "models": {"tiny": {"source": f"path:{model}"}},
         "datasets": {"nq_open": {"data": str(questions)}},

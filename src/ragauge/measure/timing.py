@@ -126,10 +126,9 @@ def trace_of(
     if len(trace) < len(examples):
         problem = f"data set {questions.name!r} has no arrival times; choose rates or clients, or data set 'trace'"
         raise UserError(f"speeds: {problem}")
-    if len(trace) <= settings.warmup:
-        raise UserError(
-            f"warmup: {settings.warmup}, but {questions.path} has {len(trace)} requests in all"
-        )
+    warmup = settings.requests_of_level - settings.requests
+    if len(trace) <= warmup:
+        raise UserError(f"warmup: {warmup}, but {questions.path} has {len(trace)} requests in all")
     for example, entry, prompt in zip(examples, trace, prompts, strict=True):
         new_tokens = entry.new_tokens or settings.new_tokens
         if prompt.total_tokens + new_tokens > engine.max_context:

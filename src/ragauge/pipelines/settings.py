@@ -111,6 +111,11 @@ class PipelineSettings(Section):
     trials: int = Field(
         1, ge=1, description="timed generations per sequence, after an untimed one if several"
     )
+    interleaved: Annotated[bool, Recorded.WITH_TIMES, NO_OPTION] = Field(
+        False,
+        description="task generate: take turns, trial by trial, with the other interleaved pipelines that differ in "
+        "their schedule and its options alone",
+    )
     retrieval_cores: Annotated[str | None, Recorded.WITH_TIMES, NO_OPTION] = Field(
         None, description="cores of the retrieval server, such as 1-3; default: all"
     )
@@ -157,6 +162,8 @@ class PipelineSettings(Section):
             raise SettingError(
                 "nprobe", "'hide' requires task 'generate'; to score text, give a fixed nprobe"
             )
+        if self.interleaved and (self.task != "generate" or self.has_server_job):
+            raise SettingError("interleaved", "requires task 'generate', and no server 'job'")
         self._check_mode()
         self._check_server()
         return self
@@ -231,6 +238,13 @@ class PipelineSettings(Section):
         schedule = self.schedule_class
         options: dict[str, Any] = self.model_dump(include={key.name for key in fields(schedule)})
         return schedule(**options, seed=seed)
+
+    @property
+    def without_schedule(self) -> dict[str, Any]:
+        """Return the keys that say nothing of the schedule."""
+        return self.model_dump(
+            exclude={"schedule", *(key.name for key in fields(self.schedule_class))}
+        )
 
     @property
     def queries_index(self) -> bool:

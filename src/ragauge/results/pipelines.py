@@ -39,7 +39,6 @@ LABELS: dict[str, Callable[[Any], str]] = {
     "retrofit_minutes": "trained {:g} minutes".format,
     "adapters": lambda _: "trained",
     "read_ahead": lambda _: "neighbours not read ahead",
-    "encoding": lambda _: "neighbours encoded in every window",
     "engine": lambda _: "ONNX Runtime",
     # of the index; named where indexes are compared
     "near_duplicates": lambda _: "near-duplicates kept",

@@ -18,6 +18,7 @@ from ragauge.methods.base.states import effective_state, usable_state
 
 SERVER = "server"  # the device of times of a served model
 UNKNOWN: Literal["?"] = "?"
+Arrivals = Literal["clients", "rate"]  # of the loads that a search raises
 STATE_WORDS: dict[str, str] = {
     "nothing": "nothing read",
     "documents": "each document read",
@@ -60,7 +61,10 @@ class ProtocolFacts(TimesModel, extra="allow"):
     new_tokens: int | str = UNKNOWN
     answer_tokens: int | str | None = None  # the response length that stands next to quality
     tokens: dict[str, Any] | None = None  # of the first prompt's segments
-    documents: int | str = UNKNOWN  # of a stream: how many a request has; of load: their state
+    documents: int | str = (
+        UNKNOWN  # of a stream: how many a request has; of an older load: their state
+    )
+    state: State | None = None  # of load: what was read before the question
     corpus_documents: int | str = UNKNOWN
     growth: float = 0.0  # documents that enter the corpus with a request
     store: str = ""
@@ -201,7 +205,7 @@ class RequestSummary(TimesModel):
     goodput_per_s: float = 0.0
     good_share: float = 0.0
     in_service: float = 0.0
-    # of a number of clients: while each has a request under way
+    # of a rate or a number of clients: while requests arrive, or each client has one under way
     steady: "RequestSummary | None" = None
 
 
@@ -257,8 +261,41 @@ class LoadLevel(Watched):
     rate: float | None = None
     clients: int | None = None
     speed: float | None = None
+    remarks: list[str] = []  # on the level: why it ended early, or was not steady
     summary: RequestSummary = RequestSummary()
     requests: list[RequestTimes] = []
+
+
+class LoadBound(TimesModel):
+    """A load, and how many of its answers met the targets, with the share's 95% interval."""
+
+    load: float
+    good_share: float
+    low: float
+    high: float
+    requests: int
+    goodput_per_s: float
+
+
+class Capacity(TimesModel):
+    """The highest load at which a variant met the targets, and the lowest at which it did not."""
+
+    variant: str
+    arrivals: Arrivals
+    met: LoadBound | None = None
+    missed: LoadBound | None = None
+    refused: str | None = None  # why the search ended before
+
+    def described(self) -> str:
+        """Say which loads met and missed the targets, and how many of their answers did."""
+        unit = "clients" if self.arrivals == "clients" else "questions/s"
+        parts = [f"refused: {self.refused}"] if self.refused else []
+        for word, bound in (("met", self.met), ("missed", self.missed)):
+            if bound:
+                share = f"{bound.good_share:.0%} of {bound.requests} answers"
+                interval = f"95% interval {bound.low:.0%} to {bound.high:.0%}"
+                parts.append(f"{bound.load:.3g} {unit} {word} the targets ({share}, {interval})")
+        return "; ".join(parts) or f"no {self.arrivals} tried, as one client missed the targets"
 
 
 class Stream(Watched):
@@ -413,6 +450,7 @@ class LatencyTimes(TimesFile, Watched):
 
 class LoadTimes(TimesFile):
     levels: list[LoadLevel] = []
+    capacities: list[Capacity] = []  # of a search
 
 
 class StreamTimes(TimesFile):

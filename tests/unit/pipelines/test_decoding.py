@@ -1,7 +1,5 @@
 """Generation and teacher forcing agree, whatever the attention mode and the source of neighbours."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from ragauge.pipelines.modes._cross_attention import CrossDecoder
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
-    NeighbourSource,
     NoNeighbours,
     PrefetchedRetrieval,
     RandomNeighbours,
@@ -33,7 +30,7 @@ def model(request):
 
 def sources(windows, reader):
     asked = RetrievalOptions(ExactRetriever(DOCUMENTS))
-    made: dict[str, NeighbourSource] = {
+    made = {
         "none": NoNeighbours(),
         "fresh": BlockingRetrieval(asked, windows, reader.note),
         "once": BlockingRetrieval(asked, windows, reader.note, reads_at=lambda window: window == 0),
@@ -74,7 +71,7 @@ def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(model):
 
 
 def test_a_window_without_neighbours_forgets_those_before(model):
-    readers: list[Any] = [model.open(100, 128) for _ in range(2)]
+    readers = [model.open(100, 128) for _ in range(2)]
     for reader in readers:
         reader.read(IDS[:64])
     readers[0].attach([DOCUMENTS[0][:128]])

@@ -3,8 +3,8 @@ any run to read.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +63,23 @@ def trace_entry(
     new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)
     conversation = record.get("conversation") and field(record, "conversation", str, place)
     return TraceEntry(arrival_s, new_tokens, conversation, bool(record.get("is_simulated")))
+
+
+def after(history: str, example: Example) -> Example:
+    """Return the example as a turn of a conversation, after this history."""
+    return replace(example, question=history + example.question)
+
+
+def history_with(example: Example) -> str:
+    """Return the history that a turn leaves: its question, its known answer and what was before."""
+    answer = "".join(f"\nAnswer: {text}" for text in example.answers[:1])
+    return f"{example.question}{answer}\nQuestion: "
+
+
+def conversations(examples: Sequence[Example], turns: int) -> list[Example]:
+    """Return successive examples as conversations of so many turns; those left over are left out."""
+    told = list[Example]()
+    for place, example in enumerate(examples[: len(examples) // turns * turns]):
+        history = history_with(told[-1]) if place % turns else ""
+        told.append(after(history, example))
+    return told

@@ -13,6 +13,7 @@ import secrets
 import statistics
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
-from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
+from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method, State
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
@@ -77,6 +78,9 @@ CACHE_STATES = {
 }
 # of trials, by the server's cache: what it has of a prompt is the beginning, in one order
 CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
+CONVERSATION = (
+    "a conversation begins with nothing cached; what a turn reads is there for later ones"
+)
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
@@ -214,6 +218,9 @@ class Sender:
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s
+        self.turns = 1  # requests of a conversation
+        # the beginning of its prompts; None: those of the engine
+        self.conversations: Mapping[int, str] | None = None
         self._turn = threading.Lock()
         self._done = SimpleQueue[TimedRequest | BaseException]()
         self._open = 0
@@ -257,6 +264,9 @@ class Sender:
         """Answer a request, while others wait for the server."""
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
+            if self.conversations is not None:
+                beginning = self.conversations[request.number // self.turns]
+                engine.nonce = partial(str, beginning)
             prompt = self.prompts[request.prompt]
             spans = cast(SpanEngine, engine)
             start = time.perf_counter()
@@ -447,44 +457,35 @@ def measure_load(
     request that failed has its `failure` in place of times.
     """
     able, unsupported = bench.adapted(variants)
-    measured = list[LoadLevel]()
-    levels = load.levels_of(settings, bench.trace)
     lengths = load.lengths(settings, bench.trace)
     prompts = bench.prompts
-    number = len(bench.trace) or settings.warmup + settings.requests
     is_cold = settings.server_cache == "cold"
     bench.engine.nonce = new_nonce if is_cold else str
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
-    # a replay reuses what it read itself
-    cache = "found" if bench.trace and is_cold else settings.server_cache
+    # a replay and a conversation reuse what they read themselves
+    reuses = is_cold and (bool(bench.trace) or settings.turns > 1)
+    cache = "found" if reuses else settings.server_cache
     more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
-    more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
-    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
-        for name, method in able.items():
-            for level in levels:
-                progress.set_postfix_str(f"{name}, {level.name}")
-                with Sender(bench, method, prompts, *lengths) as sender:
-                    for index in warmup:  # and learn what the server refuses
-                        _served(sender, index, index)
-                    if bench.trace and is_cold:
-                        bench.engine.nonce = partial(str, new_nonce())
-                        sender.method = stream.fresh(method, settings.store_gb)
-                    drive = partial(_drive, sender, level, number, settings.warmup, seed)
-                    times = bench.watched(settings, cache, drive)
-                measured.append(
-                    load.level_times(level, *times, settings, seed, variant=name, batch=None)
-                )
-                progress.update()
-    result = bench.result(settings, seed, unsupported, counted=load.COUNTED, **more)
-    return LoadTimes(**result, levels=measured)
+    more |= {"cache_state": load.REPLAYED if bench.trace else CONVERSATION} if reuses else {}
 
+    def measure(name: str, level: arrivals.Level) -> LoadLevel:
+        with Sender(bench, able[name], prompts, *lengths) as sender:
+            for index in warmup:  # and learn what the server refuses
+                _served(sender, index, index)
+            if bench.trace and is_cold:
+                bench.engine.nonce = partial(str, new_nonce())
+                sender.method = stream.fresh(able[name], settings.store_gb)
+            elif reuses:
+                sender.conversations = defaultdict(new_nonce)
+                sender.turns = settings.turns
+            work = partial(load.drive, sender, level, settings, len(prompts), seed)
+            times = bench.watched(settings, cache, work)
+        return load.level_times(level, *times, settings, seed, variant=name, batch=None)
 
-def _drive(
-    sender: Sender, level: arrivals.Level, number: int, warmup: int, seed: int
-) -> list[RequestTimes]:
-    """The times of all requests of a level."""
-    done = arrivals.drive(sender, level, len(sender.prompts), number, Clock(), seed)
-    return arrivals.rows(done, warmup)
+    measured, capacities = load.measure_levels(able, bench.dataset, bench.trace, settings, measure)
+    state = CACHED_STATES[settings.server_cache]
+    result = bench.result(settings, seed, unsupported, counted=load.COUNTED, state=state, **more)
+    return LoadTimes(**result, levels=measured, capacities=capacities)
 
 
 def measure_stream(

@@ -11,12 +11,9 @@ import torch
 import tiny_models
 from ragauge.engines.kernels import choice
 from ragauge.engines.kernels.choice import Choice, Operation
-from ragauge.engines.spans import Row
-from ragauge.pipelines.decoding import token_nll
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import StateCache
-from ragauge.pipelines.sources import NoNeighbours
 from ragauge.pipelines.windows import Windows
 from retro_parts import logits_of, tokens
 
@@ -58,16 +55,6 @@ def test_windows_equal_one_dense_pass(shape):
     windows = Windows(32)
     logits, found = logits_of(JointDecoder(lm), IDS, windows, DOCUMENTS)
     torch.testing.assert_close(logits, dense_logits(lm, IDS, found, windows), atol=2e-4, rtol=1e-4)
-
-
-def test_without_neighbours_it_is_the_decoder():
-    lm = tiny_models.tiny_lm()
-    windows = Windows()
-    plain = lm.extend(
-        lm.new_cache(len(IDS)), [Row(IDS, range(len(IDS)))], stage="prompt", logp=True
-    ).logp[0]
-    nll = token_nll(JointDecoder(lm).open(len(IDS)), IDS, NoNeighbours(), windows)
-    torch.testing.assert_close(nll, -plain)
 
 
 def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch):
