@@ -1,6 +1,6 @@
 """Settings of the timing protocols: the sections `latency`, `load` and `stream`."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,16 +28,6 @@ ALONE = {  # those of them that exclude the others before them, with the reason
     "find": "a search chooses its rates and numbers of clients",
     "speeds": "a trace has arrivals of its own",
 }
-OF_NO_TRACE = ("duration_s", "ramp_s", "turns", "thinking_s")
-
-
-def _without_documents(stated: Any, choices: str) -> Any:
-    """Refuse the key that stated what was read before the question in earlier versions."""
-    if isinstance(stated, dict) and "documents" in stated:
-        raise SettingError(
-            "documents", f"no longer a key, got {stated['documents']!r}; state {choices}"
-        )
-    return stated
 
 
 class TimedSettings(Section):
@@ -51,11 +41,25 @@ class TimedSettings(Section):
     server_cache: Literal["cold", "warm", "found"] = Field(
         "cold", description="the cache of a served model: docs/served-models.md"
     )
+    # what states the former key `documents`; empty: it is a key
+    in_place_of_documents: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_documents(cls, stated: Any) -> Any:
+        now = cls.in_place_of_documents
+        if now and isinstance(stated, dict) and "documents" in stated:
+            problem = f"no longer a key, got {stated['documents']!r}; state {now}"
+            raise SettingError("documents", problem)
+        return stated
 
 
 class LatencySettings(TimedSettings):
     """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
 
+    in_place_of_documents = (
+        "`states: [documents, set, disk]` for cold, `states: [documents, set]` for ready"
+    )
     methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
     dataset: str = Field(description="label of the data set whose token counts the prompts have")
     models: Annotated[list[str] | None, Recorded.NEVER] = Field(
@@ -100,14 +104,6 @@ class LatencySettings(TimedSettings):
             load(tokens, where="")
         return tokens
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_documents(cls, stated: Any) -> Any:
-        return _without_documents(
-            stated,
-            "`states: [documents, set, disk]` for cold, `states: [documents, set]` for ready",
-        )
-
     @model_validator(mode="after")
     def _has_state(self) -> Self:
         if not self.timed_states:
@@ -135,6 +131,7 @@ class LoadSettings(TimedSettings):
     wait for.
     """
 
+    in_place_of_documents = "`state: documents` for ready, `state: nothing` for computed"
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set that supplies the questions")
     models: MeasuredModels = None
@@ -216,25 +213,19 @@ class LoadSettings(TimedSettings):
         """Limits of a good answer by time, in seconds."""
         return {"first_token_s": self.target_first_token_s, "per_token_s": self.target_per_token_s}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_documents(cls, stated: Any) -> Any:
-        return _without_documents(
-            stated, "`state: documents` for ready, `state: nothing` for computed"
-        )
-
     @model_validator(mode="after")
     def _has_levels(self) -> Self:
         chosen = [key for key in ARRIVALS if getattr(self, key)]
         if not chosen:
             problem = "neither rates nor clients are given, nor a trace's speeds, nor find"
             raise SettingError("rates", f"{problem}; for example rates 0.5,1 or clients 1,4")
-        others = chosen[:-1]
         if self.speeds:
-            fields = type(self).model_fields
-            others += [key for key in OF_NO_TRACE if getattr(self, key) != fields[key].default]
-        if others and chosen[-1] in ALONE:
-            raise SettingError(chosen[-1], f"{ALONE[chosen[-1]]}; leave out {', '.join(others)}")
+            shape = {"duration_s": self.duration_s, "ramp_s": self.ramp_s, "turns": self.turns > 1}
+            shape["thinking_s"] = self.thinking_s
+            chosen = [*filter(shape.get, shape), *chosen]
+        *others, last = chosen
+        if others and last in ALONE:
+            raise SettingError(last, f"{ALONE[last]}; leave out {', '.join(others)}")
         if self.find and not self.target_first_token_s:
             raise SettingError("find", "needs a longest wait; state target_first_token_s")
         return self
