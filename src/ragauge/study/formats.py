@@ -115,7 +115,6 @@ def docx(content: bytes) -> Content:
     mammoth = _library("mammoth", "DOCX")
     lxml_html = _library("lxml.html", "DOCX")
     from ragauge.study import word
-    from ragauge.study.word_numbers import INDENT
 
     with _one_line_errors("a Word document"):
         document, title, characters, left_out = word.prepare(content)
@@ -125,11 +124,8 @@ def docx(content: bytes) -> Content:
         left_out["text in unknown places"] += (characters - Counter(read)).total()
         for message in page.messages:
             left_out["symbols and embedded texts"] += bool(UNREAD.search(message.message))
-        for part in [*tree.iter("thead", "tbody")]:  # merged cells reach from one to the other
-            part.drop_tag()
         left_out += html_tree.repair(tree)
-        text = re.sub(f"(?<=[#|] ){INDENT}+", "", html_tree.markdown(tree))
-        text = text.replace(INDENT, "  ")
+        text = html_tree.markdown(tree)
     return Content(text, title or _heading(text), omissions=_counted(left_out))
 
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from ragauge.study.numerals import numeral
-from ragauge.study.stylesheets import GAP, UNKNOWN, stylesheet
+from ragauge.study.stylesheets import GAP, INDENT, UNKNOWN, stylesheet
 
 Element = Any  # of lxml
 
@@ -60,8 +60,7 @@ def repair(tree: Element) -> Counter[str]:
     left_out = Counter[str]()
     for element in tree.xpath("//*[@style]"):
         style = re.sub(r"/\*.*?\*/|\s", "", element.get("style").lower())
-        pairs = dict(re.findall(r"([^;:]+):([^;]*)", style))  # the last of each name counts
-        element.set("style", "".join(f";{name}:{value}" for name, value in pairs.items()))
+        element.set("style", f";{style}")
     for kind, path in LEFT_OUT.items():
         for element in reversed(tree.xpath(path)):  # the innermost first
             if element.getparent() is not None and element.tag != "body":
@@ -76,7 +75,7 @@ def repair(tree: Element) -> Counter[str]:
         element.text = text
     left_out["formulas of unknown form"] += tree.text_content().count(UNKNOWN)
     for element in tree.xpath(RAISED):
-        aligned = ALIGNED.match(element.get("style", ""))
+        aligned = ALIGNED.search(element.get("style", ""))
         if aligned or element.tag in ("sup", "sub"):
             is_low = bool(aligned[1]) if aligned else element.tag == "sub"
             _mark(element, is_low)
@@ -86,8 +85,8 @@ def repair(tree: Element) -> Counter[str]:
 def _mark(element: Element, is_low: bool) -> None:
     """Put marks around a raised or lowered text, or brackets, if it links to a note."""
     text = element.text_content().strip()
-    links = [*element.iterancestors("a"), *element.iter("a")]
-    places = [link.get("href", "") for link in links]
+    around = (link for link in element.iterancestors("a") if link.text_content().strip() == text)
+    places = [link.get("href", "") for link in (*around, *element.iter("a"))]
     is_note = text[:1] not in "[(" and any(
         NOTE.search(place) or ("#" in place and place.endswith(text)) for place in places
     )
@@ -182,16 +181,14 @@ def _items(element: Element) -> Iterator[str]:
     yield from _paragraphs(element.text or "")
     for child in element:
         parts = list(_block(child)) if child.tag in BLOCKS else [*_paragraphs(_inline(child))]
-        if child.tag in LISTS:  # a list in a list, without an item around it
-            parts = [re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts]
-        elif child.tag == "li":
+        below = [re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts]
+        if child.tag == "li":
             number = _integer(child, "value", number)
             shown = numeral(child.get("type", kind), number) or number
             mark = f"{shown}." if element.tag == "ol" else "-"
-            below = [re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts[1:]]
-            parts = [f"{mark} {part}" for part in parts[:1]] + below
+            below[:1] = [f"{mark} {part}" for part in parts[:1]]
             number += step
-        yield from parts
+        yield from below if child.tag in (*LISTS, "li") else parts
         yield from _paragraphs(child.tail or "")
 
 
@@ -256,4 +253,5 @@ def _inline(element: Element) -> str:
 def _paragraphs(inline: str) -> Iterator[str]:
     """Join white space, as browsers do, but for meant line ends; two of them part paragraphs."""
     lines = _signed("\n".join(" ".join(line.split()) for line in inline.split(BREAK)))
-    return (part.strip() for part in re.split(r"\n{2,}", lines) if part.strip())
+    parts = re.split(r"\n{2,}", lines)
+    return (part.strip().replace(INDENT, "  ") for part in parts if part.strip())

@@ -10,8 +10,9 @@ from lxml import etree
 
 from ragauge.study.errors import UnreadableError
 from ragauge.study.stylesheets import stylesheet
-from ragauge.study.word_numbers import WORD, Numbering
+from ragauge.study.word_numbers import Numbering
 
+WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 # of unpacked text, of which a parser holds some thirty copies
 LARGEST_XML_BYTES = 32 << 20
 STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")  # namespaces of strict files
@@ -49,7 +50,8 @@ def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str], Counter[str]
     roots = {etree.QName(tree).localname: tree for tree in trees}
     none = etree.Element("none")
     left_out = Counter[str]()
-    numbering = Numbering(roots.get("numbering", none), left_out)
+    repair = stylesheet("word.xsl")
+    numbering = Numbering(repair(roots.get("numbering", none)).getroot(), left_out)
     characters = Counter[str]()
     title = ""
     repaired = io.BytesIO()
@@ -61,7 +63,7 @@ def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str], Counter[str]
                 title = tree.findtext("{*}title") or ""
             if name in TEXTS:
                 tree.append(deepcopy(roots.get("styles", none)))
-                tree = _repaired(stylesheet("word.xsl")(tree).getroot(), numbering, left_out)
+                tree = _repaired(repair(tree).getroot(), numbering, left_out)
                 characters.update(_text(tree))
             if name != "numbering":  # which is written into the texts
                 target.writestr(part.filename, etree.tostring(tree))
