@@ -59,14 +59,9 @@ DOTS = Dots(
 
 
 def draw(table: Table) -> Figure:
-    """Quality, and the speedup in each state in which there is one; quality is the same in all."""
-    timed = table[(table["quantity"] == SPEEDUP) & table["measured"].notna()]
-    in_state, in_any = (
-        table.set_index(names).index.isin(timed.set_index(names).index)
-        for names in (["model", "dataset", "state"], ["model", "dataset"])
-    )
+    """Quality once, since it is the same in each state, and the speedups in all."""
     first = table.groupby(["model", "dataset"])["state"].transform("first")
-    return DOTS(table[in_state | ~in_any & (table["state"] == first)])
+    return DOTS(table[(table["state"] == first) | (table["quantity"] == SPEEDUP)])
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
