@@ -3,15 +3,17 @@
 import json
 import math
 
+import pandas
 import pytest
 
+from ragauge.config.reads import VariantJob
 from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.reuse import frontier, length
 from ragauge.report.items.reuse import table as reuse_table
 from ragauge.report.items.reuse._family import AT_FLOOR
 from ragauge.results import states
 from ragauge.results.runs import Runs
-from synthetic_run import write_latency, write_states, write_variant
+from synthetic_run import MODEL, write_latency, write_states, write_variant
 
 RIGHT = [True] * 12
 HALF = [True, False] * 6
@@ -70,6 +72,37 @@ def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small):
     lines = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
     assert [2.0, 4.0] in lines
     assert {"0.16", "0.5"} <= set(shown(figure).split())
+
+
+@pytest.mark.parametrize("option", [{"spacing": "corpus"}, {"positions": "left_aligned"}])
+def test_superposition_stands_in_the_table_with_each_way_of_placing_documents(small, option):
+    write_variant(small, "placed", "superposition", RIGHT, params=option, first_token_s=0.8)
+    write_variant(small, "soft", "superposition", RIGHT, params={"path_temperature": 1.0})
+    runs = Runs(small)
+    assert "placed" in values(reuse_table.table(runs), "quality")
+    assert "placed" in values(frontier.table(runs), "quality")
+    assert "soft" not in values(reuse_table.table(runs), "quality")
+    jobs = [
+        VariantJob(
+            "nq_open", MODEL, name, "superposition", {"top_k": 1, **changed}, changed, "single_hop"
+        )
+        for name, changed in (("placed", option), ("soft", {"path_temperature": 1.0}))
+    ]
+    for item in (reuse_table, frontier):
+        assert [job.variant for job in item.READS.select(jobs)] == ["placed"]
+
+
+def test_quality_is_drawn_once_and_speedups_in_each_state(small):
+    table = reuse_table.table(Runs(small))
+    other = table.assign(state="set", measured=table["measured"].where(table["variant"] == "sp"))
+    figure = reuse_table.draw(pandas.concat([table, other], ignore_index=True))
+    blocks = {}
+    for ax in figure.axes:
+        title = ax.get_title(loc="left")
+        names = [label.get_text() for label in ax.get_yticklabels() if label.get_text()]
+        blocks |= {title: names} if title.startswith("measured") else {}
+    assert {"r0.16", "r0.5", "naive", "sp"} <= set(next(iter(blocks.values())))
+    assert [names for title, names in blocks.items() if "exactly" in title] == [["sp"]]
 
 
 def test_seconds_of_two_machines_are_compared_with_a_note(small):
