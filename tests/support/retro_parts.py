@@ -12,7 +12,7 @@ from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.chunking import build_shard, gather, mark
 from ragauge.pipelines.decoding import read_through
 from ragauge.pipelines.modes._cross_attention import CrossWeights
-from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query
+from ragauge.pipelines.retrieval.retriever import About, Neighbours
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.sizes import Sizes
@@ -105,7 +105,7 @@ class ExactRetriever:
     """
 
     def __init__(self, documents, delay_s=0.0, part=0, of=1):
-        self.delay_s, self.queries, self.fails_at = delay_s, list[Query](), -1
+        self.delay_s, self.queries, self.fails_at = delay_s, [], -1
         self.chunks = [
             (number, start)
             for number, text in enumerate(documents)

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +14,6 @@ from workflow_folder import Planned, configure, copy_workflow, needs_snakemake, 
 pytestmark = needs_snakemake
 
 
-Plan = Callable[..., Planned]
 FULL = ("--configfile", "configs/full.yaml")
 SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
@@ -26,7 +24,7 @@ ON_GPUS = (
     "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
     "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}",
     "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}",
-    "training={cfic: {device: cuda}}",
+    "training={cfic: {device: cuda, processes: 8}}",
 )
 LOCAL = ("all", "shards_cut")  # they run beside Snakemake itself, on no cluster
 
@@ -120,12 +118,6 @@ def test_a_paper_is_a_target(plan):
     assert "index_recall" not in jobs, "a recall that fails costs no table"
 
 
-def test_a_training_has_the_gpus_that_the_run_may_take(plan):
-    training = (*SMOKE, "--config", "training={cfic: {device: cuda, processes: 8}}")
-    assert "--gpus 8 " in plan(*training).output
-    assert "--gpus 1 " in plan("cfic_table_4", "--resources", "gpu=1", *training).output
-
-
 def test_every_job_says_its_memory_and_minutes(plan):
     jobs = [(rule, needs) for rule, needs in plan(*SMOKE).resources if rule not in LOCAL]
     assert len(jobs) > 50
@@ -133,7 +125,9 @@ def test_every_job_says_its_memory_and_minutes(plan):
 
 
 def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan):
-    jobs = plan(*ON_GPUS).resources
+    planned = plan(*ON_GPUS)
+    assert "--gpus 8 " in planned.output
+    jobs = planned.resources
     on_gpus = {rule for rule, needs in jobs if needs.get("gpu", "0") != "0"}
     measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
     measured.add("interleaved_no_retrieval_timed")

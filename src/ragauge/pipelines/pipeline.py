@@ -137,7 +137,7 @@ class Pipeline:
             schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0,
         )
         prepare = reader.prepare if isinstance(reader, PreparingReader) else None
-        searched = self.searcher, self.passages, lm.tokenizer, self._budget_s
+        searched = self.searcher, self.passages, self._budget_s
         source = schedule.source(
             SequenceInputs(reader.note, text.key, text.document, *searched, prepare)
         )

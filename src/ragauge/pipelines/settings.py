@@ -74,9 +74,6 @@ class PipelineSettings(Section):
     exclude: Literal["none", "article"] = Field(
         "none", description="article: none from the text's own article"
     )
-    characters: int | None = Field(
-        None, ge=1, description="query with text of so many characters; default: tokens"
-    )
     mode: str = Field(
         "joint",
         description=f"how neighbours are read; {_MODES}",
@@ -91,13 +88,6 @@ class PipelineSettings(Section):
     engine: Annotated[Literal["torch", "onnx"], NO_OPTION] = Field(
         "torch", description=f"of the decoder; onnx ({_ONNX_MODES}) exports it first"
     )
-    reach: int | None = Field(
-        None,
-        ge=0,
-        description=_for_modes(
-            "reach", "most tokens from neighbours to window; default: unlimited"
-        ),
-    )
     read_ahead: bool = Field(
         True, description="schedule piperag: the thread that searches reads neighbours as well"
     )
@@ -105,9 +95,6 @@ class PipelineSettings(Section):
         "once",
         description="schedule retrieve_once: every_window encodes its neighbours anew in each window, as PipeRAG's "
         "released scoring",
-    )
-    bias: float = Field(
-        0.0, description=_for_modes("bias", "added to the attention scores of neighbours' keys")
     )
     retrofit_minutes: Annotated[float | None, Recorded.NEVER, NO_OPTION] = Field(
         None, gt=0, description="minutes of RETRO-fit training; default: untrained"

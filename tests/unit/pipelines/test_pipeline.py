@@ -7,7 +7,6 @@ import math
 import os
 import signal
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -44,6 +43,7 @@ from retro_parts import (
     tokens,
     write_database,
 )
+from tables import cases
 
 TEXTS = [
     EvaluationStretch(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)
@@ -52,7 +52,7 @@ TEXTS = [
 
 def made(chosen, searcher=None):
     searcher = searcher or ExactRetriever(DOCUMENTS)
-    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher, searcher)
+    return Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, searcher, searcher)
 
 
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
@@ -174,9 +174,8 @@ def test_latency_is_shown_beside_its_ideal(tmp_path):
     out = run_alone(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
     found = comparison.summary(out)
     assert found["over_ideal"] >= 0.99
-    ideals = [found[f"ideal_s{faster}"] for faster in ("_retrieval_16x", "_retrieval_4x", "")]
-    assert sorted(ideals) == ideals
-    assert ideals[-1] <= found["seconds"] * 1.01
+    assert found["ideal_s"] <= found["seconds"] * 1.01
+    assert 0 < found["waited_s"] < found["seconds"]
     records = read_kind(out, SequenceRecord)
     assert all(len(record.trials_s) == 3 and record.load_share is not None for record in records)
     assert found["load_share"] == max(record.load_share or 0.0 for record in records)
@@ -370,7 +369,7 @@ def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
 def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode):
     chunks = Database(folder / "db")
-    documents: dict[int, list[int]] = {}
+    documents = {}
     for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
         documents.setdefault(document, []).extend(passage)
     about = About("exact", "tokenizer", "encoder", "l2", len(chunks), 64, 260, 64)
@@ -401,32 +400,17 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (
-            ["--schedule", "random", "--mode", "retro"],
-            "--task: 'perplexity' is meaningless with random weights",
-        ),
-        (
-            ["--schedule", "random", "--mode", "retro", "--weights", "none.pt"],
-            "--weights: no such file: none.pt",
-        ),
-        (
-            ["--schedule", "random", "--weights", "none.pt"],
-            "--weights: only valid with mode 'retro', not 'joint'",
-        ),
-        (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
-        (
-            ["--schedule", "random", "--nprobe", "many"],
-            "--nprobe: must be a valid integer",
-        ),
-        (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
-        (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
-        (
-            ["--schedule", "random", "--tokens", "65"],
-            "--tokens: must be greater than or equal to 66, not '65'",
-        ),
-        (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),
-    ],
+    cases("""
+[--schedule, random, --mode, retro] -> --task: 'perplexity' is meaningless with random weights
+[--schedule, random, --mode, retro, --weights, none.pt] -> --weights: no such file: none.pt
+[--schedule, random, --weights, none.pt] -> --weights: only valid with mode 'retro', not 'joint'
+[--schedule, retro, --server, '127.0.0.1:1'] -> 127.0.0.1:1
+[--schedule, random, --nprobe, many] -> --nprobe: must be a valid integer
+[--schedule, random, --cores, 0-x] -> must be a list of cores
+[--schedule, random, --adapters, none.safetensors] -> no such file
+[--schedule, random, --tokens, '65'] -> --tokens: must be greater than or equal to 66, not '65'
+[--schedule, random, --database, /nowhere] -> /nowhere
+"""),
 )
 def test_mistakes_are_told_in_one_line(
     folder,
@@ -472,7 +456,7 @@ def test_a_configuration_names_a_running_server(folder, tmp_path, capsys):
         ]
         assert main([*common, "--out", str(tmp_path / "p.jsonl")]) == 0
         [record] = read_kind(tmp_path / "p.jsonl", SequenceRecord)
-        meta: Any = read_meta(tmp_path / "p.jsonl")
+        meta = read_meta(tmp_path / "p.jsonl")
         assert meta["network_s"] == record.network_s
         assert (record.network_s or 0) > 0
         specification = PipelineSpecification.model_validate(meta["specification"])
@@ -512,12 +496,3 @@ def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(folder,
     assert exit_code_with("rebuilt") == 2
     assert 'another run: index_sha256 is "one" there, "rebuilt" here' in capsys.readouterr().err
     assert out.read_bytes() == before
-
-
-def test_what_two_threads_read_at_once_is_all_in_the_trace():
-    """The first window's neighbours are read while the thread that asks reads the second one's."""
-    for _ in range(10):
-        trace = record_of(made(specified("piperag", 32)), TEXTS[0]).trace
-        stages = [call["stage"] for call in trace]
-        assert stages.count("neighbours") == 1
-        assert stages.count("neighbours_ahead") == stages.count("prefetch") > 1

@@ -11,7 +11,6 @@ from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.service.client import Client, RetrievalError
-from ragauge.pipelines.service.server import Server
 from retro_parts import DOCUMENTS, EXACT, ExactRetriever, record_of, run_alone, specified, tokens
 
 TEXTS = [EvaluationStretch(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
@@ -19,7 +18,7 @@ JOB = specified("piperag", 16, "generate")
 
 
 def made(searcher, chosen=JOB):
-    return Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, searcher)
+    return Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, searcher)
 
 
 @pytest.mark.parametrize("kind", ["retro", "piperag"])
@@ -38,7 +37,7 @@ def test_served_generation_is_that_of_this_process(kind):
 
 def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path):
     out = tmp_path / "r.jsonl"
-    servers = list[Server]()
+    servers = []
 
     class Lost(ExactRetriever):
         def search(self, queries):

@@ -103,7 +103,7 @@ class VariantSeconds:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
             return self.timed.seconds(variant.name, "first_token_s", state)
-        return seconds_in(variant, "first_token_s", state)
+        return [*seconds_in(variant, "first_token_s", state).values()]
 
     def tokens(self, variant: Variant, state: State) -> list[float]:
         if self.timed:
