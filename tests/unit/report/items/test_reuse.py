@@ -171,6 +171,16 @@ def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(sma
     assert values(measured(small), "first_token_speedup")["sp"] == 8
 
 
+def test_what_was_answered_side_by_side_and_not_timed_leaves_the_protocol_to_the_others(small):
+    timed = {"naive": [6.0, 6.0], "r0.16": [2.0, 2.0], "r0.5": [3.0, 3.0], "sp": [1.0, 1.0]}
+    write_latency(small, timed)
+    write_variant(small, "untimed", "naive_reuse", RIGHT, first_token_s=None)
+    table = measured(small)
+    found = values(table[table["state"] == "documents"], "first_token_speedup")
+    assert (found["r0.16"], found["r0.5"]) == (3, 2)
+    assert math.isnan(found["untimed"])
+
+
 def test_a_row_is_in_one_state_with_what_it_took_to_be_in_it(small):
     totals = {
         "naive": {"nothing": [6.0] * 2, "set": [2.0] * 2},

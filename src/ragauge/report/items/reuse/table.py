@@ -12,8 +12,8 @@ documents that were all cached. EPIC and APE state none (EPIC's factor of 8 is o
 APE's of 4.5 is of complete answers).
 
 Limits: differences mean nothing where the plain prompt is hardly ever right, and the note says so.
-Seconds are the latency protocol's where it timed all these variants on the data set, else the
-answering run's.
+Seconds are the latency protocol's where it timed, on the data set, all these variants that have
+seconds of the answering run, else that run's; answers given side by side have none.
 """
 
 from itertools import product
