@@ -528,7 +528,6 @@ def test_systems_differ_by_what_their_settings_say(tmp_path):
         "ONNX Runtime": ("retro", {"engine": "onnx"}),
         "cross-attention, trained 5 minutes": ("retro", {"mode": "cross_attention", **trained}),
         "neighbours not read ahead": ("piperag", {"read_ahead": False}),
-        "neighbours encoded in every window": ("retrieve_once", {"encoding": "every_window"}),
     }
     for place, (schedule, options) in enumerate(cases.values()):
         write(tmp_path, f"p{place}", schedule, NATS, **options)
