@@ -57,7 +57,7 @@ def draw(table: Table) -> Figure:
     """A row of panels a model and data set, a panel a state in which they were timed: against
     seconds where these are known, else against compute cycles.
     """
-    rows: dict[tuple[str, str], list[Panel]] = {}
+    rows: dict[tuple[Any, Any], list[Panel]] = {}
     for (model, dataset, state), part in table.groupby(["model", "dataset", "state"], sort=False):
         stack = ", another stack" if part["note"].str.contains(ELSEWHERE).any() else ""
         title = f"{model}{stack}\n{dataset}\n{STATE_WORDS[str(state)]}"
