@@ -57,11 +57,11 @@ def draw(table: Table) -> Figure:
     """A row of panels a model and data set, a panel a state in which they were timed: against
     seconds where these are known, else against compute cycles.
     """
-    rows: dict[tuple[Any, Any], list[Panel]] = {}
+    rows: dict[str, list[Panel]] = {}
     for (model, dataset, state), part in table.groupby(["model", "dataset", "state"], sort=False):
         stack = ", another stack" if part["note"].str.contains(ELSEWHERE).any() else ""
         title = f"{model}{stack}\n{dataset}\n{STATE_WORDS[str(state)]}"
-        rows.setdefault((model, dataset), []).append(_panel(title, part))
+        rows.setdefault(f"{model}\n{dataset}", []).append(_panel(title, part))
     panels = [panel for row in sorted(rows.values(), key=len, reverse=True) for panel in row]
     columns = max([2, *map(len, rows.values())])
     nothing = "No records of this run yet: the frontier needs at least one answered variant."
