@@ -70,6 +70,7 @@ class LatencySettings(TimedSettings):
     )
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
     warmup: int = Field(WARMUP, ge=1, description="untimed trials per variant before them")
+    prompts: int = Field(3, ge=1, description="prompts that share the trials")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
     more_new_tokens: list[PositiveCount] = Field([], description="further response lengths to time")
     answer_tokens: PositiveCount | Literal["median"] | None = Field(

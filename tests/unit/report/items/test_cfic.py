@@ -235,7 +235,7 @@ def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path,
     [
         ("llama-2-7b-chat", "cfic_7b"),
         ("hf:Yukang/LongAlpaca-7B", "cfic_7b"),
-        ("llama-2-7b", "pair"),
+        ("llama-2-7b", "tuned"),
     ],
 )
 def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(tmp_path, base, finder):
