@@ -19,6 +19,7 @@ from ragauge.results.stats import (
     pooled,
     resampled_means,
 )
+from tables import rows
 
 
 @pytest.mark.parametrize("questions", [4, 20, 900])
@@ -187,15 +188,17 @@ def test_frontier_probability_is_that_of_the_binomial(costs, chances):
 
 @pytest.mark.parametrize(
     ("costs", "qualities", "expected"),
-    [
-        ([1], [0.5], 0.5),
-        ([10], [0.5], 0.25),  # nothing below cost 10, half of the decades
-        ([1, 10], [0.2, 0.6], 0.4),
-        ([10, 1], [0.6, 0.2], 0.4),
-        ([1, 10], [0.6, 0.2], 0.6),  # a worse, dearer method adds nothing
-        ([1000], [0.5], 0),
-        ([0.001], [0.5], 0.5),
-    ],
+    rows("""
+[1], [0.5], 0.5
+# nothing below cost 10, half of the decades
+[10], [0.5], 0.25
+[1, 10], [0.2, 0.6], 0.4
+[10, 1], [0.6, 0.2], 0.4
+# a worse, dearer method adds nothing
+[1, 10], [0.6, 0.2], 0.6
+[1000], [0.5], 0
+[0.001], [0.5], 0.5
+"""),
 )
 def test_hypervolume_of_clear_cases(costs, qualities, expected):
     volume, *interval = hypervolume(costs, [[q] for q in qualities], (1, 100))
