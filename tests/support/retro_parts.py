@@ -8,6 +8,7 @@ import time
 import numpy as np
 import torch
 
+from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.chunking import build_shard, gather, mark
 from ragauge.pipelines.decoding import read_through
 from ragauge.pipelines.modes._cross_attention import CrossWeights
@@ -79,6 +80,22 @@ def specified(schedule, interval=CHUNK, task="perplexity", **changes):
     return PipelineSpecification(
         pipeline=PipelineSettings(**made), model="tiny", database="db", **others
     )
+
+
+def record_of(pipe, text):
+    """Return the record of one sequence by one pipeline."""
+    steps = pipe.steps(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def run_alone(load, texts, specification, out):
+    """Run one pipeline, which `load` returns; returns the file of its records."""
+    pipeline.in_turns([pipeline.run(load, texts, specification, out)])
+    return out
 
 
 class ExactRetriever:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 
@@ -202,11 +201,7 @@ def main():
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
     running = server(Toy(part=args.part, of=args.of), port=args.port, detokenize=spelled)
-
-    def reload():
-        running.loaded = loaded(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled)
-
-    serve(running, args.grace, while_stdin_open=args.while_stdin_open, reload=reload)
+    serve(running, args.grace, while_stdin_open=args.while_stdin_open)
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def write_load(
         level = LoadLevel(variant=variant, rate=1.0, summary=summary, requests=found)
         levels.append(level.to_json())
     protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu"}
-    protocol |= {"documents": "ready", "target_first_token_s": 1.0}
+    protocol |= {"state": "documents", "target_first_token_s": 1.0}
     write_protocol(folder / "load", protocol, model, **{"levels": levels, **more})
 
 

@@ -29,6 +29,13 @@ ON_GPUS = (
 LOCAL = ("all", "shards_cut")  # they run beside Snakemake itself, on no cluster
 
 
+def _pipelines(jobs, config):
+    """Count the pipelines of planned jobs."""
+    names = (rule.removeprefix("interleaved_") for rule in jobs if rule.startswith("interleaved_"))
+    in_turns = sum(len(config.interleaved(name)) for name in names)
+    return in_turns + jobs.get("pipeline", 0) + jobs.get("served_pipeline", 0)
+
+
 @pytest.mark.parametrize("experiment", [FULL, SMOKE, PAPER], ids=["full", "smoke", "paper"])
 def test_an_experiment_plans_every_job_once(plan, checkout, experiment):
     jobs = plan(*experiment).counts
@@ -36,7 +43,7 @@ def test_an_experiment_plans_every_job_once(plan, checkout, experiment):
     assert jobs["answers"] == len(list(config.answers()))
     assert jobs["data"] == len(config.datasets)
     assert jobs["latency"] == len(list(config.measured("latency")))
-    assert jobs.get("pipeline", 0) + jobs.get("served_pipeline", 0) == len(config.pipelines)
+    assert _pipelines(jobs, config) == len(config.pipelines)
     assert jobs.get("staleness", 0) == len(config.staleness)
     assert {name: jobs.get(name, 0) for name in registry.names("item")} == {
         name: int(name in config.item_names()) for name in registry.names("item")
@@ -123,6 +130,7 @@ def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan):
     jobs = planned.resources
     on_gpus = {rule for rule, needs in jobs if needs.get("gpu", "0") != "0"}
     measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
+    measured.add("interleaved_no_retrieval_timed")
     assert on_gpus == {"answers", "judgements", "sft_train"} | measured
     alone = {rule for rule, needs in jobs if needs.get("slurm_extra") == "--exclusive"}
     assert alone == measured
@@ -156,8 +164,8 @@ def test_the_comparisons_of_the_next_run_are_planned(checkout, shared_data, plan
     config = load(checkout / name)
     assert jobs["answers"] == len(list(config.answers()))
     assert (jobs["latency"], jobs["stream"], jobs["sft_train"]) == (1, 1, 1)
-    assert jobs["pipeline"] == len(config.pipelines)
-    assert jobs["dataset_shortcuts"] == 1
+    assert _pipelines(jobs, config) == len(config.pipelines)
+    assert jobs["interleaved_timed_none"] == jobs["dataset_shortcuts"] == 1
 
 
 def test_files_in_place_of_others_are_noticed_though_they_are_older(

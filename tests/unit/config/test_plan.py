@@ -331,6 +331,22 @@ def test_pipelines_share_adapters_and_exports():
     assert (plan.node(of(pipeline="alone")), plan.node(of(pipeline="plain"))) == ("--exclusive", "")
 
 
+def test_pipelines_that_take_turns_are_one_job():
+    timed = {"task": "generate", "interleaved": True, "tokens": 128}
+    pipelines = {
+        "none": {"schedule": "no_retrieval", **timed},
+        "retro_{nprobe}": {"schedule": "retro", "nprobe": [1, 8], **timed},
+        "alone": {"schedule": "retro", "task": "generate", "tokens": 128},
+        "long_{schedule}": {"schedule": ["random", "piperag"], **timed, "tokens": 200},
+    }
+    plan = changed(databases={"wiki": {}}, pipelines=pipelines)
+    assert plan.pipelines.interleaved() == [
+        ["none", "retro_1", "retro_8"],
+        ["long_random", "long_piperag"],
+    ]
+    assert plan.pipelines.label_pattern(job=False) == "alone"
+
+
 def test_a_pipeline_runs_again_where_another_text_is_read():
     sets = {name: {"corpus": "c4-en"} for name in "ab"}
     runs = {name: {"schedule": "retro", "evaluation": name} for name in "ab"}

@@ -130,10 +130,6 @@ def test_a_changed_byte_of_an_unfinished_file_costs_its_question_alone(out, undi
         caplog.clear()
         records.partial_path(out).write_bytes(content)
         at = whole[start:position].count(b"\n")
-        if content.count(b',"seal":"') < 4:  # a line that is no record, which is refused
-            with pytest.raises(UserError, match=rf":{at + 2}: not a record: "):
-                run(out)
-            continue
         assert run(out) == [KEYS[at], *KEYS[4:]]
         assert out.read_bytes() == undisturbed
         assert "1 lines changed" in caplog.text

@@ -607,6 +607,19 @@ def test_the_first_document_is_read_once_and_offline(name, llama, encoder, promp
     assert trace[1].past == (len(prompt.preamble) + len(prompt.documents[best]),)
 
 
+@pytest.mark.parametrize("name", RANKERS)
+def test_without_caching_nothing_of_a_ranker_but_its_index_is_offline(name, llama, encoder, prompt):
+    method = make(name, encoder, path_caching=False)
+    with llama.tracing() as prepared:
+        state = method.prepare(llama, prompt)
+    assert [call.is_index for call in prepared] == ([True] if name == "dense" else [])
+    for _ in range(2):
+        with llama.tracing() as trace:
+            method.answer(llama, state, prompt, LIMITS)
+        assert not any(call.offline for call in trace)
+        assert [c.stage for c in trace].count("rank") == 1
+
+
 def test_dense_scores_are_dot_products_of_embeddings(llama, encoder, prompt):
     from ragauge.methods.rankers.dense import load_encoder
 

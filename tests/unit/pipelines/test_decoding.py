@@ -8,7 +8,6 @@ import tiny_models
 from ragauge.pipelines.decoding import generate, read_through
 from ragauge.pipelines.modes._cross_attention import CrossDecoder
 from ragauge.pipelines.modes._joint import JointDecoder
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
     NoNeighbours,
@@ -26,11 +25,7 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 @pytest.fixture(scope="module", params=["joint", "cross_attention"])
 def model(request):
     lm = tiny_models.tiny_lm()
-    return (
-        JointDecoder(lm, JointAttention())
-        if request.param == "joint"
-        else CrossDecoder(lm, cross_weights(lm))
-    )
+    return JointDecoder(lm) if request.param == "joint" else CrossDecoder(lm, cross_weights(lm))
 
 
 def sources(windows, reader):

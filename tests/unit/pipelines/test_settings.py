@@ -35,8 +35,6 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind):
 {piperag: {nprobe: hide}} -> piperag.nprobe: 'hide' requires task 'generate'; to score text
 {retro: {nprobe: 0}} -> retro.nprobe: must be greater than or equal to 1 or 'hide', not 0
 {retro: {mode: cross_attention}} -> retro.mode: 'cross_attention' must be trained first; give retrofit_minutes
-{retro: {mode: cross_attention, retrofit_minutes: 8.0, reach: 0}} ->
-  retro.reach: only valid with mode 'joint', not 'cross_attention'
 {retro: {mode: cross_attention, retrofit_minutes: 8.0, engine: onnx}} ->
   retro.engine: 'onnx' does not run mode 'cross_attention'; known: torch
 {retro: {mode: cross}} -> retro.mode: unknown mode 'cross'; known: cross_attention, joint, retro
@@ -51,6 +49,9 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind):
 {retro: {mode: retro}} -> retro.task: 'perplexity' is meaningless with random weights
 {retro: {first_nprobe: 32}} -> retro.first_nprobe: only valid with nprobe 'hide'
 {retro: {encoding: every_window}} -> retro.encoding: 'every_window' requires
+{retro: {interleaved: true}} -> retro.interleaved: requires task 'generate'
+{retro: {interleaved: true, task: generate}, random: {interleaved: true, task: generate, tokens: 300}} ->
+  retro.interleaved: no other interleaved pipeline differs in its schedule alone
 {retro: {}, random: {scoring: after_first_query}} ->
   random.scoring: 'after_first_query', but pipelines.retro has 'published'
 {retro: {weights: w.pt}} -> retro.weights: only valid with mode 'retro', not 'joint'

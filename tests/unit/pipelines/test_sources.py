@@ -8,7 +8,6 @@ from ragauge.cost.overlap import PREFETCH, RETRIEVAL, WAIT
 from ragauge.errors import UserError
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import JointDecoder, JointReader
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
     PrefetchedRetrieval,
@@ -31,7 +30,7 @@ def run(
     **ask,
 ):
     lm = tiny_models.tiny_lm()
-    made = reader(JointDecoder(lm, JointAttention()), total + 256)
+    made = reader(JointDecoder(lm), total + 256)
     asked = RetrievalOptions(searcher, **ask)  # type: ignore[arg-type]
     fresh = BlockingRetrieval(asked, windows, made.note)
     source = (
@@ -74,14 +73,6 @@ def test_a_reading_ahead_that_fails_ends_the_generation():
 
     with pytest.raises(MemoryError, match="no room for neighbours"):
         run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Failing)
-
-
-def test_the_released_code_asks_with_characters():
-    searcher = ExactRetriever(DOCUMENTS)
-    run(searcher, Windows(64), as_text=lambda ids: " ".join(map(str, ids)), characters=64)
-    text = " ".join(map(str, PROMPT))
-    assert searcher.queries[0].tokens is None
-    assert searcher.queries[0].text == text[-64:]
 
 
 def test_documents_can_be_passed_over():

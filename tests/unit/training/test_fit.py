@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 import tiny_models
 from ragauge.errors import UserError
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import RetrievalOptions
 from ragauge.pipelines.windows import Windows
 from ragauge.training import fit
@@ -48,7 +47,7 @@ def test_the_pass_for_gradients_equals_reading_window_by_window(family, interval
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     windows = Windows(interval)
     adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
-    model = JointDecoder(lm, JointAttention(), adapted=adapters.merged(lm) if trained else None)
+    model = JointDecoder(lm, adapted=adapters.merged(lm) if trained else None)
     logits, found = logits_of(model, IDS, windows, DOCUMENTS)
     nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
     assert len(found) > 1

@@ -21,7 +21,6 @@ from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
 from ragauge.pipelines.modes._retro import RetroLM, random_network
 from ragauge.pipelines.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sizes import Sizes
 from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.pipelines.windows import Windows
@@ -57,9 +56,7 @@ def folder(tmp_path_factory):
 def models(folder):
     """The decoder and RETRO in ONNX Runtime."""
     return {
-        "decoder": OnnxJointDecoder(
-            Checkpoint(exported=folder / "decoder", threads=1), JointAttention()
-        ),
+        "decoder": OnnxJointDecoder(Checkpoint(exported=folder / "decoder", threads=1)),
         "retro": retro(folder / "retro"),
     }
 
@@ -127,7 +124,7 @@ def test_half_precision_is_exported(folder, models, name, slots):
     """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""
     exact = RetroLM(random_network(TINY))
     if name == "decoder":
-        exact = JointDecoder(load_lm(str(folder / "model")), JointAttention())
+        exact = JointDecoder(load_lm(str(folder / "model")))
     logits = []
     for one in (models[name], exact):
         reader = one.open(80, 256)
@@ -181,8 +178,8 @@ def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(name, dtype, slots,
         export_decoder(
             tiny_models.tiny_lm(tiny_models.LLAMA, dtype=dtype).decoder, tmp_path / "decoder.onnx"
         )
-        exact = JointDecoder(tiny_models.tiny_lm(tiny_models.LLAMA), JointAttention())
-        model = OnnxJointDecoder(checkpoint, JointAttention())
+        exact = JointDecoder(tiny_models.tiny_lm(tiny_models.LLAMA))
+        model = OnnxJointDecoder(checkpoint)
     else:
         made = random_network(TINY)
         export_network(made.half() if dtype == "float16" else made, tmp_path)

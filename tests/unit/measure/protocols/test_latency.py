@@ -2,11 +2,13 @@
 
 import json
 import random
+import time
+from pathlib import Path
 
 import pytest
 
 from house_article import long_lm, prompt_of
-from ragauge.config.protocols import LatencySettings
+from ragauge.config.protocols import LatencySettings, StreamSettings
 from ragauge.cost import tokens
 from ragauge.cost.flop import flop
 from ragauge.cost.machine import Load
@@ -16,11 +18,12 @@ from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure.gpu_load import watch
-from ragauge.measure.protocols import latency
+from ragauge.measure.protocols import latency, stream
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import plain_row, read_and_generate
 from ragauge.methods.prompts import Prompt
+from ragauge.methods.rankers.dense import Encoder
 from ragauge.results.times import LatencyTimes, Trial
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
@@ -113,6 +116,37 @@ def test_a_plain_prompt_whose_list_was_read_costs_its_question(lm, prompt):
         row = plain_row(prompt.ending, len(beginning))
         read_and_generate(lm, cache, row, Limits(3, ignore_stop=True))
     assert {row.flop for row in cached} == {flop(trace, SHAPE)}
+
+
+def test_no_clock_has_the_embeddings_of_documents(encoder, monkeypatch):
+    """They are an index, made before any question, whatever was read before this one."""
+    embed = Encoder.embed
+
+    def slowly(self, texts, query=False):
+        time.sleep(0.0 if query else 0.3)
+        return embed(self, texts, query=query)
+
+    monkeypatch.setattr(Encoder, "embed", slowly)
+    reader = long_lm()
+    prompt = prompt_of(*(("", f"Tea {i} grows. It is green.") for i in range(4)))
+    options = {"encoder": encoder}
+    variants = {
+        "pruning": make("sentence_pruning", **options, threshold=0.0),
+        "dense": make("dense", **options),
+        "uncached": make("dense", **options, path_caching=False),
+    }
+    result = latency.run(variants, Bench(reader, [prompt]), settings(trials=2), MACHINE)
+    assert {row.state for row in result.rows} == {"nothing", "documents"}
+    assert all(0 < row.first_token_s <= row.total_s < 0.3 for row in result.rows)
+    assert all(0 <= row.preparation_s < 0.3 for row in result.rows)
+    assert all(sum(row.stages.values()) <= row.total_s for row in result.rows)
+    streams = StreamSettings(
+        methods=[*variants], dataset="tea", requests=2, documents=2, allow_load=True
+    )
+    for name, method in variants.items():
+        one = stream._Stream(name, method, reader, [prompt] * 2, streams, Path())
+        request, _ = one._answer(method, 0)
+        assert 0 < request.first_token_s - request.request.arrival_s < 0.3
 
 
 @pytest.mark.parametrize("states", [["set"], ["nothing", "documents"], ["documents", "nothing"]])

@@ -10,6 +10,7 @@ import pytest
 from ragauge.cli._main import main
 from ragauge.cost.machine import Load
 from ragauge.measure import timing
+from ragauge.methods.base.method import STATES
 from ragauge.methods.base.tree import DocumentTree
 from ragauge.report.items import load_curve
 from ragauge.results.runs import Runs
@@ -50,13 +51,13 @@ def test_every_method_gets_the_same_requests_at_every_level(material, tmp_path, 
             for row in level["requests"]
         )
         assert level["summary"]["requests"] == 3
-    assert result["protocol"]["documents"] == "ready"
+    assert result["protocol"]["state"] == "documents"
     assert capsys.readouterr().out.count("50 a second") == 2
 
 
-@pytest.mark.parametrize("documents", ["ready", "computed"])
+@pytest.mark.parametrize("state", STATES)
 def test_side_by_side_the_same_is_answered_sooner_or_together(
-    material, tmp_path, documents, monkeypatch
+    material, tmp_path, state, monkeypatch
 ):
     from ragauge.methods.base.method import Answer
 
@@ -70,7 +71,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     monkeypatch.setattr(Answer, "__init__", kept)
     batch = "auto"
     methods = "naive,bm25,prompt_cache,superposition"
-    options = ["--methods", methods, "--clients", "3", "--documents", documents, "--batch"]
+    options = ["--methods", methods, "--clients", "3", "--state", state, "--batch"]
     for batch in ("1", "3"):
         result = measured(tmp_path / f"{batch}.json", material, *options, batch)
         assert result["protocol"]["batch"] == int(batch)
@@ -83,8 +84,8 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     assert measured(tmp_path / "x.json", material, *options, "auto")["protocol"]["batch"] > 1
 
 
-@pytest.mark.parametrize("documents", ["ready", "computed"])
-def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_path, monkeypatch):
+@pytest.mark.parametrize("state", STATES)
+def test_a_tree_has_no_documents_of_earlier_requests(state, material, tmp_path, monkeypatch):
     stored = []
     read = DocumentTree.read
     monkeypatch.setattr(
@@ -99,10 +100,11 @@ def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_pa
         "prefix_tree",
         "--clients",
         "1",
-        "--documents",
-        documents,
+        "--state",
+        state,
     )
-    assert stored == [0] * (2 + 4)  # prompts when warming up, then requests
+    # prompts when warming up, then requests; with the list read, a prefix cache has all of it
+    assert stored == [0] * (0 if state == "set" else 2 + 4)
 
 
 def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
@@ -136,8 +138,9 @@ def test_the_item_has_percentiles_rates_and_reasons(tmp_path):
     )
     assert "no long document" in table[table["variant"] == "cfic"]["note"].iloc[0]
     assert set(table["model"]) == {MODEL}
-    [axes] = load_curve.draw(table).axes
-    assert len(axes.get_lines()) >= 2
+    axes = load_curve.draw(table).axes
+    assert [panel.get_ylabel()[:7] for panel in axes] == ["time to", "goodput"]
+    assert all(len(panel.get_lines()) >= 2 for panel in axes)
 
 
 def test_percentiles_count_the_requests_that_have_times(tmp_path):

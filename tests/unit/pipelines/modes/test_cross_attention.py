@@ -17,10 +17,9 @@ from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights,
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.cross_attention import CrossAttention
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.windows import Windows
-from retro_parts import ExactRetriever, cross_weights, logits_of, specified, tokens
+from retro_parts import ExactRetriever, cross_weights, logits_of, record_of, specified, tokens
 
 IDS = tokens(150, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
@@ -67,7 +66,7 @@ def test_windows_equal_the_pass_for_gradients(family, changes, dtype, atol, inte
 def test_before_training_it_is_the_decoder(lm, interval):
     untrained = CrossWeights(lm.decoder, (0, 1))
     windows = Windows(interval)
-    plain = JointDecoder(lm, JointAttention()).open(len(IDS)).read(IDS)
+    plain = JointDecoder(lm).open(len(IDS)).read(IDS)
     logits, found = logits_of(CrossDecoder(lm, untrained), IDS, windows, DOCUMENTS)
     torch.testing.assert_close(logits, plain, atol=1e-5, rtol=1e-4)
     nll = F.cross_entropy(plain[63:-1], torch.tensor(IDS[64:]), reduction="none")
@@ -84,7 +83,9 @@ def record(lm, schedule, interval=64, task="perplexity", **changes):
         schedule, interval, task, mode="cross_attention", adapters="a.safetensors", **changes
     )
     searcher = ExactRetriever(DOCUMENTS)
-    return Pipeline(lm, chosen, searcher, searcher).record(EvaluationStretch("0", -1, tuple(IDS)))
+    return record_of(
+        Pipeline(lm, chosen, searcher, searcher), EvaluationStretch("0", -1, tuple(IDS))
+    )
 
 
 def test_neighbours_are_read_ahead(cross):

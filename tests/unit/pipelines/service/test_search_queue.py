@@ -65,7 +65,6 @@ def test_a_search_stops_when_its_caller_cancels():
         assert toy.began.wait(30)
         assert len(client.search([Query(text="short")])) == 1
         assert toy.calls == [1], "the long one goes on in the other thread"
-        assert 0 < server.queue.longest_s() < 60
         long.cancel()
         assert toy.stopped.wait(30)
 

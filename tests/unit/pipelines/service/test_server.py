@@ -4,7 +4,6 @@ and shutdown.
 
 import re
 import threading
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from ragauge.pipelines.retrieval.retriever import Query
 from ragauge.pipelines.service import credentials, proto, wire
 from ragauge.pipelines.service import server as service
 from ragauge.pipelines.service.client import Client, RetrievalError, method
-from ragauge.pipelines.service.metrics import Metrics
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 from tables import cases
 
@@ -252,40 +250,6 @@ def test_other_machines_need_credentials(host, files, missing):
 
 
 # --- operation ---
-
-
-def test_metrics_are_prometheus_text():
-    pytest.importorskip("prometheus_client", reason="needs the extra service")
-    with parts.server(parts.Toy()) as server, Client(server.address) as client:
-        server.metrics = Metrics(server.queue)
-        client.search([Query(text="a", nprobe=3)] * 2)
-        with pytest.raises(RetrievalError):
-            client.search([Query(text="a", k=9999)])
-        with urllib.request.urlopen(
-            f"http://{server.metrics.serve('127.0.0.1', 0)}/metrics"
-        ) as answer:
-            text = answer.read().decode()
-    for line in (
-        'ragauge_requests_total{call="search",code="OK"} 1.0',
-        'ragauge_requests_total{call="search",code="INVALID_ARGUMENT"} 1.0',
-        "ragauge_queries_total 2.0",
-        'ragauge_stage_seconds_count{stage="search"} 1.0',
-        'ragauge_stage_seconds_bucket{le="0.001",stage="search"} 1.0',
-        'ragauge_stage_seconds_count{stage="queue"} 1.0',
-        "ragauge_joined_requests_sum 1.0",
-        "ragauge_waiting_requests 0.0",
-    ):
-        assert f"\n{line}\n" in text
-    assert "process_resident_memory_bytes" in text
-
-
-def test_health_turns_while_a_search_hangs_and_back():
-    with parts.server(parts.Toy(), hang=0.1) as server, Client(server.address) as client:
-        assert health(server) == "SERVING"
-        pending = client.start([Query(text=parts.SLEEP)])
-        parts.wait_for(lambda: health(server) == "NOT_SERVING")
-        pending.result()
-        parts.wait_for(lambda: health(server) == "SERVING")
 
 
 def health(server):

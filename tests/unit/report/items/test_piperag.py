@@ -13,6 +13,7 @@ from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.report.figures.footer import footer
 from ragauge.report.page.problems import problems
+from ragauge.results import sequences
 from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs, unconfigured
 from ragauge.results.sequences import AGAINST_NONE
@@ -502,21 +503,33 @@ def test_systems_differ_by_what_their_settings_say(tmp_path):
     cases = {
         "": ("retro", {}),
         "own article passed over": ("retro", {"exclude": "article"}),
-        "last 64 characters": ("retro", {"characters": 64}),
         "trained 5 minutes": ("retro", trained),
         "ONNX Runtime": ("retro", {"engine": "onnx"}),
         "cross-attention, trained 5 minutes": ("retro", {"mode": "cross_attention", **trained}),
         "neighbours not read ahead": ("piperag", {"read_ahead": False}),
         "neighbours encoded in every window": ("retrieve_once", {"encoding": "every_window"}),
-        "reach 8, bias 0.5": ("piperag", {"reach": 8, "bias": 0.5}),
     }
     for place, (schedule, options) in enumerate(cases.values()):
         write(tmp_path, f"p{place}", schedule, NATS, **options)
-    write(tmp_path, "none", "no_retrieval", NATS, bias=0.5, exclude="article")
+    write(tmp_path, "none", "no_retrieval", NATS, neighbours=3, exclude="article")
     options_of = {
         p.name: str(system.options) for system in systems(runs(tmp_path)) for p in system.members
     }
     assert options_of == {f"p{place}": label for place, label in enumerate(cases)} | {"none": ""}
+
+
+def test_one_retrieval_has_the_perplexity_of_the_released_scoring_and_the_time_of_the_client(
+    tmp_path,
+):
+    write(tmp_path, "scored", "retrieve_once", NATS, encoding="every_window")
+    write(tmp_path, "timed", "retrieve_once", [2.0], task="generate")
+    [system] = systems(runs(tmp_path))
+    assert (system.scored.name, system.timed.name) == ("scored", "timed")
+    assert "encoded in every window" in sequences.perplexity(runs(tmp_path), system).note
+    write(tmp_path, "client", "retrieve_once", NATS)
+    [system] = systems(runs(tmp_path))
+    note = sequences.perplexity(runs(tmp_path), system).note
+    assert "of other encoding" in note
 
 
 def test_a_second_pipeline_of_a_system_and_task_is_noted(small):

@@ -252,7 +252,7 @@ def test_what_knows_the_question_is_waited_for_in_every_state(small):
         fields = {"first_token_s": 1.0, "offline_s": 2.0, "trace": OFFLINE}
         write_variant(small, name, "compressed", HALF, params=params, **fields)
     waits = {
-        v.name: [states.seconds(v, "first_token_s", state)[0] for state in ("documents", "set")]
+        v.name: [states.seconds(v, "first_token_s", state)["q0"] for state in ("documents", "set")]
         for v in Runs(small).run
         if v.method == "compressed"
     }
