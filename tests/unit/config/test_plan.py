@@ -482,3 +482,14 @@ def test_jobs_that_a_killed_run_left_in_slurm_are_ended(tmp_path, monkeypatch):
     (tmp_path / "scancel").write_text('#!/bin/sh\necho "$@" > cancelled\n')
     end_left_jobs()
     assert (tmp_path / "cancelled").read_text() == "7\n"
+
+
+def test_only_methods_that_take_a_finder_have_one():
+    models = {"a": {"source": MODEL}, "b": {"source": MODEL, "finder": "a"}}
+    methods = {"naive": {}, "cache_clip": {}}
+    config = changed(models=models, datasets={"wiki_single": {}}, methods=methods).config
+    taken = {
+        (job.model, job.variant): config.specification(job).finder is not None
+        for job in config.answers()
+    }
+    assert [place for place, is_taken in taken.items() if is_taken] == [("b", "cache_clip")]
