@@ -1,6 +1,6 @@
 """Settings of the timing protocols: the sections `latency`, `load` and `stream`."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -29,15 +29,6 @@ ALONE = {  # those of them that exclude the others before them, with the reason
     "speeds": "a trace has arrivals of its own",
 }
 OF_NO_TRACE = ("duration_s", "ramp_s", "turns", "thinking_s")
-
-
-def _without_documents(stated: Any, choices: str) -> Any:
-    """Refuse the key that stated what was read before the question in earlier versions."""
-    if isinstance(stated, dict) and "documents" in stated:
-        raise SettingError(
-            "documents", f"no longer a key, got {stated['documents']!r}; state {choices}"
-        )
-    return stated
 
 
 class TimedSettings(Section):
@@ -99,14 +90,6 @@ class LatencySettings(TimedSettings):
         if tokens:
             load(tokens, where="")
         return tokens
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_documents(cls, stated: Any) -> Any:
-        return _without_documents(
-            stated,
-            "`states: [documents, set, disk]` for cold, `states: [documents, set]` for ready",
-        )
 
     @model_validator(mode="after")
     def _has_state(self) -> Self:
@@ -215,13 +198,6 @@ class LoadSettings(TimedSettings):
     def targets(self) -> dict[str, float | None]:
         """Limits of a good answer by time, in seconds."""
         return {"first_token_s": self.target_first_token_s, "per_token_s": self.target_per_token_s}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_documents(cls, stated: Any) -> Any:
-        return _without_documents(
-            stated, "`state: documents` for ready, `state: nothing` for computed"
-        )
 
     @model_validator(mode="after")
     def _has_levels(self) -> Self:
