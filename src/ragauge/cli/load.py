@@ -3,6 +3,7 @@ replayed trace.
 """
 
 import argparse
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -42,23 +43,23 @@ def run(args: argparse.Namespace) -> None:
     number = settings.prompts * settings.turns
     if settings.speeds:
         number = settings.requests_of_level
-    if model.served:
-        if settings.state != LoadSettings.model_fields["state"].default:
-            problem = f"got {settings.state!r}, but what a server has read is its server_cache"
-            raise UserError(f"state: {problem}; state --server-cache cold, warm or found")
-        with _timing.served_bench(args, model, questions, number, settings.new_tokens) as bench:
-            if settings.speeds:
-                bench = replace(
-                    bench, trace=timing.trace_of(questions, bench.prompts, bench.engine, settings)
-                )
-            result = served.measure_load(variants, bench, settings, seed)
-    else:
-        local = timing.bench_of_questions(
-            questions, number, model, settings.new_tokens, settings.threads
-        )
-        if settings.speeds:
-            local = replace(
-                local, trace=timing.trace_of(questions, local.prompts, local.lm, settings)
+    measure: Any = served.measure_load if model.served else load.measure_load
+    with ExitStack() as stack:
+        bench: Any
+        if model.served:
+            if settings.state != LoadSettings.model_fields["state"].default:
+                problem = f"got {settings.state!r}, but what a server has read is its server_cache"
+                raise UserError(f"state: {problem}; state --server-cache cold, warm or found")
+            bench = stack.enter_context(
+                _timing.served_bench(args, model, questions, number, settings.new_tokens)
             )
-        result = load.measure_load(variants, local, settings, seed=seed)
+        else:
+            bench = timing.bench_of_questions(
+                questions, number, model, settings.new_tokens, settings.threads
+            )
+        if settings.speeds:
+            longest = bench.engine.max_context
+            trace = timing.trace_of(questions, bench.prompts, longest, settings)
+            bench = replace(bench, trace=trace)
+        result = measure(variants, bench, settings, seed=seed)
     _timing.write_result(args, result, result.levels, load.table(result))

@@ -28,7 +28,6 @@ ALONE = {  # those of them that exclude the others before them, with the reason
     "find": "a search chooses its rates and numbers of clients",
     "speeds": "a trace has arrivals of its own",
 }
-OF_NO_TRACE = ("duration_s", "ramp_s", "turns", "thinking_s")
 
 
 class TimedSettings(Section):
@@ -205,12 +204,13 @@ class LoadSettings(TimedSettings):
         if not chosen:
             problem = "neither rates nor clients are given, nor a trace's speeds, nor find"
             raise SettingError("rates", f"{problem}; for example rates 0.5,1 or clients 1,4")
-        others = chosen[:-1]
         if self.speeds:
-            fields = type(self).model_fields
-            others += [key for key in OF_NO_TRACE if getattr(self, key) != fields[key].default]
-        if others and chosen[-1] in ALONE:
-            raise SettingError(chosen[-1], f"{ALONE[chosen[-1]]}; leave out {', '.join(others)}")
+            shape = {"duration_s": self.duration_s, "ramp_s": self.ramp_s, "turns": self.turns > 1}
+            shape["thinking_s"] = self.thinking_s
+            chosen = [*filter(shape.get, shape), *chosen]
+        *others, last = chosen
+        if others and last in ALONE:
+            raise SettingError(last, f"{ALONE[last]}; leave out {', '.join(others)}")
         if self.find and not self.target_first_token_s:
             raise SettingError("find", "needs a longest wait; state target_first_token_s")
         return self

@@ -18,7 +18,6 @@ from ragauge.methods.base.states import effective_state, usable_state
 
 SERVER = "server"  # the device of times of a served model
 UNKNOWN: Literal["?"] = "?"
-Arrivals = Literal["clients", "rate"]  # of the loads that a search raises
 STATE_WORDS: dict[str, str] = {
     "nothing": "nothing read",
     "documents": "each document read",
@@ -73,7 +72,18 @@ class ProtocolFacts(TimesModel, extra="allow"):
     cache: str = ""  # of a server
     target_first_token_s: float | None = None
     target_per_token_s: float | None = None
+    attainment: float = 0.95  # share of answers within the targets at which a load meets them
+    find: bool = False  # whether loads were searched
     trace: TraceFacts | None = None
+
+    @property
+    def limits(self) -> str:
+        """The targets of an answer in words; empty without any."""
+        targets = {
+            "first token": self.target_first_token_s,
+            "each further token": self.target_per_token_s,
+        }
+        return ", ".join(f"{token} within {limit:g} s" for token, limit in targets.items() if limit)
 
     @property
     def is_served(self) -> bool:
@@ -266,38 +276,6 @@ class LoadLevel(Watched):
     requests: list[RequestTimes] = []
 
 
-class LoadBound(TimesModel):
-    """A load, and how many of its answers met the targets, with the share's 95% interval."""
-
-    load: float
-    good_share: float
-    low: float
-    high: float
-    requests: int
-    goodput_per_s: float
-
-
-class Capacity(TimesModel):
-    """The highest load at which a variant met the targets, and the lowest at which it did not."""
-
-    variant: str
-    arrivals: Arrivals
-    met: LoadBound | None = None
-    missed: LoadBound | None = None
-    refused: str | None = None  # why the search ended before
-
-    def described(self) -> str:
-        """Say which loads met and missed the targets, and how many of their answers did."""
-        unit = "clients" if self.arrivals == "clients" else "questions/s"
-        parts = [f"refused: {self.refused}"] if self.refused else []
-        for word, bound in (("met", self.met), ("missed", self.missed)):
-            if bound:
-                share = f"{bound.good_share:.0%} of {bound.requests} answers"
-                interval = f"95% interval {bound.low:.0%} to {bound.high:.0%}"
-                parts.append(f"{bound.load:.3g} {unit} {word} the targets ({share}, {interval})")
-        return "; ".join(parts) or f"no {self.arrivals} tried, as one client missed the targets"
-
-
 class Stream(Watched):
     """A variant's stream of requests."""
 
@@ -450,7 +428,6 @@ class LatencyTimes(TimesFile, Watched):
 
 class LoadTimes(TimesFile):
     levels: list[LoadLevel] = []
-    capacities: list[Capacity] = []  # of a search
 
 
 class StreamTimes(TimesFile):

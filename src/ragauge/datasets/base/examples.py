@@ -65,21 +65,20 @@ def trace_entry(
     return TraceEntry(arrival_s, new_tokens, conversation, bool(record.get("is_simulated")))
 
 
-def after(history: str, example: Example) -> Example:
-    """Return the example as a turn of a conversation, after this history."""
-    return replace(example, question=history + example.question)
-
-
-def history_with(example: Example) -> str:
-    """Return the history that a turn leaves: its question, its known answer and what was before."""
+def as_turn(example: Example, history: str) -> tuple[Example, str]:
+    """Return the example as a turn of a conversation, its history in front of the question, and the
+    history of the next turn, which has its known answer.
+    """
+    turn = replace(example, question=history + example.question)
     answer = "".join(f"\nAnswer: {text}" for text in example.answers[:1])
-    return f"{example.question}{answer}\nQuestion: "
+    return turn, f"{turn.question}{answer}\nQuestion: "
 
 
 def conversations(examples: Sequence[Example], turns: int) -> list[Example]:
     """Return successive examples as conversations of so many turns; those left over are left out."""
     told = list[Example]()
-    for place, example in enumerate(examples[: len(examples) // turns * turns]):
-        history = history_with(told[-1]) if place % turns else ""
-        told.append(after(history, example))
+    history = ""
+    for example in examples[: len(examples) // turns * turns]:
+        turn, history = as_turn(example, history if len(told) % turns else "")
+        told.append(turn)
     return told

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -100,6 +100,20 @@ class SteppingServer(Protocol):
         """
 
 
+class Watch(Protocol):
+    """A look at a level while it is driven."""
+
+    def ends(
+        self,
+        served: Sequence[TimedRequest],
+        open_requests: Collection[ScheduledRequest],
+        now: float,
+    ) -> bool:
+        """Return whether the level sends no more requests, given those answered since the last
+        look, and those under way; those that arrived during the ramp are not among them.
+        """
+
+
 class OneByOne:
     """Requests are answered in the order of their arrival, each alone."""
 
@@ -124,20 +138,6 @@ class OneByOne:
         return [TimedRequest(request, start, *self._answer(request.prompt))]
 
 
-class Watch(Protocol):
-    """A look at a level while it is driven."""
-
-    def ends(
-        self,
-        served: Sequence[TimedRequest],
-        open_requests: Collection[ScheduledRequest],
-        now: float,
-    ) -> bool:
-        """Return whether the level sends no more requests, given those answered since the last
-        look, and those under way.
-        """
-
-
 def drive(
     server: SteppingServer,
     level: Level,
@@ -157,12 +157,13 @@ def drive(
     later.
     """
     start = clock.now()
+    ramped_s = start + level.ramp_s
     limit = math.inf if level.duration_s else math.ceil(requests / level.turns)
-    end = start + level.ramp_s + (level.duration_s or math.inf)
+    end = ramped_s + (level.duration_s or math.inf)
     moments = _beginnings(level, start, limit, end, seed)
     coming = deque(_request(i * level.turns, prompts, at) for i, at in enumerate(moments))
     begun = len(coming)
-    left = limit - sum(at >= start + level.ramp_s for at in moments)
+    left = limit - sum(at >= ramped_s for at in moments)
     done = list[TimedRequest]()
     open_requests = dict[int, ScheduledRequest]()
     turns = {i: coming[i] for i in level.next_turns.values()}
@@ -170,7 +171,8 @@ def drive(
     while coming or server.busy:
         while coming and coming[0].arrival_s <= clock.now():
             request = coming.popleft()
-            open_requests[request.number] = request
+            if request.arrival_s >= ramped_s:
+                open_requests[request.number] = request
             server.admit(request)
         if not server.busy:
             clock.wait_until(coming[0].arrival_s)
@@ -179,7 +181,6 @@ def drive(
         for served in answered:
             done.append(served)
             number = served.request.number
-            del open_requests[number]
             # when its client may send again
             ready_s = served.end_s + served.pause_s + level.thinking_s
             following = turns.get(level.next_turns.get(number, -1))
@@ -190,13 +191,17 @@ def drive(
             elif level.clients and left > 0:
                 following = _request(begun * level.turns, prompts, ready_s)
                 begun += 1
-                left -= ready_s >= start + level.ramp_s
+                left -= ready_s >= ramped_s
             if following and following.arrival_s < end:
                 insort(coming, following, key=attrgetter("arrival_s"))
-        if watch and watch.ends(answered, open_requests.values(), clock.now()):
+        counted = [one for one in answered if open_requests.pop(one.request.number, None)]
+        if watch and watch.ends(counted, open_requests.values(), clock.now()):
             coming.clear()
             end = -math.inf
-    return done if level.turns == 1 else _in_order_of_arrival(done)
+    if level.turns > 1:  # they were numbered as they were planned
+        done.sort(key=attrgetter("request.arrival_s"))
+        done = [replace(one, request=replace(one.request, number=i)) for i, one in enumerate(done)]
+    return done
 
 
 def _request(number: int, prompts: int, arrival_s: float) -> ScheduledRequest:
@@ -229,24 +234,18 @@ def _beginnings(level: Level, start: float, limit: float, end: float, seed: int)
     return moments
 
 
-def _in_order_of_arrival(done: Sequence[TimedRequest]) -> list[TimedRequest]:
-    """The requests of conversations, numbered as they arrived."""
-    arrived = sorted(range(len(done)), key=lambda i: done[i].request.arrival_s)
-    numbers = {place: number for number, place in enumerate(arrived)}
-    return [
-        replace(timed, request=replace(timed.request, number=numbers[place]))
-        for place, timed in enumerate(done)
-    ]
-
-
-def rows(served: Sequence[TimedRequest], warmup: int, ramp_s: float = 0.0) -> list[RequestTimes]:
-    """The times of each request, in the order of arrival; those during the ramp, and `warmup`
-    further ones, are of the warm-up.
+def rows(
+    served: Sequence[TimedRequest], warmup: int | Literal["steady"], ramp_s: float = 0.0
+) -> list[RequestTimes]:
+    """The times of each request, in the order of arrival. Those during the ramp are of the warm-up,
+    and so are `warmup` further ones, or those before the steady part.
     """
     begin = min(timed.request.arrival_s for timed in served)
     ordered = sorted(served, key=lambda timed: timed.request.number)
-    first = sum(timed.request.arrival_s < begin + ramp_s for timed in served)
-    return [times(timed, begin, warmup + first) for timed in ordered]
+    ramp = sum(timed.request.arrival_s < begin + ramp_s for timed in served)
+    if warmup == "steady":
+        warmup = steady_from([one.end_s - one.request.arrival_s for one in ordered[ramp:]])
+    return [times(timed, begin, ramp + warmup) for timed in ordered]
 
 
 def times(timed: TimedRequest, begin: float = 0.0, warmup: int = 0) -> RequestTimes:
@@ -333,18 +332,17 @@ def is_good(request: RequestTimes, targets: Mapping[str, float | None]) -> bool:
     )
 
 
-def steady_from(seconds: Sequence[float]) -> int | None:
+def steady_from(seconds: Sequence[float]) -> int:
     """The number of first values to leave out so that the mean of the others is the most precise.
 
     MSER-5 (White, 1997): of the means of 5 successive values, the first are left out whose absence
-    gives the rest the least squared standard error. None: more than half of them, so that no
-    steady part was reached.
+    gives the rest the least squared standard error. Half of the values where it would be more, so
+    that no steady part was reached.
     """
     means = [statistics.fmean(seconds[i : i + BATCH]) for i in range(0, len(seconds), BATCH)]
     kept = range(max(1, len(means) - BATCH))
     errors = [statistics.pvariance(means[i:]) / (len(means) - i) for i in kept]
-    first = errors.index(min(errors))
-    return first * BATCH if first <= len(means) / 2 else None
+    return min(errors.index(min(errors)) * BATCH, len(seconds) // 2)
 
 
 def steady_window(
@@ -379,8 +377,11 @@ def percentiles(values: Sequence[float], seed: int = 0) -> Percentiles:
     drawn = np.percentile(data[places], PERCENTILES, axis=1)
     low, high = np.percentile(drawn, (2.5, 97.5), axis=1)
     exact = np.percentile(data, PERCENTILES)
-    p50, p95, p99 = (
-        Percentile(value=float(exact[i]), low=float(low[i]), high=float(high[i]))
-        for i in range(len(PERCENTILES))
+    return Percentiles(
+        **{
+            f"p{percent}": Percentile(value=value, low=left, high=right)
+            for percent, value, left, right in zip(
+                PERCENTILES, exact.tolist(), low.tolist(), high.tolist(), strict=True
+            )
+        }
     )
-    return Percentiles(p50=p50, p95=p95, p99=p99)

@@ -7,10 +7,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache, partial
+from itertools import chain, pairwise, product
 from typing import Any, cast
 
 from ragauge.config.protocols import SEARCH_LEVELS, LoadSettings
@@ -33,17 +34,16 @@ from ragauge.measure.protocols.arrivals import (
     losses,
 )
 from ragauge.measure.protocols.search import (
-    Measure,
     OverSaturation,
     level_at,
+    next_level,
     requests_of,
-    search_all,
 )
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
 from ragauge.methods.base.states import effective_state, in_state, usable_state
+from ragauge.results.capacity import capacities
 from ragauge.results.times import (
-    Capacity,
     LoadLevel,
     LoadTimes,
     ProtocolFacts,
@@ -87,7 +87,7 @@ def measure_load(
     def measure(name: str, level: Level) -> LoadLevel:
         return _measure_level(server_of(name), level, seed)
 
-    measured, capacities = measure_levels(able, bench.dataset, bench.trace, settings, measure)
+    measured = measure_levels(able, bench.dataset, bench.trace, settings, measure)
     bench.lm.documents = None  # the store of a replay
     protocol: dict[str, Any] = {
         **settings.model_dump(exclude={"methods"}),
@@ -106,7 +106,6 @@ def measure_load(
         protocol=ProtocolFacts(**protocol),
         unsupported=unsupported,
         levels=measured,
-        capacities=capacities,
     )
 
 
@@ -115,41 +114,42 @@ def measure_levels(
     dataset: str,
     trace: Sequence[TraceEntry],
     settings: LoadSettings,
-    measure: Measure,
-) -> tuple[list[LoadLevel], list[Capacity]]:
-    """Measure one variant after another at the levels of the settings, or search their highest
-    loads.
-
-    Returns: the levels in the order in which they were measured, and what a search found.
+    measure: Callable[[str, Level], LoadLevel],
+) -> list[LoadLevel]:
+    """Measure one variant after another at the levels of the settings; or search the highest loads
+    of all of them, a level of each in turn, so that a machine's slower hours are everybody's.
     """
     levels = levels_of(settings, trace)
-    count = len(names) * (len(levels) or SEARCH_LEVELS)
     measured = list[LoadLevel]()
-    with bar(f"load on {dataset}", "level", count) as progress:
+    pending = list(names)
+    with bar(
+        f"load on {dataset}", "level", len(names) * (len(levels) or SEARCH_LEVELS)
+    ) as progress:
 
-        def measure_next(name: str, level: Level) -> LoadLevel:
+        def measure_next(name: str, level: Level) -> None:
             progress.set_postfix_str(f"{name}, {level.name}")
             measured.append(measure(name, level))
             progress.update()
-            return measured[-1]
 
-        if settings.find:
-            return measured, search_all(names, settings, measure_next)
-        for name in names:
-            for level in levels:
-                measure_next(name, level)
-    return measured, []
+        while pending and settings.find:
+            for name in tuple(pending):
+                level = next_level(settings, measured, name)
+                if level:
+                    measure_next(name, level)
+                else:
+                    pending.remove(name)
+        for name, level in product(pending, levels):
+            measure_next(name, level)
+    return measured
 
 
 def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level]:
     """The levels of a protocol, given the trace of the prompts that are replayed; none of a search."""
-    latest = dict[str, int]()
-    next_turns = dict[int, int]()
+    turns = defaultdict[str, list[int]](list)
     for number, entry in enumerate(trace):
         if entry.conversation:
-            if entry.conversation in latest:
-                next_turns[latest[entry.conversation]] = number
-            latest[entry.conversation] = number
+            turns[entry.conversation].append(number)
+    next_turns = dict(chain.from_iterable(map(pairwise, turns.values())))
     moments = [entry.arrival_s for entry in trace]
     replays = [
         Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds
@@ -199,10 +199,9 @@ def drive(
     emptier than later ones do: a warm-up, which the summary leaves out.
     """
     count = requests_of(level, settings)
-    watch = OverSaturation(settings, level, count) if settings.find else None
+    watch = OverSaturation(settings, level) if settings.find else None
     served = arrivals.drive(server, level, prompts, count, Clock(), seed, watch)
-    warmup = 0 if settings.warmup == "steady" else settings.warmup
-    return arrivals.rows(served, warmup, level.ramp_s)
+    return arrivals.rows(served, settings.warmup, level.ramp_s)
 
 
 def level_times(
@@ -215,16 +214,12 @@ def level_times(
 ) -> LoadLevel:
     """The times of a level; `facts`: its variant and batch."""
     notes = list[str]()
-    ramped = [row for row in rows if row.arrival_at_s >= level.ramp_s]
-    sent = len(ramped)
+    sent = sum(row.arrival_at_s >= level.ramp_s for row in rows)
     count = requests_of(level, settings)
-    if settings.find and not level.duration_s and sent < count:
+    if settings.find and sent < count:
         notes.append(f"over-saturated: ended after {sent} of {count} requests")
-    if settings.warmup == "steady":
-        steady = arrivals.steady_from([row.end_at_s - row.arrival_at_s for row in ramped])
-        notes += [NOT_STEADY] if steady is None else []
-        first = len(rows) - sent + (sent // 2 if steady is None else steady)
-        rows = [row.model_copy(update={"warmup": i < first}) for i, row in enumerate(rows)]
+    if settings.warmup == "steady" and 2 * sum(not row.warmup for row in rows) <= sent + 1:
+        notes.append(NOT_STEADY)
     clients = level.clients or (1 if level.rate else None)
     summary = arrivals.summarise(rows, settings.targets, seed, clients)
     return LoadLevel(
@@ -389,7 +384,8 @@ def table(times: LoadTimes) -> str:
         counted = [row for row in level.requests if not row.warmup]
         about = [*level.remarks, *losses(counted), *remarks(level.requests)]
         notes += [f"{level.variant}, {name}: {note}" for note in about]
-    notes += [f"{found.variant}: {found.described()}" for found in times.capacities]
+    if times.protocol.find:
+        notes += [f"{found.variant}: {found.described()}" for found in capacities(times)]
     trace = times.protocol.trace
     notes += [f"text of the prompts: {trace.text}"] if trace else []
     return "\n".join([aligned(lines), *notes])

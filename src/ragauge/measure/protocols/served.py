@@ -15,7 +15,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -96,17 +96,9 @@ class ServedBench:
 
     def adapted(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that run on a server, adapted to it, and the reasons why the others do not."""
-        methods = {
-            name: method.adapted_to(self.engine.capabilities) for name, method in variants.items()
-        }
-        unsupported = {
-            name: reason
-            for name, method in methods.items()
-            if (reason := method.refusal(self.engine))
-        }
-        return {
-            name: method for name, method in methods.items() if name not in unsupported
-        }, unsupported
+        able = self.engine.capabilities
+        adapted = {name: method.adapted_to(able) for name, method in variants.items()}
+        return timing.supported(adapted, self.engine)
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
@@ -222,7 +214,7 @@ class Sender:
         # the beginning of its prompts; None: those of the engine
         self.conversations: Mapping[int, str] | None = None
         self._turn = threading.Lock()
-        self._done = SimpleQueue[TimedRequest | BaseException]()
+        self._done = SimpleQueue[Future[TimedRequest]]()
         self._open = 0
         self._pool = ThreadPoolExecutor(MAX_OPEN)
         self._answered_at = math.inf  # since when nothing was answered
@@ -239,26 +231,17 @@ class Sender:
         return self._open > 0
 
     def admit(self, request: ScheduledRequest) -> None:
-        def work() -> None:
-            try:
-                self._done.put(self.serve(request))
-            except BaseException as error:  # raised where results are read
-                self._done.put(error)
-
         self._open += 1
-        self._pool.submit(work)
+        self._pool.submit(self.serve, request).add_done_callback(self._done.put)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
+        wait_s = min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX)
         try:
-            done = self._done.get(
-                timeout=min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX)
-            )
+            done = self._done.get(timeout=wait_s)
         except Empty:
             return []
         self._open -= 1
-        if isinstance(done, BaseException):
-            raise done
-        return [done]
+        return [done.result()]
 
     def serve(self, request: ScheduledRequest) -> TimedRequest:
         """Answer a request, while others wait for the server."""
@@ -472,20 +455,18 @@ def measure_load(
         with Sender(bench, able[name], prompts, *lengths) as sender:
             for index in warmup:  # and learn what the server refuses
                 _served(sender, index, index)
-            if bench.trace and is_cold:
-                bench.engine.nonce = partial(str, new_nonce())
+            if reuses:
                 sender.method = stream.fresh(able[name], settings.store_gb)
-            elif reuses:
                 sender.conversations = defaultdict(new_nonce)
-                sender.turns = settings.turns
+                sender.turns = len(bench.trace) or settings.turns  # a replay is one of them
             work = partial(load.drive, sender, level, settings, len(prompts), seed)
             times = bench.watched(settings, cache, work)
         return load.level_times(level, *times, settings, seed, variant=name, batch=None)
 
-    measured, capacities = load.measure_levels(able, bench.dataset, bench.trace, settings, measure)
+    measured = load.measure_levels(able, bench.dataset, bench.trace, settings, measure)
     state = CACHED_STATES[settings.server_cache]
     result = bench.result(settings, seed, unsupported, counted=load.COUNTED, state=state, **more)
-    return LoadTimes(**result, levels=measured, capacities=capacities)
+    return LoadTimes(**result, levels=measured)
 
 
 def measure_stream(

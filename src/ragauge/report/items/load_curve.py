@@ -22,10 +22,11 @@ from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
 from ragauge.report.figures.lines import by_panel
 from ragauge.results import timing
+from ragauge.results.capacity import capacities
 from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
-from ragauge.results.times import STATE_WORDS, Capacity, LoadLevel, LoadTimes, remarks
+from ragauge.results.times import STATE_WORDS, LoadLevel, LoadTimes, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
@@ -67,21 +68,15 @@ def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
         keys = timing.keys(runs, times, level.variant)
         keys |= {"arrivals": arrivals, "load": kinds[arrivals]}
         yield from _level(keys, level, join(_described(times), level.busy or ""))
-    for found in times.capacities:
+    for found in capacities(times) if times.protocol.find else ():
         arrivals = POISSON if found.arrivals == "rate" else CLIENTS
         keys = timing.keys(runs, times, found.variant) | {"arrivals": arrivals}
-        yield Cell(keys, f"highest_{found.arrivals}", _highest(found, _described(times)))
+        note = join(found.described(), _described(times))
+        reason = "" if found.met else "no load met the targets"
+        bounds = (found.met, found.met, found.missed)
+        measure = Measure(*bounds, note=note, reason=reason, source=CellSource.LATENCY)
+        yield Cell(keys, f"highest_{found.arrivals}", measure)
     yield from timing.unsupported(runs, times, TAIL)
-
-
-def _highest(found: Capacity, note: str) -> Measure:
-    """The highest load that met the targets; none if none did."""
-    if found.met is None:
-        return Measure(reason=found.described())
-    high = found.missed.load if found.missed else None
-    load = found.met.load
-    note = join(found.described(), note)
-    return Measure(load, load, high, found.met.requests, note=note, source=CellSource.LATENCY)
 
 
 def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
@@ -113,11 +108,6 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
 
 def _described(load: LoadTimes) -> str:
     protocol = load.protocol
-    limits = {
-        "first token": protocol.target_first_token_s,
-        "each further token": protocol.target_per_token_s,
-    }
-    targets = [f"{token} within {limit:g} s" for token, limit in limits.items() if limit]
     state = f"documents {protocol.documents}, {protocol.dtype}"
     if protocol.state:
         state = f"before the question: {STATE_WORDS[protocol.state]}, {protocol.dtype}"
@@ -128,4 +118,4 @@ def _described(load: LoadTimes) -> str:
     tokens = join(
         f"{length} tokens a response", f"text of the prompts {trace.text}" if trace else ""
     )
-    return f"{tokens}, {state} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"
+    return f"{tokens}, {state} on {place(load)}; goodput: {protocol.limits or 'no target'}"

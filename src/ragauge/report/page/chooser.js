@@ -210,7 +210,7 @@ function advice(points, first, best) {
   return [
     el("p", { class: "kicker" }, group().provisional ? "PROVISIONAL recommendation" : "Recommended"),
     el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
-    el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
+    el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...loadLines(first), ...memoryLines(first), ...priceLines(first, best)),
     ...why,
     ...rivals(leaders(points), first),
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
@@ -243,6 +243,14 @@ function costLines({ variant, cost, high }) {
   const clock = kind ? ` (${payload.kinds[kind].name})` : "";
   const waits = line(waitName(), el("b", {}, price(cost, kind)), `${clock}${quarter}`);
   return [...waits, ...line("before the question", readWords(variant))];
+}
+
+/** How many users are served in time, where the load protocol searched it. */
+function loadLines({ variant }) {
+  const { clients, rate } = variant.capacities;
+  if (!clients) return [];
+  const rates = rate?.load ? ` at a time, or ${digits(rate.load)} questions a second` : " at a time";
+  return line("users at your target", el("b", { title: clients.about }, digits(clients.load)), `${rates} (${clients.limits})`);
 }
 
 /** Seconds and bytes of what a variant has read in the chosen state. */

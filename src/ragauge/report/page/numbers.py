@@ -11,6 +11,7 @@ from typing import Any
 
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
+from ragauge.results.capacity import capacities
 from ragauge.results.costs import weight_bytes
 from ragauge.results.measures import (
     FLOOR,
@@ -303,6 +304,7 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
             "n": measured.n,
         },
         "costs": _costs(runs, variant, timed),
+        "capacities": _capacities(runs, variant),
         "preparation": {
             state: {q: measure.value for q, measure in measures.items()}
             for state in READ
@@ -385,6 +387,21 @@ def _tokens_read(variant: Variant) -> float | None:
         for trace in variant.traces.values()
     ]
     return statistics.mean(read) if read else None
+
+
+def _capacities(runs: Runs, variant: Variant) -> Numbers:
+    """The highest loads at which a variant met the targets, by how requests arrived."""
+    return {
+        found.arrivals: {
+            "load": found.met or 0,
+            "limits": times.protocol.limits,
+            "about": found.described(),
+        }
+        for times in runs.loads
+        if (times.dataset, times.model) == (variant.dataset, variant.model)
+        for found in capacities(times)
+        if found.variant == variant.name
+    }
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
