@@ -1,6 +1,6 @@
 """Settings of the timing protocols: the sections `latency`, `load` and `stream`."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -41,25 +41,11 @@ class TimedSettings(Section):
     server_cache: Literal["cold", "warm", "found"] = Field(
         "cold", description="the cache of a served model: docs/served-models.md"
     )
-    # what states the former key `documents`; empty: it is a key
-    in_place_of_documents: ClassVar[str] = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_documents(cls, stated: Any) -> Any:
-        now = cls.in_place_of_documents
-        if now and isinstance(stated, dict) and "documents" in stated:
-            problem = f"no longer a key, got {stated['documents']!r}; state {now}"
-            raise SettingError("documents", problem)
-        return stated
 
 
 class LatencySettings(TimedSettings):
     """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
 
-    in_place_of_documents = (
-        "`states: [documents, set, disk]` for cold, `states: [documents, set]` for ready"
-    )
     methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
     dataset: str = Field(description="label of the data set whose token counts the prompts have")
     models: Annotated[list[str] | None, Recorded.NEVER] = Field(
@@ -132,7 +118,6 @@ class LoadSettings(TimedSettings):
     wait for.
     """
 
-    in_place_of_documents = "`state: documents` for ready, `state: nothing` for computed"
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set that supplies the questions")
     models: MeasuredModels = None
