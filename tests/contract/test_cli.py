@@ -137,26 +137,6 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert [path.name for path in tmp_path.iterdir()] == ["here"], "nothing is written"
 
 
-@pytest.mark.parametrize("verb", registry.names("verb"))
-def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb, capsys):
-    assert code_of([verb, "--no-such-option"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith(f"ragauge {verb}: error: unknown option '--no-such-option'")
-    assert captured.err.endswith(f"(see ragauge {verb} --help)\n")
-    assert (captured.err.count("\n"), captured.out) == (1, "")
-
-
-@pytest.mark.parametrize(
-    "kind", ["methods", "datasets", "metrics", "items", "schedules", "modes", "engines"]
-)
-def test_list_names_one_component_a_line(kind, capsys):
-    assert main(["list", kind]) == 0
-    lines = capsys.readouterr().out.split("\n")[:-1]
-    assert [line.split() for line in lines] == [
-        [name, "ragauge"] for name in registry.names(kind.removesuffix("s"))
-    ]
-
-
 def test_a_defect_keeps_its_traceback(monkeypatch):
     def broken(kind):
         raise ZeroDivisionError(kind)

@@ -4,7 +4,6 @@ tests reads it.
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
@@ -276,7 +275,7 @@ def _record(
     kept,
     documents,
 ):
-    common: dict[str, Any] = {
+    common = {
         "key": f"q{place}",
         "question": "Which?",
         "answers": ["Paris"],

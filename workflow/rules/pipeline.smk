@@ -90,6 +90,48 @@ rule pipeline:
         " {params.options:q} --out {output.records:q} 2>&1 | tee {log:q}"
 
 
+for first, pipelines in PLAN.pipelines.interleaved():
+
+    rule:
+        name:
+            f"interleaved_{first.pipeline}"
+        input:
+            database=PLAN.index_path(PATHS.gathered)(first),
+            index=PLAN.pipelines.index(first),
+            model=PLAN.pipelines.decoder(first),
+            weights=PLAN.pipelines.weights(first),
+            adapters=PLAN.pipelines.adapters(first),
+            export=PLAN.pipelines.export(first),
+        output:
+            records=expand("{pipeline}.jsonl", pipeline=pipelines),
+            meta=expand("{pipeline}.meta.json", pipeline=pipelines),
+        log:
+            f"{PATHS.logs}/pipelines/{first.pipeline}.log",
+        conda:
+            ENVIRONMENT
+        threads: PLAN.cores
+        resources:
+            gpu=PLAN.pipelines.gpus(first),
+            mem_mb=grown(PLAN.pipelines.mem_mb(first, 1)),
+            runtime=PLAN.pipelines.runtime(first),
+            slurm_extra=ALONE,
+        params:
+            config=PATHS.settings,
+            pipeline=first.pipeline,
+            specification=PLAN.pipelines.specification(first),
+            options=PLAN.pipelines.options(first),
+            folder=PLAN.index_path(PATHS.database)(first),
+            code=PLAN.pipelines.code(first),
+        shell:
+            "ragauge piperag run --config {params.config:q} --entry {params.pipeline:q} --database {params.folder:q}"
+            " {params.options:q} --out {output.records[0]:q} 2>&1 | tee {log:q}"
+
+    # What `snakemake --list-rules` shows.
+    getattr(
+        rules, f"interleaved_{first.pipeline}"
+    ).rule.docstring = "Time pipelines that differ in their schedule alone, in turns."
+
+
 rule staleness:
     """Compare the nearest chunks of stale and of fresh queries over held-out text."""
     input:

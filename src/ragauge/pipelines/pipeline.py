@@ -1,15 +1,17 @@
-"""Runs one pipeline over sequences of held-out text, which it scores or continues, and writes a
-record of each.
+"""Runs pipelines over sequences of held-out text, which they score or continue, and writes a record
+of each. Timed trials of several pipelines take turns.
 """
 
 import math
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ragauge.cost.machine import competing_load, processor
+from ragauge.cost.machine import Load, competing_load, processor
 from ragauge.cost.trace import Trace
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.engines.passes import NotFiniteError
@@ -28,6 +30,7 @@ from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
+AnyKey = TypeVar("AnyKey")
 
 
 @dataclass
@@ -45,16 +48,23 @@ class Pipeline:
         self.schedule = self.settings.make_schedule(self.specification.seed)
 
     def record(self, text: EvaluationStretch) -> SequenceRecord:
-        """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails.
+        """One sequence's record, as `steps` makes it."""
+        return in_turns({"": self}, text)[""]
+
+    def steps(self, text: EvaluationStretch) -> Generator[None, None, SequenceRecord]:
+        """Make one sequence's record, with a pause before each timed trial, in which others may run;
+        one that outgrows the memory, or has no finite likelihood, fails.
 
         Raises:
             UserError: the retriever failed.
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
-            run = self._score if self.settings.task == "perplexity" else self._generate
             with unified_memory_errors():
-                result = run(text)
+                if self.settings.task == "perplexity":
+                    result = self._score(text)
+                else:
+                    result = yield from self._generate(text)
         except (*MEMORY_ERRORS, NotFiniteError) as error:
             return SequenceRecord(**base, status="failed", reason=in_one_line(error))
         if not math.isfinite(result.get("nll", 0.0)):  # which JSON has no number for
@@ -77,10 +87,15 @@ class Pipeline:
         }
         return scores | _retrieved(source, trace)
 
-    def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
+    def _generate(self, text: EvaluationStretch) -> Generator[None, None, dict[str, Any]]:
         self.warm_up(text)
-        with competing_load() as load:
-            trials = [self.generate(text) for _ in range(self.settings.trials)]
+        trials = []
+        load = Load()
+        for _ in range(self.settings.trials):
+            yield
+            with competing_load() as of_trial:
+                trials.append(self.generate(text))
+            load += of_trial
         ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
         return {
             "prompt_tokens": PROMPT,
@@ -126,7 +141,7 @@ class Pipeline:
             schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0,
         )
         prepare = reader.prepare if isinstance(reader, PreparingReader) else None
-        searched = self.searcher, self.passages, lm.tokenizer, self._budget_s
+        searched = self.searcher, self.passages, self._budget_s
         source = schedule.source(
             SequenceInputs(reader.note, text.key, text.document, *searched, prepare)
         )
@@ -152,33 +167,78 @@ class Pipeline:
         )
 
 
+def in_turns(
+    pipelines: Mapping[AnyKey, Pipeline], text: EvaluationStretch, seed: int = 0
+) -> dict[AnyKey, SequenceRecord]:
+    """Make the records of one sequence by several pipelines, which are warmed up and then take turns
+    trial by trial, in seeded random orders.
+
+    Raises:
+        UserError: the retriever failed.
+    """
+    order = random.Random(f"{seed} {text.key}")
+    steps = {key: pipeline.steps(text) for key, pipeline in pipelines.items()}
+    records: dict[AnyKey, SequenceRecord] = {}
+    while steps:
+        for key in order.sample(list(steps), len(steps)):
+            try:
+                next(steps[key])
+            except StopIteration as end:
+                records[key] = end.value
+                del steps[key]
+    return records
+
+
 def run(
-    make: Callable[[], Pipeline],
+    load: Callable[[], Mapping[Path, Pipeline]],
     texts: list[EvaluationStretch],
-    specification: PipelineSpecification,
-    out: Path,
+    specifications: Mapping[Path, PipelineSpecification],
     *,
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
-) -> Path:
-    """Write a record of every sequence that `out` does not have yet, with metadata `about`; a
-    killed run resumes. `make` loads the decoder and connects the retriever; it is called only if a
-    sequence is missing.
+) -> None:
+    """Write a record of every sequence that the files of records do not have yet; a killed run
+    resumes.
+
+    Args:
+        load: loads the decoder and connects the retriever; called only if a sequence is missing.
+            Its pipelines are those of the files.
+        texts: the sequences.
+        specifications: of each file's pipeline.
+        overwrite: run every sequence again.
+        about: further metadata.
 
     Raises:
-        UserError: as `make` and `RecordWriter` do.
+        UserError: as `load` and `RecordWriter` do.
     """
     keys = [text.key for text in texts]
-    machine = processor(specification.device)
-    with RecordWriter(
-        out, specification.fingerprint, keys, overwrite, SequenceRecord, machine
-    ) as writer:
-        todo = [text for text in texts if text.key not in writer.done]
-        pipeline = make() if todo else None
-        label = specification.pipeline.schedule
+    with ExitStack() as opened:
+        writers = {
+            out: opened.enter_context(
+                RecordWriter(
+                    out,
+                    specification.fingerprint,
+                    keys,
+                    overwrite,
+                    SequenceRecord,
+                    processor(specification.device),
+                )
+            )
+            for out, specification in specifications.items()
+        }
+        todo = [t for t in texts if any(t.key not in writer.done for writer in writers.values())]
+        pipelines = load() if todo else {}
+        [label, *_] = (each.pipeline.schedule for each in specifications.values())
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
-            crashes = writer.crashes.get(text.key, 0)
-            if crashes >= MAX_CRASHES:
+            pending = {}
+            for out, writer in writers.items():
+                crashes = writer.crashes.get(text.key, 0)
+                if text.key in writer.done:
+                    continue
+                if crashes < MAX_CRASHES:
+                    writer.start(text.key)
+                    pending[out] = pipelines[out]
+                    continue
                 facts: dict[str, Any] = {
                     "key": text.key,
                     "document": text.document,
@@ -187,17 +247,19 @@ def run(
                 writer.append(
                     SequenceRecord(**facts, status="failed", reason=crash_reason(crashes))
                 )
-                continue
-            assert pipeline is not None
-            writer.start(text.key)
-            writer.append(pipeline.record(text))
-        model = pipeline.performance if pipeline else None
-        network_s = (
-            pipeline.network_s if pipeline and specification.pipeline.queries_index else None
-        )
-        measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
-        writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
-    return out
+            seed = specifications[next(iter(writers))].seed
+            for out, record in in_turns(pending, text, seed).items():
+                writers[out].append(record)
+        for out, writer in writers.items():
+            specification = specifications[out]
+            model = pipelines[out].performance if pipelines else None
+            queries = pipelines and specification.pipeline.queries_index
+            measured = {
+                "performance_model": asdict(model) if model else None,
+                "network_s": pipelines[out].network_s if queries else None,
+            }
+            facts = {**(about or {}), "specification": specification.model_dump()}
+            writer.finish({**facts, **measured})
 
 
 def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:

@@ -112,12 +112,6 @@ def test_equal_differences_exclude_zero_where_the_sign_test_does(n, low):
     assert (other["low"], other["high"]) == pytest.approx((-1, -low), abs=5e-4)
 
 
-def test_methods_of_equal_scores_may_differ_on_other_questions():
-    test = paired_test([0, 1, 1], [0, 1, 1], limits=SHARE)
-    assert (test["difference"], test["p"], test["n"]) == (0, 1, 3)
-    assert (test["low"], test["high"]) == pytest.approx((-0.708, 0.708), abs=5e-4)
-
-
 def test_equal_values_without_limits_or_beyond_them_have_no_interval():
     assert mean_interval([700.0] * 3) == (None, None)
     assert mean_interval([70.0] * 3, limits=SHARE) == (None, None)

