@@ -32,7 +32,7 @@ class Capacity:
                 share = (
                     f"{good} of {summary.requests} answers, 95% interval {low:.0%} to {high:.0%}"
                 )
-                parts.append(f"{self.arrivals} {load:.3g} {word} the targets ({share})")
+                parts.append(f"targets {word} at {self.arrivals} = {load:.3g} ({share})")
         return "; ".join(parts)
 
 

@@ -4,9 +4,12 @@ import json
 import math
 import random
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from endpoints import chunk, served, sse
 from queueing import Simulated, Workers, simulated_server, waits
 from ragauge.cli._main import main
 from ragauge.config.protocols import LoadSettings
@@ -229,9 +232,72 @@ def test_a_search_over_http_finds_the_clients_of_a_server(questions, tmp_path, m
     assert 30 < rate.met < 66
     assert {level["variant"] for level in result["levels"]} == {"naive"}
     printed = capsys.readouterr().out
-    assert "naive: " in printed
-    assert "clients met the targets" in printed
+    assert f"clients = {clients.met}" in printed
     table = load_curve.table(Runs(tmp_path)).set_index("quantity")
     highest = table.loc["highest_clients"]
     assert (highest["measured"], highest["high"]) == (clients.met, clients.missed)
     assert len(load_curve.draw(table.reset_index()).axes) == 3
+
+
+def test_turns_have_what_was_asked_and_known_before(questions, tmp_path, monkeypatch):
+    examples = [json.loads(line) for line in Path(questions[3]).read_text().splitlines()]
+    asked = [example["question"] for example in examples]
+    sent = []
+
+    def reply(text):
+        sent.append(text)
+        usage = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+        return sse(chunk(content="x"), chunk(content="x"), chunk("length"), usage)
+
+    with served(reply) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        options = ["--clients", "1", "--turns", "2", "--prompts", "1", "--requests", "4"]
+        options += ["--warmup", "0", "--thinking-s", "0.2"]
+        result = measured(tmp_path / "x.json", *questions, *options)
+    [level] = result["levels"]
+    moments = [(row["arrival_at_s"], row["end_at_s"]) for row in level["requests"]]
+    for (_, end), (arrival, _) in pairwise(moments):
+        assert arrival == pytest.approx(end + 0.2, abs=0.01)
+    assert [row["prompt"] for row in level["requests"]] == [0, 1, 0, 1]
+    first, second = sent[-2:]
+    assert asked[0] in first
+    assert asked[1] not in first
+    assert second.index(asked[0]) < second.index(examples[0]["answers"][0], second.index(asked[0]))
+    assert second.index(asked[0]) < second.index(asked[1])
+    assert main(["load", *questions, "--clients=1", "--turns=99", f"--out={tmp_path}/y"]) == 2
+
+
+@pytest.mark.parametrize("state", ["ready", "computed"])
+def test_the_former_key_names_the_new_one(state, questions, tmp_path, capsys):
+    options = ["--clients=1", "--documents", state, f"--out={tmp_path}/x"]
+    assert main(["load", *questions, *options]) == 2
+    printed = capsys.readouterr().err
+    assert f"documents: no longer a key, got '{state}'" in printed
+    assert "`state: nothing`" in printed
+
+
+def test_a_level_of_nothing_but_warmup_has_no_summary():
+    settings = LoadSettings(methods=["a"], dataset="d", rates=[1.0], warmup=9)
+    served = [
+        arrivals.TimedRequest(arrivals.ScheduledRequest(i, 0, i), i, i, i, 2) for i in range(3)
+    ]
+    rows = arrivals.rows(served, settings.warmup)
+    level = load.level_times(arrivals.Level(rate=1.0), rows, Watched(), settings, 0, variant="a")
+    assert level.summary.requests == 0
+    assert len(level.remarks) == 1
+    assert level.remarks[0] in load.table(LoadTimes(levels=[level]))
+
+
+@pytest.mark.parametrize(("rate", "is_steady"), [(5.0, True), (14.0, False)])
+def test_a_warmup_ends_where_answers_are_steady(rate, is_steady):
+    settings = LoadSettings(methods=["a"], dataset="d", rates=[rate], warmup="steady", requests=400)
+    clock = Simulated()
+    services = (0.1 if number > 40 else 0.3 for number in range(400))  # slow at first
+    level = arrivals.Level(rate=rate)
+    done = arrivals.drive(Workers(clock, services), level, 3, 400, clock, 1)
+    measured = load.level_times(
+        level, arrivals.rows(done, "steady"), Watched(), settings, 0, variant="a"
+    )
+    warmup = sum(row.warmup for row in measured.requests)
+    assert (measured.remarks == []) == is_steady
+    assert 40 <= warmup < 200 if is_steady else warmup == 200
