@@ -34,6 +34,7 @@ class TimedSettings(Section):
     """The settings that the three protocols share."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
+    dataset: str = Field(description="label of the data set that supplies questions and documents")
     allow_load: bool = Field(
         True,
         description="show times of a machine that other processes kept busy, with their CPU share next to them; "
@@ -64,7 +65,6 @@ class LatencySettings(TimedSettings):
     in_place_of_documents = (
         "`states: [documents, set, disk]` for cold, `states: [documents, set]` for ready"
     )
-    dataset: str = Field(description="label of the data set whose token counts the prompts have")
     models: Annotated[list[str] | None, Recorded.NEVER] = Field(
         None,
         min_length=1,
@@ -132,7 +132,6 @@ class LoadSettings(TimedSettings):
     """
 
     in_place_of_documents = "`state: documents` for ready, `state: nothing` for computed"
-    dataset: str = Field(description="label of the data set that supplies the questions")
     models: MeasuredModels = None
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
     clients: list[PositiveCount] = Field(
@@ -230,9 +229,6 @@ class StreamSettings(TimedSettings):
     them.
     """
 
-    dataset: str = Field(
-        description="label of the data set whose questions and documents are taken"
-    )
     models: MeasuredModels = None
     questions: int = Field(
         10, ge=1, description="different questions; the corpus is all of their documents"

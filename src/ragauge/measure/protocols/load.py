@@ -220,7 +220,7 @@ def level_times(
         notes.append(f"over-saturated: ended after {sent} of {count} requests")
     if settings.warmup == "steady" and 2 * sum(not row.warmup for row in rows) <= sent + 1:
         notes.append(NOT_STEADY)
-    clients = level.clients or (1 if level.rate else None)
+    clients = level.clients or int(bool(level.rate))
     summary = RequestSummary()
     if all(row.warmup for row in rows):
         notes.append(f"all of its {len(rows)} requests are of the warm-up")

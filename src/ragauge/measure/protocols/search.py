@@ -18,7 +18,8 @@ from ragauge.results.capacity import ARRIVALS, Capacity, capacity
 from ragauge.results.times import LoadLevel
 
 PRECISION = 1.1  # ratio of the lowest load that missed the targets to the highest that met them
-LEAST, MOST = 1 / 16, 1024  # loads, in units of the first one, outside which no search goes
+LEAST = 1 / 16  # loads, in units of the first one, outside which no search goes
+MOST = 1024
 LASTING = 20  # longest waits for a first token that a level at a rate lasts, at least
 CLIENT_REQUESTS = 5  # of each client, at least
 
