@@ -62,12 +62,6 @@ fetch --dataset nq_open -> --out: required with --dataset
 fetch minilm --seed 1 -> --data, --set, --seed: only valid with --dataset
 fetch minilm --lock -> --lock: only valid with --config
 fetch --config x.yaml --out x.json -> --out: only valid with an asset or --dataset
-{COST} --schedule no_retrieval {XEON} -> --search-machine: schedule 'no_retrieval'
-{COST} --method naive {XEON} -> --search-machine: must be given with --schedule
-{COST} --schedule piperag --set nprobe=hide --set task=generate {XEON} -> must be a number
-{COST} --schedule retro --search-machine xeon -> xeon-8259cl
-{COST} --schedule piperag --set interval=30 -> 30 does not divide
-{COST} --schedule piperag --set beat=3 -> beat
 piperag export --mode retro --out x -> --mode retro: requires --database
 piperag export --mode retro --database x --adapters y --out x -> --adapters: not valid with mode 'retro'
 piperag export --weights x --out x -> --weights: not valid with mode 'joint'
@@ -92,8 +86,6 @@ PARTS = {
     "GIVEN": GIVEN,
     "RUN": f"run --method naive {GIVEN}",
     "LOAD": f"load --methods bm25 {GIVEN}",
-    "COST": "cost --model retro",
-    "XEON": "--search-machine xeon-8259cl",
     "TIME": "time --dataset paper --model m --out o --new-tokens",
 }
 # Mistakes of every verb, and what their one line says: the place, the value, the choices.

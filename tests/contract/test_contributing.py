@@ -114,7 +114,7 @@ SCHEDULE = """
 import sys
 sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/support"]
 import tiny_models
-from ragauge.pipelines.cost import calls
+from pipeline_calls import calls
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline

@@ -41,7 +41,15 @@ from ragauge.pipelines.pipeline import Pipeline
 from ragauge.testing import write_questions
 from ragauge.training import finetuning, fit
 from ragauge.training.settings import RetrofitSettings
-from retro_parts import OF_ALL_LENGTHS, TINY, ExactRetriever, cross_weights, specified, tokens
+from retro_parts import (
+    OF_ALL_LENGTHS,
+    TINY,
+    ExactRetriever,
+    cross_weights,
+    record_of,
+    specified,
+    tokens,
+)
 from sft_material import built, settings
 
 LIMITS = Limits(max_new_tokens=3, ignore_stop=True)
@@ -330,7 +338,7 @@ def test_pipelines_generate_and_score_as_on_the_cpu(
             searcher = ExactRetriever(OF_ALL_LENGTHS)
             with host() if device == "cpu" else nullcontext():
                 made = chosen.mode.load(Checkpoint(device=device, adapters=path))
-                records.append(Pipeline(made, chosen, searcher, searcher).record(text))
+                records.append(record_of(Pipeline(made, chosen, searcher, searcher), text))
             assert records[-1].status == "ok", records[-1].reason
     assert (records[2].generated, records[2].neighbours) == (
         records[0].generated,

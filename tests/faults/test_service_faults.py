@@ -106,7 +106,7 @@ def test_a_server_that_hangs(server):
         assert len(client.search([PLAIN])) == 1
 
 
-def test_a_part_that_hangs_is_an_error_at_the_deadline():
+def test_a_part_that_hangs_is_an_error_or_a_labelled_answer():
     with (
         parts.server(parts.Toy(part=0, of=2)) as healthy,
         parts.process("--part", "1", "--of", "2", stop_s=0.1) as hung,
@@ -122,6 +122,9 @@ def test_a_part_that_hangs_is_an_error_at_the_deadline():
             pytest.raises(RetrievalError, match=f"retrieval server {hung.address}, search"),
         ):
             Fanout([one, other]).search(parts.queries(4))
+        with ends_within(0.5):
+            found = Fanout([one, other], partial=True).search(parts.queries(4))
+        assert all(answer.missing == (hung.address,) for answer in found)
     assert hung.process.returncode == -signal.SIGKILL, "the block's end did not wait for it"
 
 

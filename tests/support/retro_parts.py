@@ -82,9 +82,19 @@ def specified(schedule, interval=CHUNK, task="perplexity", **changes):
     )
 
 
+def record_of(pipe, text):
+    """Return the record of one sequence by one pipeline."""
+    steps = pipe.steps(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
 def run_alone(load, texts, specification, out):
     """Run one pipeline, which `load` returns; returns the file of its records."""
-    pipeline.run(lambda: {out: load()}, texts, {out: specification})
+    pipeline.in_turns([pipeline.run(load, texts, specification, out)])
     return out
 
 

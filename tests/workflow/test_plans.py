@@ -130,7 +130,7 @@ def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan):
     jobs = planned.resources
     on_gpus = {rule for rule, needs in jobs if needs.get("gpu", "0") != "0"}
     measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
-    measured.add("interleaved_piperag_s3")
+    measured.add("interleaved_no_retrieval_timed")
     assert on_gpus == {"answers", "judgements", "sft_train"} | measured
     alone = {rule for rule, needs in jobs if needs.get("slurm_extra") == "--exclusive"}
     assert alone == measured
@@ -165,7 +165,7 @@ def test_the_comparisons_of_the_next_run_are_planned(checkout, shared_data, plan
     assert jobs["answers"] == len(list(config.answers()))
     assert (jobs["latency"], jobs["stream"], jobs["sft_train"]) == (1, 1, 1)
     assert _pipelines(jobs, config) == len(config.pipelines)
-    assert jobs["interleaved_timed_retro_8"] == jobs["dataset_shortcuts"] == 1
+    assert jobs["interleaved_timed_none"] == jobs["dataset_shortcuts"] == 1
 
 
 def test_files_in_place_of_others_are_noticed_though_they_are_older(

@@ -25,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "inverted lists searched (IVF), or candidates (HNSW); default: the index's own"
     add("--nprobe", type=int, metavar="N", help=text)
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
+    add(
+        "--partial",
+        action="store_true",
+        help="answer without the parts whose server cannot be reached, and name them",
+    )
     options.add_access(parser)
 
 
@@ -40,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
             stack.enter_context(Client(address, deadline_s=args.deadline, **access))
             for address in args.server
         ]
-        searcher = clients[0] if len(clients) == 1 else Fanout(clients)
+        searcher = clients[0] if len(clients) == 1 else Fanout(clients, partial=args.partial)
         [neighbours] = searcher.search([query])
         result = _result(clients, neighbours)
     options.print_result(args, _readable(result), **result)
@@ -53,13 +58,19 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
         for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)
     ]
     sequences = [ids for ids in tokens if ids]
-    spelled = iter(clients[0].detokenize(sequences) if sequences else [])
+    reached = next(client for client in clients if client.address not in answer.missing)
+    spelled = iter(reached.detokenize(sequences) if sequences else [])
     texts = [next(spelled) if ids else "" for ids in tokens]
     count = len(answer.ids)
     numbers = (values.tolist() for values in (answer.ids, answer.distances, answer.documents))
     rows = zip(*numbers, texts[:count], texts[count:], tokens[:count], tokens[count:], strict=True)
     neighbours = [dict(zip(FIELDS, row, strict=True)) for row in rows if row[0] >= 0]
-    return {"neighbours": neighbours, "nprobe": answer.nprobe, "seconds": answer.seconds}
+    about = {
+        "nprobe": answer.nprobe,
+        "seconds": answer.seconds,
+        "missing_servers": list(answer.missing),
+    }
+    return {"neighbours": neighbours, **about}
 
 
 def _readable(result: dict[str, Any]) -> str:
@@ -74,4 +85,6 @@ def _readable(result: dict[str, Any]) -> str:
         f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items()
     )
     lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
+    if result["missing_servers"]:
+        lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
     return "\n".join(lines)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,20 +131,23 @@ def run(
             "database_sha256": database.sha256,
             "evaluation_sha256": database.evaluation_set(evaluation).sha256 if evaluation else None,
         }
-        complete = {}
+        is_published = settings.task == "perplexity" and settings.scoring == "published"
+        read = texts(database, settings.tokens, settings.limit, evaluation, published=is_published)
+        about = {"provenance": provenance(), "database": database.counts}
+
+        @cache
+        def loaded() -> dict[str, Any]:
+            return _load(first, checkpoint, database, servers if is_searched else None, opened)
+
+        runs = []
         for out, specification in specifications.items():
             code = digest("ragauge.pipelines.pipeline", *specification.component_modules)
             searched = index_sha256 if specification.pipeline.queries_index else None
-            own = {"index_sha256": searched, "code": code}
-            complete[out] = specification.model_copy(update=hashes | own)
-        is_published = settings.task == "perplexity" and settings.scoring == "published"
-        pipeline.run(
-            lambda: _load(complete, checkpoint, database, servers, opened),
-            texts(database, settings.tokens, settings.limit, evaluation, published=is_published),
-            complete,
-            overwrite=overwrite,
-            about={"provenance": provenance(), "database": database.counts},
-        )
+            update = hashes | {"index_sha256": searched, "code": code}
+            complete = specification.model_copy(update=update)
+            make = partial(_pipeline, complete, loaded)
+            runs.append(pipeline.run(make, read, complete, out, overwrite=overwrite, about=about))
+        pipeline.in_turns(runs, first.seed)
 
 
 def _checkpoint(
@@ -169,22 +173,23 @@ def _checkpoint(
 
 
 def _load(
-    specifications: Mapping[Path, PipelineSpecification],
+    specification: PipelineSpecification,
     checkpoint: Checkpoint,
     database: Database,
-    servers: Servers,
+    servers: Servers | None,
     opened: ExitStack,
-) -> dict[Path, Pipeline]:
-    """Load the decoder, and connect the searcher where a schedule queries an index."""
-    [first, *_] = specifications.values()
-    lm = first.mode.load(checkpoint)
-    database.check_tokenizer(lm.tokenizer, first.source)
-    pipelines = {out: Pipeline(lm, each, passages=database) for out, each in specifications.items()}
-    searching = [each for each in pipelines.values() if each.settings.queries_index]
-    if searching:
-        searcher = servers.connect(database, opened)
-        network_s = searcher.round_trip_s()
-    for each in searching:
-        each.searcher = searcher
-        each.network_s = network_s
-    return pipelines
+) -> dict[str, Any]:
+    """Load the decoder, and connect the searcher of the servers: the fields of a pipeline."""
+    lm = specification.mode.load(checkpoint)
+    database.check_tokenizer(lm.tokenizer, specification.source)
+    shared = {"lm": lm, "passages": database}
+    if servers is None:
+        return shared
+    searcher = servers.connect(database, opened)
+    return shared | {"searcher": searcher, "network_s": searcher.round_trip_s()}
+
+
+def _pipeline(
+    specification: PipelineSpecification, loaded: Callable[[], dict[str, Any]]
+) -> Pipeline:
+    return Pipeline(specification=specification, **loaded())

@@ -5,11 +5,10 @@ of each. Timed trials of several pipelines take turns.
 import math
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ragauge.cost.machine import Load, competing_load, processor
 from ragauge.cost.trace import Trace
@@ -30,7 +29,7 @@ from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
-AnyKey = TypeVar("AnyKey")
+ENDED = object()
 
 
 @dataclass
@@ -47,12 +46,8 @@ class Pipeline:
         self.settings = self.specification.pipeline
         self.schedule = self.settings.make_schedule(self.specification.seed)
 
-    def record(self, text: EvaluationStretch) -> SequenceRecord:
-        """One sequence's record, as `steps` makes it."""
-        return in_turns({"": self}, text)[""]
-
     def steps(self, text: EvaluationStretch) -> Generator[None, None, SequenceRecord]:
-        """Make one sequence's record, with a pause before each timed trial, in which others may run;
+        """Make one sequence's record, with a pause before each generation, in which others may run;
         one that outgrows the memory, or has no finite likelihood, fails.
 
         Raises:
@@ -88,6 +83,7 @@ class Pipeline:
         return scores | _retrieved(source, trace)
 
     def _generate(self, text: EvaluationStretch) -> Generator[None, None, dict[str, Any]]:
+        yield
         self.warm_up(text)
         trials = []
         load = Load()
@@ -167,78 +163,47 @@ class Pipeline:
         )
 
 
-def in_turns(
-    pipelines: Mapping[AnyKey, Pipeline], text: EvaluationStretch, seed: int = 0
-) -> dict[AnyKey, SequenceRecord]:
-    """Make the records of one sequence by several pipelines, which are warmed up and then take turns
-    trial by trial, in seeded random orders.
+def in_turns(runs: Iterable[Iterator[None]], seed: int = 0) -> None:
+    """Take runs to their ends, one step of each in turn, in seeded random orders: timed trials of
+    several pipelines on one text alternate, until one fails.
 
     Raises:
-        UserError: the retriever failed.
+        UserError: as the runs do.
     """
-    order = random.Random(f"{seed} {text.key}")
-    steps = {key: pipeline.steps(text) for key, pipeline in pipelines.items()}
-    records: dict[AnyKey, SequenceRecord] = {}
-    while steps:
-        for key in order.sample(list(steps), len(steps)):
-            try:
-                next(steps[key])
-            except StopIteration as end:
-                records[key] = end.value
-                del steps[key]
-    return records
+    order = random.Random(seed)
+    pending = list(runs)
+    while pending:
+        order.shuffle(pending)
+        pending = [run for run in pending if next(run, ENDED) is not ENDED]
 
 
 def run(
-    load: Callable[[], Mapping[Path, Pipeline]],
+    make: Callable[[], Pipeline],
     texts: list[EvaluationStretch],
-    specifications: Mapping[Path, PipelineSpecification],
+    specification: PipelineSpecification,
+    out: Path,
     *,
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
-) -> None:
-    """Write a record of every sequence that the files of records do not have yet; a killed run
-    resumes.
-
-    Args:
-        load: loads the decoder and connects the retriever; called only if a sequence is missing.
-            Its pipelines are those of the files.
-        texts: the sequences.
-        specifications: of each file's pipeline.
-        overwrite: run every sequence again.
-        about: further metadata.
+) -> Iterator[None]:
+    """Write a record of every sequence that `out` does not have yet, with metadata `about`; a
+    killed run resumes. `make` loads the decoder and connects the retriever; it is called only if a
+    sequence is missing. Pauses before each generation, in which others may run.
 
     Raises:
-        UserError: as `load` and `RecordWriter` do.
+        UserError: as `make` and `RecordWriter` do.
     """
     keys = [text.key for text in texts]
-    with ExitStack() as opened:
-        writers = {
-            out: opened.enter_context(
-                RecordWriter(
-                    out,
-                    specification.fingerprint,
-                    keys,
-                    overwrite,
-                    SequenceRecord,
-                    processor(specification.device),
-                )
-            )
-            for out, specification in specifications.items()
-        }
-        todo = [t for t in texts if any(t.key not in writer.done for writer in writers.values())]
-        pipelines = load() if todo else {}
-        [label, *_] = (each.pipeline.schedule for each in specifications.values())
+    machine = processor(specification.device)
+    with RecordWriter(
+        out, specification.fingerprint, keys, overwrite, SequenceRecord, machine
+    ) as writer:
+        todo = [text for text in texts if text.key not in writer.done]
+        pipeline = make() if todo else None
+        label = specification.pipeline.schedule
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
-            pending = {}
-            for out, writer in writers.items():
-                crashes = writer.crashes.get(text.key, 0)
-                if text.key in writer.done:
-                    continue
-                if crashes < MAX_CRASHES:
-                    writer.start(text.key)
-                    pending[out] = pipelines[out]
-                    continue
+            crashes = writer.crashes.get(text.key, 0)
+            if crashes >= MAX_CRASHES:
                 facts: dict[str, Any] = {
                     "key": text.key,
                     "document": text.document,
@@ -247,19 +212,17 @@ def run(
                 writer.append(
                     SequenceRecord(**facts, status="failed", reason=crash_reason(crashes))
                 )
-            seed = specifications[next(iter(writers))].seed
-            for out, record in in_turns(pending, text, seed).items():
-                writers[out].append(record)
-        for out, writer in writers.items():
-            specification = specifications[out]
-            model = pipelines[out].performance if pipelines else None
-            queries = pipelines and specification.pipeline.queries_index
-            measured = {
-                "performance_model": asdict(model) if model else None,
-                "network_s": pipelines[out].network_s if queries else None,
-            }
-            facts = {**(about or {}), "specification": specification.model_dump()}
-            writer.finish({**facts, **measured})
+                continue
+            assert pipeline is not None
+            writer.start(text.key)
+            record = yield from pipeline.steps(text)
+            writer.append(record)
+        model = pipeline.performance if pipeline else None
+        network_s = (
+            pipeline.network_s if pipeline and specification.pipeline.queries_index else None
+        )
+        measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
+        writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
 
 
 def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:

@@ -38,12 +38,15 @@ def test_json_holds_the_answer_of_the_searcher(addresses, capsys):
     first = result["neighbours"][0]
     assert first["text"] == parts.spelled([first["tokens"]])[0]
     assert first["continuation"] == parts.spelled([first["continuation_tokens"]])[0]
-    assert result["nprobe"] == 9
+    assert (result["nprobe"], result["missing_servers"]) == (9, [])
     assert result["seconds"]["search"] == 0.001
 
 
-def test_a_part_that_is_away_is_an_error_that_names_it(addresses, capsys):
+def test_a_partial_answer_says_what_is_missing(addresses, capsys):
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
+    assert "partial answer: without the parts of 127.0.0.1:9" in output_of(
+        capsys, *servers, "--text", "a", "--partial"
+    )
     assert main(["query", *servers, "--text", "a"]) == 2
     assert capsys.readouterr().err.startswith(
         "ragauge: error: retrieval server 127.0.0.1:9, search of 1 query: "

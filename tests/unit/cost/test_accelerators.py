@@ -143,7 +143,7 @@ def test_a_file_that_does_not_fit_is_refused(capsys, tmp_path, change, words):
     [
         (("--method", "naive", "--hardware", "h200"), "'h200'.*a100, h100, l40s.*YAML"),
         (("--method", "naive", "--price", "2"), "--hardware"),
-        (("--schedule", "piperag", "--hardware", "h100"), "--method"),
+        (("--published", "--hardware", "h100"), "--method"),
     ],
 )
 def test_unknown_hardware_and_options_without_it_are_refused(capsys, options, words):

@@ -37,6 +37,7 @@ from retro_parts import (
     DOCUMENTS,
     EXACT,
     ExactRetriever,
+    record_of,
     run_alone,
     specified,
     tokens,
@@ -58,7 +59,7 @@ def made(chosen, searcher=None):
 @pytest.mark.parametrize("kind", registry.names("schedule"))
 def test_every_schedule_keeps_a_record(kind, task):
     chosen = specified(kind, 64 if kind == "retro" else 32, task)
-    record = made(chosen).record(TEXTS[0])
+    record = record_of(made(chosen), TEXTS[0])
     assert record.status == "ok", record.reason
     windows = 2 if kind == "retro" else 3
     searches = (
@@ -83,7 +84,7 @@ def test_a_sequence_without_a_finite_likelihood_is_recorded_as_failed(
     monkeypatch,
 ):
     monkeypatch.setattr(pipeline, "token_nll", lambda *_: torch.full((149,), math.nan))
-    record = made(specified("no_retrieval", 64, "perplexity")).record(TEXTS[0])
+    record = record_of(made(specified("no_retrieval", 64, "perplexity")), TEXTS[0])
     assert (record.status, record.reason) == ("failed", "its likelihood is not a finite number")
 
 
@@ -127,7 +128,7 @@ def test_hidden_searches_get_a_budget_less_the_time_on_the_network_from_the_firs
         specified("piperag", 32, "generate", nprobe="hide", first_nprobe=32), searcher
     )
     generation.network_s = 0.004
-    assert generation.record(TEXTS[0]).network_s == 0.004
+    assert record_of(generation, TEXTS[0]).network_s == 0.004
     assert generation.performance is not None
     first, *ahead = searcher.queries[3:]
     assert (first.nprobe, first.budget_s) == (32, None)
@@ -200,21 +201,18 @@ def test_timed_trials_take_turns_and_the_answers_are_those_of_pipelines_alone(
     monkeypatch.setattr(pipeline.Pipeline, "generate", noted)
     files = {tmp_path / f"{name}.jsonl": chosen for name, chosen in kinds.items()}
 
-    def load():
-        return {out: made(chosen) for out, chosen in files.items()}
-
-    # what a killed run had finished of one pipeline is not timed again
-    [first, *_] = files
-    run_alone(lambda: made(files[first]), TEXTS[:1], files[first], first)
-    order.clear()
-    pipeline.run(load, TEXTS, files, overwrite=False)
+    runs = [
+        pipeline.run(lambda chosen=chosen: made(chosen), TEXTS, chosen, out)
+        for out, chosen in files.items()
+    ]
+    pipeline.in_turns(runs)
     schedules = [chosen.pipeline.schedule for chosen in kinds.values()]
-    of_first = [kind for key, kind in order if key == TEXTS[0].key]
-    assert sorted(of_first) == sorted(schedules[1:] * 5)  # one generation untimed
-    rounds = [kind for key, kind in order if key == TEXTS[1].key]
-    rounds = [tuple(rounds[i : i + 3]) for i in range(0, 15, 3)]
+    rounds = [tuple(kind for _, kind in order[i : i + 3]) for i in range(0, 45, 3)]
     assert all(sorted(each) == sorted(schedules) for each in rounds)
     assert len(set(rounds)) > 1, "the order changes"
+    texts_of_rounds = [{key for key, _ in order[i : i + 3]} for i in range(0, 45, 3)]
+    # one generation untimed; the first trial of a text follows the last of the one before
+    assert texts_of_rounds == [{text.key} for text in TEXTS for _ in range(5)]
     for out, chosen in files.items():
         alone = run_alone(lambda chosen=chosen: made(chosen), TEXTS, chosen, tmp_path / "a.jsonl")
         mine, theirs = (read_kind(path, SequenceRecord) for path in (out, alone))
@@ -278,11 +276,11 @@ def test_published_scoring_takes_every_label_of_short_texts_too(kind):
     """
     pipe = made(specified(kind, scoring="published"))
     short = EvaluationStretch("short", -1, TEXTS[0].ids[:12])
-    found = [pipe.record(text) for text in (TEXTS[0], short)]
+    found = [record_of(pipe, text) for text in (TEXTS[0], short)]
     assert [record.scored for record in found] == [149, 11]
-    late = made(specified(kind)).record(TEXTS[0])
+    late = record_of(made(specified(kind)), TEXTS[0])
     head = EvaluationStretch("head", -1, TEXTS[0].ids[:64])
-    early = made(specified("no_retrieval", scoring="published")).record(head)
+    early = record_of(made(specified("no_retrieval", scoring="published")), head)
     assert found[0].nll
     assert late.nll
     assert early.nll

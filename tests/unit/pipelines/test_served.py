@@ -11,7 +11,7 @@ from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.service.client import Client, RetrievalError
-from retro_parts import DOCUMENTS, EXACT, ExactRetriever, run_alone, specified, tokens
+from retro_parts import DOCUMENTS, EXACT, ExactRetriever, record_of, run_alone, specified, tokens
 
 TEXTS = [EvaluationStretch(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
 JOB = specified("piperag", 16, "generate")
@@ -28,8 +28,8 @@ def test_served_generation_is_that_of_this_process(kind):
         service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server,
         Client(server.address) as client,
     ):
-        served = [made(client, chosen).record(text) for text in TEXTS]
-    alone = [made(ExactRetriever(DOCUMENTS), chosen).record(text) for text in TEXTS]
+        served = [record_of(made(client, chosen), text) for text in TEXTS]
+    alone = [record_of(made(ExactRetriever(DOCUMENTS), chosen), text) for text in TEXTS]
     assert [(r.generated, r.neighbours) for r in served] == [
         (r.generated, r.neighbours) for r in alone
     ]

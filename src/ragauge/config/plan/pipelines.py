@@ -4,7 +4,6 @@ and pipelines.
 
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 
 from ragauge import registry
 from ragauge.assets import resolver
@@ -14,7 +13,6 @@ from ragauge.config.plan.part import ALONE, Labels, PlanPart, any_of
 from ragauge.cost.hardware import AUTO
 from ragauge.io.files import text_sha256
 from ragauge.pipelines.settings import PipelineSettings
-from ragauge.pipelines.specification import PipelineSpecification
 
 
 class PipelinePlan(PlanPart):
@@ -33,20 +31,13 @@ class PipelinePlan(PlanPart):
             if entry.has_server_job == job and not entry.interleaved
         )
 
-    def interleaved(self) -> list[tuple[Labels, list[str]]]:
-        """Return the pipelines that take turns: the labels of each job, which are those of one that
-        searches where any does, and the paths of all of its pipelines, that one's first.
-        """
-        entries = self.config.pipelines
-        jobs: dict[str, tuple[Labels, list[str]]] = {}
-        for label in entries:
-            if not entries[label].interleaved:
-                continue
-            names = self.config.interleaved(label)
-            names.sort(key=lambda name: not entries[name].queries_index)
-            paths = [self.paths.pipeline.format(pipeline=name) for name in names]
-            jobs[names[0]] = SimpleNamespace(pipeline=names[0]), paths
-        return list(jobs.values())
+    def interleaved(self) -> list[list[str]]:
+        """Return the labels of the pipelines that take turns, a list a job."""
+        pipelines = self.config.pipelines
+        jobs = [self.config.interleaved(label) for label in pipelines]
+        return [
+            job for label, job in zip(pipelines, jobs, strict=True) if job[1:] and job[0] == label
+        ]
 
     def index(self, labels: Labels) -> str | list[str]:
         """Return the index that is searched; empty if none is, or one behind a server that runs
@@ -84,33 +75,21 @@ class PipelinePlan(PlanPart):
         return [f"{option}={path}" for option, path in files.items() if path]
 
     def code(self, labels: Labels) -> str:
-        """Digest of the code that runs a pipeline, and those that take turns with it."""
-        modules = [
-            module
-            for specification in self._specifications(labels)
-            for module in specification.component_modules
-        ]
-        return code_of("pipelines.pipeline", components=modules)
+        """Digest of the code that runs a pipeline."""
+        specification = self.config.pipeline_specification(self._pipeline(labels))
+        return code_of("pipelines.pipeline", components=specification.component_modules)
 
     def specification(self, labels: Labels) -> list[str]:
         """Digest of everything of the configuration that the records depend on, of which texts, and
         how many.
         """
         entry = self._pipeline(labels)
-        specifications = self._specifications(labels)
+        specification = self.config.pipeline_specification(entry)
         return [
-            *(specification.digest for specification in specifications),
+            specification.digest,
             f"{entry.limit} sequences",
-            f"of {entry.evaluation or specifications[0].database}",
+            f"of {entry.evaluation or specification.database}",
         ]
-
-    def _specifications(self, labels: Labels) -> list[PipelineSpecification]:
-        """Return those of a job's pipelines."""
-        names = self.config.interleaved(labels.pipeline)
-        return [self.config.pipeline_specification(self.config.pipelines[name]) for name in names]
-
-    def runtime(self, labels: Labels) -> int:
-        return super().runtime(labels) * len(self.config.interleaved(labels.pipeline))
 
     def threads(self, labels: Labels) -> int:
         """Return all for timed jobs, but those of servers that are jobs; one that scores shares a

@@ -80,6 +80,7 @@ class Neighbours:
     continuation_lengths: np.ndarray  # (k,) int32: 0 if the document ends
     nprobe: int  # of the search that found them
     seconds: dict[str, float]  # by stage, of the whole call that the query was part of
+    missing: tuple[str, ...] = ()  # addresses of the servers of parts that gave no answer
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,26 @@
 all.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query
-from ragauge.pipelines.service.client import Client, RetrievalError
+from ragauge.pipelines.service.client import Client, LostError, RetrievalError
+
+logger = logging.getLogger(__name__)
 
 
 class Fanout:
     """Searches on the servers of all parts at once."""
 
-    def __init__(self, clients: Sequence[Client]) -> None:
-        """One client for each part.
+    def __init__(self, clients: Sequence[Client], *, partial: bool = False) -> None:
+        """One client for each part; `partial`: a lost server is no error.
 
         Raises:
             UserError: the same address twice.
@@ -29,6 +32,7 @@ class Fanout:
                 f"retrieval server {address} is named twice: its part would count twice"
             )
         self._clients = list(clients)
+        self._partial = partial
         self._about: dict[str, About] = {}
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
@@ -36,21 +40,34 @@ class Fanout:
         parts', `seconds` the longest.
 
         Raises:
-            RetrievalError: a part gave no answer, or parts do not belong together.
+            RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not
+                belong together.
         """
         pending = {client: client.start(queries) for client in self._clients}
-        answers: list[list[Neighbours]] = []
+        answers: dict[str, list[Neighbours]] = {}
+        lost: dict[str, LostError] = {}
         try:
             for client, call in pending.items():
-                answers.append(call.result())
-                self._check(client)
+                try:
+                    neighbours = call.result()
+                    self._check(client)
+                    answers[client.address] = neighbours
+                except LostError as error:
+                    if not self._partial:
+                        raise
+                    logger.warning("partial answer: %s", error)
+                    lost[client.address] = error
         finally:
             for call in pending.values():
                 call.cancel()
-        larger = self._about[self._clients[0].address].metric == "inner_product"
-        return [
-            merge(parts, query.k, larger) for query, *parts in zip(queries, *answers, strict=True)
+        if not answers:
+            raise LostError("; ".join(map(str, lost.values())))
+        larger = self._about[next(iter(answers))].metric == "inner_product"
+        merged = [
+            merge(parts, query.k, larger)
+            for query, *parts in zip(queries, *answers.values(), strict=True)
         ]
+        return [replace(answer, missing=tuple(lost)) for answer in merged]
 
     def round_trip_s(self) -> float:
         """Seconds of a message to the furthest server and back (`Client.round_trip_s`)."""
@@ -96,7 +113,11 @@ def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -
     nearest = np.lexsort(
         (ids, np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances))
     )[:k]
-    names = [field.name for field in fields(Neighbours) if field.name not in ("nprobe", "seconds")]
+    names = [
+        field.name
+        for field in fields(Neighbours)
+        if field.name not in ("nprobe", "seconds", "missing")
+    ]
     rows: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])[nearest] for name in names
     }

@@ -341,17 +341,6 @@ def _costs(
     return numbers
 
 
-def _capacities(runs: Runs, variant: Variant) -> Numbers:
-    """The highest loads at which a variant met the targets, by how requests arrived."""
-    return {
-        found.arrivals: {"load": found.met or 0, "limits": times.protocol.limits}
-        for times in runs.loads
-        if (times.dataset, times.model) == (variant.dataset, variant.model)
-        for found in capacities(times)
-        if found.variant == variant.name
-    }
-
-
 def _waits(variant: Variant, timed: LatencyTimes | None, kind: str, state: State) -> Waits:
     """A cost in a state by question or, of the latency protocol, by trial."""
     if kind == "compute_cycles":
@@ -398,6 +387,17 @@ def _tokens_read(variant: Variant) -> float | None:
         for trace in variant.traces.values()
     ]
     return statistics.mean(read) if read else None
+
+
+def _capacities(runs: Runs, variant: Variant) -> Numbers:
+    """The highest loads at which a variant met the targets, by how requests arrived."""
+    return {
+        found.arrivals: {"load": found.met or 0, "limits": times.protocol.limits}
+        for times in runs.loads
+        if (times.dataset, times.model) == (variant.dataset, variant.model)
+        for found in capacities(times)
+        if found.variant == variant.name
+    }
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:

@@ -19,7 +19,7 @@ from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.modes.cross_attention import CrossAttention
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.windows import Windows
-from retro_parts import ExactRetriever, cross_weights, logits_of, specified, tokens
+from retro_parts import ExactRetriever, cross_weights, logits_of, record_of, specified, tokens
 
 IDS = tokens(150, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
@@ -83,7 +83,9 @@ def record(lm, schedule, interval=64, task="perplexity", **changes):
         schedule, interval, task, mode="cross_attention", adapters="a.safetensors", **changes
     )
     searcher = ExactRetriever(DOCUMENTS)
-    return Pipeline(lm, chosen, searcher, searcher).record(EvaluationStretch("0", -1, tuple(IDS)))
+    return record_of(
+        Pipeline(lm, chosen, searcher, searcher), EvaluationStretch("0", -1, tuple(IDS))
+    )
 
 
 def test_neighbours_are_read_ahead(cross):

@@ -79,13 +79,20 @@ def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not():
         merge([one, answer([(1, 4)], 2)], 3)
 
 
+def test_where_asked_the_answer_without_it_says_so(clients, caplog):
+    queries = parts.queries(6)
+    with Client(NOBODY) as lost:
+        results = Fanout([*clients[:2], lost], partial=True).search(queries)
+    whole = Fanout(clients[:2]).search(queries)
+    parts.assert_same(results, [replace(one, missing=(NOBODY,)) for one in whole])
+    assert f"partial answer: retrieval server {NOBODY}" in caplog.text
+
+
 def test_parts_of_different_databases_are_refused(clients):
     other = replace(parts.ABOUT, tokenizer="another")
-    with (
-        parts.server(parts.Toy(part=2, of=3), other) as server,
-        Client(server.address) as client,
-        pytest.raises(
-            RetrievalError, match="hold parts of different databases: they differ in tokenizer"
-        ),
-    ):
-        Fanout([*clients[:2], client]).search(parts.queries(1))
+    with parts.server(parts.Toy(part=2, of=3), other) as server, Client(server.address) as client:
+        for partial in (False, True):
+            with pytest.raises(
+                RetrievalError, match="hold parts of different databases: they differ in tokenizer"
+            ):
+                Fanout([*clients[:2], client], partial=partial).search(parts.queries(1))

@@ -367,22 +367,6 @@ def test_table_8_and_figure_3_take_one_parameter_each(small):
     assert (best["measured"], best["note"]) == (32, "the best of 32, 256 on these questions")
 
 
-def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path):
-    write(tmp_path, "cfic", "cfic", [None, True, False])
-    write(tmp_path, "cfic_k1", "cfic", [True, True, True], top_k=1)
-    write(tmp_path, "free", "free_extraction", [True, False, True])
-    write(tmp_path, "bm25", "chunks", [None] * 3, ranker="bm25")
-    found = table("cfic_table_5", tmp_path)
-    assert list(found["system"]) == ["cfic", "free_extraction"]
-    assert set(found["key"]) == {"q1"}
-    mine = line(found, system="cfic")
-    free = line(found, system="free_extraction")
-    assert (mine["variant"], mine["measured"], mine["answer"]) == ("cfic", 1.0, "1821")
-    assert mine["evidence"] == DOCUMENT[26:54]
-    assert (free["measured"], free["reference"], free["question"]) == (0.0, "1821", "When?")
-    assert registry.module("item", "cfic_table_5").draw(found)
-
-
 def test_table_8_gives_a_pair_the_times_of_its_finder(small):
     config = CONFIG | {
         "models": {MODEL: {}, "pair": {"source": MODEL, "finder": MODEL}},
