@@ -335,10 +335,9 @@ def steady_window(
     requests: Sequence[RequestTimes], clients: int
 ) -> tuple[list[RequestTimes], float]:
     """(requests, seconds) of the window in which all clients have a request under way, or requests
-    arrive at a rate: from the
-    first arrival after the warm-up to the first answer after the last arrival, since then a client
-    has no more to ask. Requests of the warm-up count if they are answered in it. None where it has
-    fewer than a request a client.
+    arrive at a rate: from the first arrival after the warm-up to the first answer after the last
+    arrival, since then a client has no more to ask. Requests of the warm-up count if they are
+    answered in it. None where it has fewer than a request a client.
     """
     begin = min(request.arrival_at_s for request in requests if not request.warmup)
     last = max(request.arrival_at_s for request in requests)

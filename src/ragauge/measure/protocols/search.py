@@ -25,7 +25,9 @@ CLIENT_REQUESTS = 5  # of each client, at least
 
 
 def level_at(settings: LoadSettings, arriving: str, load: float) -> Level:
-    """A rate, a number of clients or a speed, with the ramp, duration and conversations of the settings."""
+    """A rate, a number of clients or a speed, with the ramp, duration and conversations of the
+    settings.
+    """
     shape: dict[str, Any] = settings.model_dump(include={"ramp_s", "turns", "thinking_s"})
     if not settings.find:  # of a search a known number of requests may miss
         shape["duration_s"] = settings.duration_s
@@ -72,9 +74,10 @@ def next_level(settings: LoadSettings, levels: Sequence[LoadLevel], variant: str
     """The next level of a variant's search, given those that were measured; None: it has ended.
 
     First clients, then rates, beginning at the rate of good answers to the highest number of
-    clients. Where not one client is served in time, no rate is tried, and none after refused times.
+    clients. Where not one client is served in time, no rate is tried, and nothing after refused
+    times.
     """
-    if any(level.refused for level in levels if level.variant == variant):
+    if any(not level.summary.requests for level in levels if level.variant == variant):
         return None
     first = 1.0
     for arriving in ARRIVALS:
