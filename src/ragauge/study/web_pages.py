@@ -32,11 +32,10 @@ def read(content: bytes, trafilatura: Any) -> tuple[str, str, Counter[str], int]
     tree = trafilatura.load_html(content)
     if tree is None:
         return "", "", Counter(), 0
-    elements = (element for path in TITLES for element in tree.xpath(path)[:1])
-    titles = (" ".join(element.text_content().split()) for element in elements)
-    title = next(filter(None, titles), "")
     visible = text_size(tree)
     left_out = html_tree.repair(tree)
+    elements = (element for path in TITLES for element in tree.xpath(path)[:1])
+    title = next(filter(None, map(html_tree.text_line, elements)), "")
     before = text_size(tree)
     _drop_asides(tree)
     body = _content(tree, trafilatura) if _prose(tree) >= MIN_PROSE else tree
