@@ -23,6 +23,7 @@ from ragauge.results.runs import Runs
 from ragauge.results.times import State
 
 KEYS = ("model", "task", "dataset", "state", "method", "variant", "tokens", "metric")
+TITLE = "{} · {}\nbefore the question: {}"
 X = Axis("tokens of documents", "base2")
 DRAWN = {
     "quality": Axis("quality", from_zero=True),
@@ -41,7 +42,7 @@ def draw(table: Table) -> Figure:
     for key, part in table.groupby(["model", "task", "state"], sort=False):
         for quantity, y in DRAWN.items():
             plot = Lines("tokens", X, quantity, y, line=lambda row: str(row.keys["variant"]))
-            panels.append(Panel(" · ".join(map(str, key)), X, y, plot.points(part)))
+            panels.append(Panel(TITLE.format(*key), X, y, plot.points(part)))
     return lines.draw(
         panels, columns=2, nothing="Nothing to draw yet: no answers on RULER's tasks."
     )
