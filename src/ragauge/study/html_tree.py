@@ -35,6 +35,8 @@ _UNSEEN = "contains(@style, ';visibility:hidden') or contains(@style, ';visibili
 UNSEEN = f"//text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
 RAISED = "//sup | //sub | //*[contains(@style, ';vertical-align:')]"
 ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])")
+# a class of a style sheet that raises or lowers text
+ALIGNED_CLASS = re.compile(r"\.([\w-]+)\s*\{[^{}]*?(vertical-align\s*:\s*su[bp][^;{}]*)", re.I)
 # around raised and lowered text: code points that are nobody's
 UP, DOWN, END = "\U0010fff1\U0010fff2\U0010fff3"
 MARKED = re.compile(f"([{UP}{DOWN}])([^{UP}{DOWN}{END}]*){END}")
@@ -58,6 +60,10 @@ def repair(tree: Element) -> Counter[str]:
     Returns: the characters that were dropped or are not understood, by kind.
     """
     left_out = Counter[str]()
+    sheets = "".join(element.text or "" for element in tree.iter("style"))
+    for name, style in ALIGNED_CLASS.findall(sheets):
+        for element in tree.xpath(f"//*[contains(concat(' ', @class, ' '), ' {name} ')]"):
+            element.set("style", f"{style};{element.get('style', '')}")
     for element in tree.xpath("//*[@style]"):
         style = re.sub(r"/\*.*?\*/|\s", "", element.get("style").lower())
         element.set("style", f";{style}")
@@ -211,21 +217,20 @@ def _rows(table: Element) -> Iterator[str]:
 
 def _grid(rows: Sequence[Element]) -> Iterator[list[str]]:
     """Yield the texts of each row; a cell that spans rows or columns is repeated in them."""
-    reaching = dict[int, tuple[str, int]]()  # column -> a text, and how many rows it reaches down
+    lines = [dict[int, str]() for _ in rows]  # column -> text
     for number, row in enumerate(rows):
-        line = {column: text for column, (text, _) in reaching.items()}
-        reaching = {column: (text, n - 1) for column, (text, n) in reaching.items() if n > 1}
         column = 0
         for cell in row.iterchildren(*CELLS):
-            while column in line:
+            while column in lines[number]:
                 column += 1
             text = text_line(cell)
-            rows_reached = _integer(cell, "rowspan", 1) or len(rows) - number
+            rows_reached = _integer(cell, "rowspan", 1)
+            reached = lines[number:][: max(1, rows_reached) if rows_reached else None]
             for _ in range(max(1, min(_integer(cell, "colspan", 1), MAX_SPAN))):
-                line.setdefault(column, text)  # where two cells overlap, the upper one
-                if rows_reached > 1:
-                    reaching.setdefault(column, (text, rows_reached - 1))
+                for line in reached:
+                    line.setdefault(column, text)  # where two cells overlap, the upper one
                 column += 1
+    for line in lines:
         yield [line.get(column, "") for column in range(max(line, default=-1) + 1)]
 
 
