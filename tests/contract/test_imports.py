@@ -20,7 +20,7 @@ FILES = sorted((digest.ROOT / digest.PACKAGE).rglob("*.py"))
 LEAVES = {"_version", "errors", "options", "plugins", "registry", "text"}
 
 # part -> the parts that it may import besides these
-ALLOWED: dict[str, set[str]] = {
+ALLOWED = {
     "_version": set(),
     "errors": set(),
     "options": set(),
@@ -123,7 +123,7 @@ def test_no_modules_import_each_other_in_a_circle(imports):
     """Neither when they run nor for their types; who imports a module imports its packages but
     those of both.
     """
-    graph: dict[str, set[str]] = {}
+    graph = {}
     for module, nodes in imports.items():
         named = {
             (node.module or "", f"{node.module}.{alias.name}")

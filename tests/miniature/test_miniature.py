@@ -4,7 +4,6 @@ check can fail.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -95,7 +94,7 @@ def test_a_sentencepiece_model_alone_is_a_tokenizer(cache):
 
 
 def small(**changes):
-    config: dict[str, Any] = {
+    config = {
         "run": "t",
         "models": {"m": {"source": "smollm2-360m"}},
         "datasets": {

@@ -68,7 +68,7 @@ def answered(lm, asked, prompt, limits=LIMITS):
 FIRST_TOKEN = "first token"
 ONE_DOCUMENT = "one document"
 WHOLE = "whole"  # of a prompt: its preamble, its documents
-ANCHORS: list[tuple[Variant, Variant, str]] = [
+ANCHORS = [
     (variant("parallel_windows", shared_prefix=True), variant("naive"), ONE_DOCUMENT),
     (
         variant("parallel_windows", shared_prefix=True, indent="right"),

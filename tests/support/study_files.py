@@ -16,7 +16,6 @@ MAIN = f"{OFFICE}/wordprocessingml/2006/main"
 IMAGE = "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>"
 IMAGE += "\nstream\n0\nendstream"
 FORM = "/Type /XObject /Subtype /Form /BBox [0 0 595 842] /Resources << /Font << /F1 3 0 R >> >>"
-Placed = tuple[float, float, str]  # points from the left, points from the bottom, a text
 
 
 def study_arguments(sources, answer="Assam"):

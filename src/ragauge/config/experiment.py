@@ -69,6 +69,13 @@ class Config(Sections):
     def pipeline_database(self, pipeline: PipelineSettings) -> str:
         return pipeline.database or next(iter(self.databases))
 
+    def interleaved(self, label: str) -> list[str]:
+        """Return the labels of the pipelines that take turns with one, itself among them."""
+        entry = self.pipelines[label]
+        others = self.pipelines.items() if entry.interleaved else ()
+        system = entry.without_schedule
+        return [other for other, its in others if its.without_schedule == system] or [label]
+
     def pipeline_specification(self, pipeline: PipelineSettings) -> PipelineSpecification:
         """Return what the records of a pipeline depend on, as far as the configuration says."""
         model = self.pipeline_model(pipeline)

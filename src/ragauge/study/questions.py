@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from ragauge.methods.prompts.templates import ends_sentence
 TABLE_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".ndjson")
 COLUMNS = ("question", "answers", "gold")
+SQUAD = ("data", "paragraphs", "qas")  # its lists in lists, of which the last has questions
 # names of other tools' columns; RAGAS' `answer` stands next to these, and is a system's
 TRUTHS = "ground_truths?|reference"
 AS_WRITTEN: dict[str, Any] = {"parse_int": str, "parse_float": str}  # numbers of JSON
@@ -82,6 +83,8 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
     answers = row.get("answers")
     if isinstance(answers, dict):  # as SQuAD has them, with the places of the texts
         answers = answers.get("text")
+    if isinstance(answers, list):
+        answers = [a.get("text", a) if isinstance(a, dict) else a for a in answers]
     if isinstance(answers, str):
         if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
             raise UserError(
@@ -116,14 +119,27 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of JSON lines, or of one array, with their places."""
+    """Yield the objects of JSON lines, of one array or of SQuAD's articles, with their places."""
+    records: Iterable[tuple[dict[str, Any], str]]
     records = ((record, f"{path}:{number}") for number, record in read_jsonl(path, **AS_WRITTEN))
-    array: Any = None
+    content: Any = None
     with suppress(OSError, ValueError, RecursionError):
-        array = json.loads(path.read_bytes(), **AS_WRITTEN)
-    listed = objects({"questions": array}, "questions", str(path)) if type(array) is list else None
-    for record, place in listed or records:
+        content = json.loads(path.read_bytes(), **AS_WRITTEN)
+    if type(content) is list:
+        records = objects({"questions": content}, "questions", str(path))
+    elif isinstance(content, dict) and "data" in content and "question" not in content:
+        records = _nested(content, str(path), SQUAD)
+    for record, place in records:
         yield place, dict(zip(_columns(list(record), place), record.values(), strict=True))
+
+
+def _nested(
+    record: Mapping[str, Any], place: str, names: Sequence[str]
+) -> list[tuple[dict[str, Any], str]]:
+    """Return the objects of a list in the lists of these names, each with its own place."""
+    first, *further = names
+    parts = objects(record, first, place)
+    return [pair for part in parts for pair in _nested(*part, further)] if further else parts
 
 
 def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

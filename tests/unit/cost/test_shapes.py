@@ -4,7 +4,6 @@ import pytest
 
 from ragauge.cost.flop import parameters
 from ragauge.cost.shapes import named, names
-from ragauge.errors import UserError
 
 PARAMETERS = {
     "smollm2-135m-instruct": 134_515_008,
@@ -57,8 +56,3 @@ def test_every_sixth_layer_of_gemma_attends_to_all_tokens(size):
     assert [i % 6 for i in range(shape.layers) if shape.window(i) is None] == [5] * (
         shape.layers // 6
     )
-
-
-def test_an_unknown_model_may_be_a_folder():
-    with pytest.raises(UserError, match=r"unknown model shape 'llama-4'.*folder.*config\.json"):
-        named("llama-4")

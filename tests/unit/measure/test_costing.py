@@ -121,7 +121,7 @@ def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
     tmp_path,
     monkeypatch,
 ):
-    timed: list[bool] = []
+    timed = []
 
     def noted(variants, bench, settings, **_):
         timed.append(settings.allow_load)

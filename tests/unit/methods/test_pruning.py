@@ -1,14 +1,12 @@
 """Text that is left out of a plain prompt by a small model: which, and what the prompt then is."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
-from ragauge.cost.flop import call_macs
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.methods import sentence_pruning
@@ -39,7 +37,7 @@ def rankers(tmp_path_factory):
 def shown(prompt, monkeypatch, **options):
     """The documents that were read, and their text as the prompt has it."""
     lm = long_lm()
-    texts = list[str]()
+    texts = []
     own = dict(
         zip(map(tuple, prompt.documents), prompt.text.documents if prompt.text else (), strict=True)
     )
@@ -112,18 +110,6 @@ def test_a_cross_encoders_probability_decides(rankers, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name", ["bm25", "dense", "reranker"])
-def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(name, rankers):
-    lm = long_lm()
-    method = making.make("sentence_pruning", **rankers[name])
-    prompt = prompt_of(*DOCUMENTS)
-    with lm.tracing() as trace:
-        fresh(lm, method, prompt, LIMITS)
-    ranks = [(call.offline, bool(call.macs)) for call in trace if call.stage == "rank"]
-    twice = [(False, name == "reranker")] * 2  # documents, then sentences
-    assert ranks == ([(True, True), (False, True)] if name == "dense" else twice)
-
-
 def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path):
     """As Provence's are, whose heads are in a file of the hub's."""
     source = cross_encoder(tmp_path / "provence")
@@ -193,17 +179,3 @@ def test_the_same_model_as_auxiliary_makes_the_same_prompt(
     assert (by_other.ids, by_other.kept) == (alone.ids, alone.kept)
     assert by_other.saliency == pytest.approx(alone.saliency, abs=1e-4)
     assert its_bytes >= own_bytes
-
-
-def test_the_auxiliarys_own_cost_counts_online(reader, sources):
-    prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, tokenizer=reader.tokenizer)
-    shape = load_lm(sources["small"]).shape
-    own, trace = (
-        compressed(reader, prompt, rate=1.0, auxiliary=one)[1] for one in ("", sources["small"])
-    )
-    for one, other in zip(own, trace, strict=True):
-        expected = (
-            {"stage": "auxiliary", "macs": call_macs(one, shape)} if one.stage == "compress" else {}
-        )
-        assert replace(other, seconds=None) == replace(one, seconds=None, **expected)
-    assert [call.offline for call in trace] == [False] * len(trace)

@@ -11,7 +11,7 @@ from ragauge.datasets.base.dataset import Document, Example, Stretch
 from ragauge.report.figures import writing
 from ragauge.results import shortcuts
 from ragauge.results.runs import Runs
-from synthetic_run import MODEL, write_questions, write_variant
+from synthetic_run import write_questions, write_variant
 
 WORDS = ["red", "blue", "green", "black", "white", "stone", "river", "house", "tree", "road"]
 
@@ -147,14 +147,6 @@ def test_the_order_of_a_studys_retrieval_is_no_shortcut(tmp_path):
     assert "Shortcuts" not in small
 
 
-def test_no_rule_no_split(tmp_path):
-    write_questions(tmp_path, "nq_open", [[5] * 4] * 8, [i % 4 for i in range(8)])
-    write_variant(tmp_path, "naive", "naive", [True] * 8, documents=4)
-    rows = table("superposition_table_1", tmp_path)
-    assert not [name for name in rows["quantity"] if "elsewhere" in name]
-    assert "Shortcuts" not in writing.small_print("superposition_table_1", Runs(tmp_path), rows)
-
-
 def test_the_item_has_each_data_sets_rules(run):
     rows = table("dataset_shortcuts", run)
     shortest = line(rows, dataset="nq_open", quantity="gold_is_shortest")
@@ -162,16 +154,3 @@ def test_the_item_has_each_data_sets_rules(run):
     assert 0.4 < shortest["low"] < 0.75 < shortest["high"] < 1
     assert line(rows, quantity="gold_at_random")["measured"] == pytest.approx(1 / 9)
     assert "gold is shortest" in shown("dataset_shortcuts", rows)
-
-
-def test_questions_beyond_the_limit_do_not_count(run):
-    config = {"run": "r", "models": {MODEL: {}}, "datasets": {"nq_open": {"limit": 15}}}
-    rows = table("dataset_shortcuts", run, config)
-    shortest = line(rows, dataset="nq_open", quantity="gold_is_shortest")
-    assert (shortest["measured"], shortest["n"]) == (1, 15)
-
-
-def test_a_run_without_its_questions_says_so(tmp_path):
-    write_variant(tmp_path, "naive", "naive", [True])
-    row = line(table("dataset_shortcuts", tmp_path), dataset="nq_open")
-    assert "no nq_open.jsonl" in row["note"]

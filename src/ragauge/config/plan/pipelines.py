@@ -24,10 +24,20 @@ class PipelinePlan(PlanPart):
         ]
 
     def label_pattern(self, job: bool) -> str:
-        """Match the pipelines whose server is a job of its own, or the others."""
+        """Match the pipelines whose server is a job of its own, or the others that run alone."""
         return any_of(
-            label for label, entry in self.config.pipelines.items() if entry.has_server_job == job
+            label
+            for label, entry in self.config.pipelines.items()
+            if entry.has_server_job == job and not entry.interleaved
         )
+
+    def interleaved(self) -> list[list[str]]:
+        """Return the labels of the pipelines that take turns, a list a job."""
+        pipelines = self.config.pipelines
+        jobs = [self.config.interleaved(label) for label in pipelines]
+        return [
+            job for label, job in zip(pipelines, jobs, strict=True) if job[1:] and job[0] == label
+        ]
 
     def index(self, labels: Labels) -> str | list[str]:
         """Return the index that is searched; empty if none is, or one behind a server that runs

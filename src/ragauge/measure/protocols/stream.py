@@ -15,7 +15,7 @@ import numpy as np
 
 from ragauge.config.protocols import StreamSettings
 from ragauge.cost.machine import MAX_LOAD, provenance
-from ragauge.cost.trace import Call
+from ragauge.cost.trace import Call, indexing_s
 from ragauge.engines.lm import LM
 from ragauge.engines.store import MemoryStore
 from ragauge.errors import UserError
@@ -186,6 +186,7 @@ class _Stream:
         end = perf_counter()
         timing.check_length(answer, limits, self.lm, self.name)
         assert self.lm.first_token_at is not None
+        start += indexing_s(trace)  # so that no wait has it
         self.after_request()
         request = TimedRequest(
             ScheduledRequest(index, index, start),

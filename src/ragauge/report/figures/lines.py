@@ -277,8 +277,9 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
             mew=edge,
             zorder=4,
         )
-        style.interval(ax, point.x, 0.0, *point.y_interval, colour, vertical=True)
-        style.interval(ax, 0.0, point.y, *point.x_interval, colour)
+        if point in joined:
+            style.interval(ax, point.x, 0.0, *point.y_interval, colour, vertical=True)
+            style.interval(ax, 0.0, point.y, *point.x_interval, colour)
 
 
 def _write_labels(ax: Axes, points: Sequence[Point]) -> None:

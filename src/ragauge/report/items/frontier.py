@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.config.reads import Reads, every
-from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
+from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines, style
 from ragauge.report.items._frontier import (
     LIKELY,
     by_state,
@@ -36,7 +36,7 @@ from ragauge.report.items._frontier import (
 )
 from ragauge.results import timing
 from ragauge.results.cells import Cell, CellSource, Table, frame, noted, row_cells
-from ragauge.results.measures import metric_name, quality
+from ragauge.results.measures import REFERENCES, metric_name, quality
 from ragauge.results.runs import ELSEWHERE, Runs
 from ragauge.results.states import online_cost, preparation
 from ragauge.results.times import STATE_WORDS, State
@@ -52,19 +52,21 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
+    """A row of panels a model and data set that were timed, a panel a state; then those that were
+    not, against compute cycles.
+    """
     groups, guests = _apart(table)
-    pairs = list[Panel]()
-    singles = list[Panel]()  # a group without times has one panel: two such share a row
+    rows: dict[tuple[str, str], list[Panel]] = {}
     for (model, dataset, state), part in groups:
         others = [guest for of, guest in guests if of == (dataset, state)]
-        title = f"{model} · {dataset}\nbefore the question: {STATE_WORDS[state]}"
-        measured = [q for q in COSTS if any(_is_measured(rows, q) for rows in (part, *others))]
-        panels = [
-            _panel("" if index else title, part, q, others) for index, q in enumerate(measured)
-        ]
-        (pairs if len(panels) > 1 else singles).extend(panels)
+        title = f"{model}\n{dataset}\n{STATE_WORDS[state]}"
+        timed = part[part["source"] == CellSource.LATENCY]
+        quantity = "online_latency_s" if others or _is_measured(timed) else "online_cycles"
+        rows.setdefault((model, dataset), []).append(_panel(title, part, quantity, others))
+    panels = [panel for row in sorted(rows.values(), key=len, reverse=True) for panel in row]
+    columns = max([2, *map(len, rows.values())])
     nothing = "No records of this run yet: the frontier needs at least one answered variant."
-    return lines.draw(pairs + singles, columns=len(COSTS), height_in=2.35, nothing=nothing)
+    return lines.draw(panels, columns=columns, height_in=2.35, nothing=nothing)
 
 
 def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
@@ -105,8 +107,8 @@ def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[Any, Table
     ]
 
 
-def _is_measured(part: Table, quantity: str) -> bool:
-    return bool(part.loc[part["quantity"] == quantity, "measured"].notna().any())
+def _is_measured(timed: Table) -> bool:
+    return bool(timed.loc[timed["quantity"] == "online_latency_s", "measured"].notna().any())
 
 
 def _chance(quantity: str) -> str:
@@ -116,8 +118,10 @@ def _chance(quantity: str) -> str:
 
 def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> Panel:
     """The variants of a group, and those of served models as hollow points."""
-    run_only = ((part["quantity"] == quantity) & (part["source"] == CellSource.RECORDS)).any()
+    seconds = part[part["quantity"] == "online_latency_s"]
+    run_only = (seconds["source"] == CellSource.RECORDS).any()
     note = ", answering run" if run_only else ", hollow: answering run" if guests else ""
+    note = note if quantity == "online_latency_s" else ""
     axes = Axis(COSTS[quantity] + note, "log"), Axis(str(part["metric"].iloc[0]), from_zero=True)
     plot = Lines(quantity, axes[0], "quality", axes[1])
     own = [_placed(point, _chance(quantity)) for point in plot.points(part)]
@@ -130,10 +134,14 @@ def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> P
 
 
 def _placed(point: Point, chance: str) -> Point:
-    """The point, pale where it is unlikely to be on the frontier, labelled where it is likely."""
+    """The point, labelled where it is likely to be on the frontier; one of the others where not,
+    the plain prompt and references apart.
+    """
     probability = point.row.number(chance)
+    name = point.row.keys["variant"].replace("_", " ")
     if probability >= LIKELY:
-        return replace(
-            point, label=f"{point.row.keys['variant'].replace('_', ' ')} {probability:.2f}"
-        )
-    return replace(point, fill="pale", y_interval=lines.NO_INTERVAL)
+        return replace(point, label=f"{name} {probability:.2f}")
+    bare = replace(point, y_interval=lines.NO_INTERVAL, x_interval=lines.NO_INTERVAL)
+    if point.look in ("naive", *REFERENCES):
+        return replace(bare, label=name)
+    return replace(bare, look="others", line=style.method_label("others"))

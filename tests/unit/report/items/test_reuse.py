@@ -1,6 +1,5 @@
 """The items on reuse of keys and values, from invented records."""
 
-import json
 import math
 
 import pytest
@@ -40,10 +39,7 @@ def small(tmp_path):
 
 
 def values(table, quantity):
-    found: dict[str, float] = (
-        table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
-    )
-    return found
+    return table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
 
 
 def measured(folder):
@@ -70,14 +66,6 @@ def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small):
     lines = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
     assert [2.0, 4.0] in lines
     assert {"0.16", "0.5"} <= set(shown(figure).split())
-
-
-def test_seconds_of_two_machines_are_compared_with_a_note(small):
-    meta = next(small.rglob("sp.meta.json"))
-    meta.write_text(meta.read_text().replace("Invented CPU", "Another CPU"))
-    notes = measured(small).query("quantity == 'first_token_speedup'").set_index("variant")["note"]
-    assert "on two machines: Invented CPU, 2 threads and Another CPU, 2 threads" in notes["sp"]
-    assert "machines" not in notes["r0.5"]
 
 
 def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small):
@@ -179,23 +167,6 @@ def test_a_row_is_in_one_state_with_what_it_took_to_be_in_it(small):
     ]
 
 
-def test_seconds_of_what_was_prepared_side_by_side_are_those_of_its_calls(small):
-    """Where a batch of questions was answered there is no `offline_s`."""
-    calls = [{**call, "seconds": 3.0} for call in OFFLINE]
-    write_variant(small, "blend", "cache_blend", HALF, trace=calls, batch=8)
-    assert values(measured(small), "preparation_s")["blend"] == 3
-    calls.append({**calls[0], "seconds": None})
-    write_variant(small, "blend", "cache_blend", HALF, trace=calls, batch=8)
-    assert "blend" not in values(measured(small), "preparation_s")
-
-
-def test_without_a_curve_the_frontier_is_empty(tmp_path):
-    write_variant(tmp_path, "naive", "naive", RIGHT, first_token_s=1.0)
-    table = frontier.table(Runs(tmp_path))
-    assert table.empty
-    assert "Nothing to draw yet" in shown(frontier.draw(table))
-
-
 def of_nq_open(path):
     """Make records of another label those of questions of NQ-Open."""
     meta = path.with_suffix(".meta.json")
@@ -256,19 +227,6 @@ def test_times_are_those_of_the_very_documents(sized):
     assert found == {"nq_open": (10, "latency"), "of_2": (6, "records"), "fewer": (3, "records")}
 
 
-def test_length_shows_the_same_questions_alone(sized):
-    path = write_variant(sized, "naive", "naive", RIGHT, dataset="tuning")
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text(
-        "".join(json.dumps(record | {"key": f"other {record['key']}"}) + "\n" for record in records)
-    )
-    of_nq_open(path)
-    write_variant(sized, "naive", "naive", RIGHT, dataset="musique")
-    table = length.table(Runs(sized))
-    assert set(table["dataset"]) == {"nq_open", "of_2", "fewer", "musique"}
-    assert len(length.draw(table).axes) == 4  # of one length there is nothing to draw beside
-
-
 @pytest.mark.parametrize("item", sorted(ITEMS))
 def test_at_the_floor_nothing_can_be_told(item, tmp_path):
     for label, documents in (("nq_open", 20), ("fewer", 5)):
@@ -294,7 +252,7 @@ def test_what_knows_the_question_is_waited_for_in_every_state(small):
         fields = {"first_token_s": 1.0, "offline_s": 2.0, "trace": OFFLINE}
         write_variant(small, name, "compressed", HALF, params=params, **fields)
     waits = {
-        v.name: [states.seconds(v, "first_token_s", state)[0] for state in ("documents", "set")]
+        v.name: [states.seconds(v, "first_token_s", state)["q0"] for state in ("documents", "set")]
         for v in Runs(small).run
         if v.method == "compressed"
     }

@@ -25,6 +25,7 @@ STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "par
 TEXTS = ("long_llmlingua", "sentence_pruning", "prefix_tree", "context_pilot")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", *TEXTS)
 RANKERS = ("top", "bm25", "tfidf", "dense", "shortest")
+PLACED = ("positions", "spacing")  # superposition's options of where documents stand
 AT_FLOOR = "nothing can be told here"  # of the notes of tables
 OWN = "of the answering run"
 
@@ -45,13 +46,15 @@ KNOBS = {
 
 def answers(*more: str) -> tuple[AnswersRead, ...]:
     """The variants of these methods, of further ones, and of superposition at its defaults but for
-    top_k.
+    top_k and the positions, on which it depends what can be stored.
     """
-    return every(*METHODS, *more), defaults("superposition", top_k=ANY)
+    return every(*METHODS, *more), defaults(
+        "superposition", top_k=ANY, **dict.fromkeys(PLACED, ANY)
+    )
 
 
 def belongs(variant: Variant, *more: str) -> bool:
-    return variant.method in (*METHODS, *more) or variant.is_superposition()
+    return variant.method in (*METHODS, *more) or variant.is_superposition(*PLACED)
 
 
 def floor(runs: Runs, base: Variant | None) -> str:
@@ -100,7 +103,7 @@ class VariantSeconds:
         """Seconds to the first token: of each trial, or of each question that has a clock."""
         if self.timed:
             return self.timed.seconds(variant.name, "first_token_s", state)
-        return seconds_in(variant, "first_token_s", state)
+        return [*seconds_in(variant, "first_token_s", state).values()]
 
     def tokens(self, variant: Variant, state: State) -> list[float]:
         if self.timed:

@@ -19,7 +19,7 @@ answering run's.
 from itertools import product
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Dots, style
+from ragauge.report.figures import Axis, Dots, Figure, style
 from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.results import timing
 from ragauge.results.cells import (
@@ -40,6 +40,7 @@ from ragauge.results.states import preparation
 from ragauge.results.times import State
 
 KEYS = ("model", "dataset", "state", "method", "variant")
+SPEEDUP = "first_token_speedup"
 UNRECORDED = "not recorded"
 
 READS = Reads(answers=answers(), latency="any")
@@ -47,16 +48,25 @@ READS = Reads(answers=answers(), latency="any")
 
 def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
-    claims = published(
-        "reuse_table", ("model", "method"), {"first_token_speedup": "first_token_speedup"}, ""
-    )
+    claims = published("reuse_table", ("model", "method"), {SPEEDUP: SPEEDUP}, "")
     return frame(KEYS, merge(measured, claims, ("method",)))
 
 
-draw = Dots(
-    {"quality": Axis("quality"), "first_token_speedup": Axis("speedup to first token", "log")},
+DOTS = Dots(
+    {"quality": Axis("quality"), SPEEDUP: Axis("speedup to first token", "log")},
     name=lambda line: str(line["variant"]).replace("_", " ") or style.method_label(line["method"]),
 )
+
+
+def draw(table: Table) -> Figure:
+    """Quality, and the speedup in each state in which there is one; quality is the same in all."""
+    timed = table[(table["quantity"] == SPEEDUP) & table["measured"].notna()]
+    in_state, in_any = (
+        table.set_index(names).index.isin(timed.set_index(names).index)
+        for names in (["model", "dataset", "state"], ["model", "dataset"])
+    )
+    first = table.groupby(["model", "dataset"])["state"].transform("first")
+    return DOTS(table[in_state | ~in_any & (table["state"] == first)])
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -95,7 +105,7 @@ def _measures(
         return measures
     compared = noted(difference(runs, variant, base), weak)
     return measures | {
-        "first_token_speedup": clock.sooner(runs, base, variant, state),
+        SPEEDUP: clock.sooner(runs, base, variant, state),
         "difference": compared,
     }
 

@@ -1,0 +1,14 @@
+"""Tables of arguments and of what follows from them, as text."""
+
+import re
+
+import yaml
+
+
+def cases(text):
+    """The arguments of a test: of each row YAML, ` -> ` and, as the last one, the text behind it.
+
+    Indented lines go on with the row above.
+    """
+    rows = [re.split(r" ->\s+", row, maxsplit=1) for row in re.split(r"\n(?! )", text.strip())]
+    return [[*yaml.safe_load(f"[{before}]"), after] for before, after in rows]
