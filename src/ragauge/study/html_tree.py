@@ -26,13 +26,14 @@ BLOCKS = frozenset((
 INVISIBLE = ("head", "script", "style", "noscript", "template", "svg", "rp", "annotation")
 LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is read
     "hidden text": "//*[contains(@style, ';display:none') and not(contains(@class, 'mwe-math'))"
-    " or @hidden and not(contains(@style, ';display:'))]",
+    " or @hidden and not(contains(@style, ';display:')) or contains(concat(@style, ';'), ';opacity:0;')"
+    " or contains(concat(@style, ';'), ';font-size:0;') or self::dialog and not(@open)]",
     "deleted text": "//del | //s | //strike | //*[contains(@style, 'line-through')]",
     "readings of characters": "//ruby//rt",
     "drawings of formulas": "//*[@class='katex-html']",
 }
 _UNSEEN = "contains(@style, ';visibility:hidden') or contains(@style, ';visibility:collapse')"
-UNSEEN = f"//text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
+UNSEEN = f"/descendant::text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
 RAISED = "//sup | //sub | //*[contains(@style, ';vertical-align:')]"
 ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])")
 # a class of a style sheet that raises or lowers text
@@ -75,6 +76,8 @@ def repair(tree: Element) -> Counter[str]:
     for text in tree.xpath(UNSEEN):
         left_out["hidden text"] += len("".join(text.split()))
         setattr(text.getparent(), "tail" if text.is_tail else "text", " ")
+    for element in tree.xpath("//*[contains(name(), ':')]"):  # of MathML with a prefix
+        element.tag = element.tag.split(":")[-1]
     for element in tree.iter("math"):
         text = f" {stylesheet('formulas.xsl')(element)}{GAP}"
         element[:] = []
@@ -136,7 +139,9 @@ def text_size(tree: Element) -> int:
     """Count the characters of a tree that a reader sees, white space aside."""
     hidden = " or ".join(f"ancestor::{tag}" for tag in INVISIBLE)
     return sum(
-        len(part) for text in tree.xpath(f".//text()[not({hidden})]") for part in text.split()
+        len(part)
+        for text in tree.xpath(f"descendant::text()[not({hidden})]")
+        for part in text.split()
     )
 
 

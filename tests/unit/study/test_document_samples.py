@@ -87,6 +87,7 @@ INSERTED = {
     "<p><math><mmultiscripts><mi>C</mi><none/><none/><mprescripts/><mn>6</mn><mn>14</mn></mmultiscripts></math></p>": (
         "_6^14 C"
     ),
+    "<p>5<mml:math xmlns:mml='m'><mml:mfrac><mml:mn>1</mml:mn><mml:mn>2</mml:mn></mml:mfrac></mml:math></p>": "5 1/2",
     "<p>5<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math> of it</p>": "5 1/2 of it",
     "<table><tr><th rowspan=2>M<th colspan=2>Mass<tr><th>dry<th>wet<tr><td rowspan=2>K<td>1<td>2"
     "<tr><td colspan=2>3</table>": "| M | Mass | Mass |\n| M | dry | wet |\n| K | 1 | 2 |\n| K | 3 | 3 |",
