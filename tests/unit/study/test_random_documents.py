@@ -1,6 +1,7 @@
 """Random documents: what is read is what their generator says that a reader sees."""
 
 import random
+import re
 from string import ascii_lowercase
 
 import pytest
@@ -174,6 +175,35 @@ def test_random_pages():
         page = f"<html><body>{''.join(html for html, _ in blocks)}</body></html>"
         expected = "\n\n".join(filter(None, (text for _, text in blocks)))
         assert formats.html(page.encode()).text == expected, (seed, page)
+
+
+def levels_of_digits(rng, depth=0):
+    """Any mixture of text, raised and lowered digits and elements: HTML, and each digit's level."""
+    html = ""
+    digits = []
+    for _ in range(rng.randint(1, 4)):
+        number = str(rng.randint(1, 99))
+        tag = rng.choice(["", "sup", "sub", "b", "i", "mark"])
+        if tag in ("sup", "sub", ""):
+            html += f"<{tag}>{number}</{tag}>" if tag else number
+            digits += [(tag, digit) for digit in number]
+        else:
+            inner, below = levels_of_digits(rng, depth + 1) if depth < 3 else ("x", [])
+            html += f"<{tag}>{inner}</{tag}>"
+            digits += below
+        html += rng.choice(["", "", *"aB(). ,/%"])
+    return html, digits
+
+
+def test_no_number_has_digits_of_two_levels():
+    for seed in range(COUNT):
+        html, digits = levels_of_digits(random.Random(seed))
+        page = f"<html><body><p>It {html} is</p></body></html>"
+        numbers = re.findall(r"\d+", formats.html(page.encode()).text)
+        assert "".join(numbers) == "".join(digit for _, digit in digits), (seed, html)
+        for number in numbers:
+            assert len({level for level, _ in digits[: len(number)]}) == 1, (seed, html)
+            digits = digits[len(number) :]
 
 
 def value(name, text):
