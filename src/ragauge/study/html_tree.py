@@ -121,7 +121,7 @@ def _sign(marked: re.Match[str]) -> str:
     before = re.sub(f"[{UP}{DOWN}{END}{GAP}]", "", marked.string[: marked.start()][-20:])
     behind = marked.string[marked.end() :][:20]
     if not text or text[0] in "^_[":
-        return text
+        return marked[2]
     if text.isdigit() and HALF.match(behind):  # 3 1/2
         return " " * before[-1:].isalnum() + text
     following = behind.lstrip(END + GAP)[:1]
