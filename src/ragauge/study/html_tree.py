@@ -187,8 +187,8 @@ def _items(element: Element) -> Iterator[str]:
     """
     step = -1 if element.get("reversed") is not None else 1
     number = _integer(element, "start", len(element.findall("li")) if step < 0 else 1)
-    style = re.search("(low|upp)er-(alpha|latin|roman)", element.get("style", ""))
-    kind = style[0] if style else element.get("type", "")
+    styles = re.findall("(?:low|upp)er-(?:alpha|latin|roman)", element.get("style", ""))
+    kind = (*styles, element.get("type", ""))[0]
     yield from _paragraphs(element.text or "")
     for child in element:
         parts = list(_block(child)) if child.tag in BLOCKS else [*_paragraphs(_inline(child))]
