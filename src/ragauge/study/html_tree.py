@@ -51,7 +51,6 @@ OF_WORDS = re.compile(
 SIMPLE = re.compile(r"[+\u2212\u2013-]?\d[\d.,]*|[^\W\d_]*|.|\(.*\)")  # needs no parentheses
 # addresses of notes, if they do not end with the note's mark
 NOTE = re.compile(r"#(.*[-_.:])?((foot|end)?notes?|n|fn|ftn|edn|refs?|cite?|bib)(?![a-z])", re.I)
-MAX_SPAN = 1000
 BREAK = "\v"  # a line's end that is meant
 
 
@@ -231,7 +230,7 @@ def _grid(rows: Sequence[Element]) -> Iterator[list[str]]:
             text = text_line(cell)
             rows_reached = _integer(cell, "rowspan", 1)
             reached = lines[number:][: max(1, rows_reached) if rows_reached else None]
-            for _ in range(max(1, min(_integer(cell, "colspan", 1), MAX_SPAN))):
+            for _ in range(max(1, min(_integer(cell, "colspan", 1), 1000))):  # as browsers limit it
                 for line in reached:
                     line.setdefault(column, text)  # where two cells overlap, the upper one
                 column += 1
