@@ -75,7 +75,7 @@ def repair(tree: Element) -> Counter[str]:
     for text in tree.xpath(UNSEEN):
         left_out["hidden text"] += len("".join(text.split()))
         setattr(text.getparent(), "tail" if text.is_tail else "text", " ")
-    for element in tree.xpath("//*[contains(name(), ':')]"):  # of MathML with a prefix
+    for element in tree.xpath("//*[contains(name(), ':math')]/descendant-or-self::*"):
         element.tag = element.tag.split(":")[-1]
     for element in tree.iter("math"):
         text = f" {stylesheet('formulas.xsl')(element)}{GAP}"

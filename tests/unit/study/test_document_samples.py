@@ -78,6 +78,7 @@ INSERTED = {
     "<style>.up {color: red; vertical-align: super}</style><p>10<b class='a up'>-3</b> m</p>": "10^-3 m",
     "<p>3<sup>1</sup>/<sub>2</sub> of 1<sup>st</sup> <sup>14</sup>C, 25%<sup>2</sup></p>": "3 1/2 of 1st 14C, 25%^2",
     "<p>2<sup>3</sup><sub> </sub>4</p>": "2^3 4",
+    "<p>Price <b>12<o:p></o:p></b> euro</p>": "Price 12 euro",
     "<p>2<sup>3</sup>4, log<sub>2</sub>8, x<sub>i</sub><sup>2</sup>y</p>": "2^(3)4, log_(2)8, x_i^2y",
     "<p><a href='#area-in-m2'>Area in m<sup>2</sup></a></p>": "Area in m^2",
     "<ol style='list-style: UPPER-roman'>before<li>a</li><li></li><li>b<p>c</p></li><div>d</div></ol>": "before\n\n"
