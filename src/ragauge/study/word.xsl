@@ -130,7 +130,7 @@ The root holds the styles as its last child.
     <xsl:variable name="list" select="f:format(w:pPr, $style, 'numId')"/>
     <xsl:copy>
       <xsl:apply-templates select="@*|w:pPr"/>
-      <xsl:if test="$list != '' and not($marks/w:del or f:is-on(f:format($marks, '', 'vanish')))">
+      <xsl:if test="$list != '' and not($marks/w:del or f:is-on(f:format($marks, $style, 'vanish')))">
         <w:r><w:t list="{$list}" level="{f:format(w:pPr, $style, 'ilvl')}" style="{$style}"/></w:r>
       </xsl:if>
       <xsl:apply-templates select="node()[not(self::w:pPr)]"/>
