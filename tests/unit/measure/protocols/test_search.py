@@ -268,15 +268,6 @@ def test_turns_have_what_was_asked_and_known_before(questions, tmp_path, monkeyp
     assert main(["load", *questions, "--clients=1", "--turns=99", f"--out={tmp_path}/y"]) == 2
 
 
-@pytest.mark.parametrize("state", ["ready", "computed"])
-def test_the_former_key_names_the_new_one(state, questions, tmp_path, capsys):
-    options = ["--clients=1", "--documents", state, f"--out={tmp_path}/x"]
-    assert main(["load", *questions, *options]) == 2
-    printed = capsys.readouterr().err
-    assert f"documents: no longer a key, got '{state}'" in printed
-    assert "`state: nothing`" in printed
-
-
 def test_a_level_of_nothing_but_warmup_has_no_summary():
     settings = LoadSettings(methods=["a"], dataset="d", rates=[1.0], warmup=9)
     served = [
