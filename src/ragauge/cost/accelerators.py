@@ -110,7 +110,9 @@ def predict(
                 {
                     "read_before": state,
                     "seconds_by": name,
-                    "reading_before_s": seconds((c for c in trace if c.offline), factors),
+                    "reading_before_s": seconds(
+                        (c for c in trace if c.offline and not c.is_index), factors
+                    ),
                     "first_token_s": seconds(without_decoding(online(trace)), factors),
                     "per_token_s": seconds(decoding, factors) / steps if steps else None,
                     "answers_at_once": at_once,

@@ -1,7 +1,7 @@
 """A trace: every model call of one answer, as data. Costs are folds over it."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Self
 
 from ragauge.io.jsonl import JsonObject
@@ -46,6 +46,11 @@ class Call:
         return sum(self.lengths) * self.steps - sum(self.again)
 
     @property
+    def is_index(self) -> bool:
+        """Whether it embedded documents, as an index does once for all questions."""
+        return self.offline and self.stage == "rank"
+
+    @property
     def computed_tokens(self) -> int:
         """New tokens that no store had."""
         return sum(self.lengths if self.loading_s is None else self.computed)
@@ -85,6 +90,13 @@ def online(trace: Iterable[Call]) -> Trace:
     return [c for c in trace if not c.offline]
 
 
+def all_online(trace: Iterable[Call]) -> Trace:
+    """The calls of a question before which nothing was read: all are online but those that made an
+    index, for which no user waits.
+    """
+    return [replace(call, offline=call.is_index) for call in trace]
+
+
 def stage_seconds(trace: Iterable[Call]) -> dict[str, float]:
     """Wall-clock seconds of each stage that a user waits for, in the order of the stages' first
     calls.
@@ -99,6 +111,11 @@ def stage_seconds(trace: Iterable[Call]) -> dict[str, float]:
 def seconds(trace: Iterable[Call]) -> float:
     """Wall-clock seconds of all calls; those without a clock count nothing."""
     return sum(c.seconds or 0.0 for c in trace)
+
+
+def indexing_s(trace: Iterable[Call]) -> float:
+    """Seconds of embedding documents, which no question's clock counts."""
+    return seconds(call for call in trace if call.is_index)
 
 
 def elapsed(trace: Iterable[Call]) -> float:

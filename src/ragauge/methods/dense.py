@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods.base.method import Answer
+from ragauge.engines.protocol import SpanEngine
 from ragauge.methods.base.ranked import ProjectedContriever, Ranked, RankedState, embed
 from ragauge.methods.prompts import Prompt
 
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dense(Ranked):
-    """Dot products of embeddings. The documents' are computed before the query is known where there
-    is path caching.
-    """
+    """Dot products of embeddings. The documents' are those of an index, which is made once."""
 
     encoder: str = "minilm"  # an asset's name or source: "minilm", "contriever", "path:/folder"
 
@@ -39,18 +36,8 @@ class Dense(Ranked):
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
         state = super().prepare(engine, prompt)
-        _ = self._model  # loaded here, not when the first question is timed
-        return replace(state, vectors=self._embed(engine, prompt)) if self.path_caching else state
-
-    def answer(
-        self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits
-    ) -> Answer:
-        if state.vectors is None:
-            state = replace(state, vectors=self._embed(engine, prompt))
-        return super().answer(engine, state, prompt, limits)
-
-    def _embed(self, engine: SpanEngine, prompt: Prompt) -> np.ndarray:
-        return embed(engine, self.encoder, prompt.document_texts, offline=self.path_caching)
+        vectors = embed(engine, self.encoder, prompt.document_texts, offline=True)
+        return replace(state, vectors=vectors)
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         assert state.vectors is not None

@@ -184,8 +184,12 @@ class Variant:
 
     def values(self, field: str) -> list[float]:
         """A field's numbers, such as `online_s`, of the questions that did not fail."""
-        values = (getattr(record, field) for record in self.answered.values())
-        return [value for value in values if value is not None and math.isfinite(value)]
+        return [*self.by_question(field).values()]
+
+    def by_question(self, field: str) -> dict[str, float]:
+        """The same by the question's key."""
+        values = {key: getattr(record, field) for key, record in self.answered.items()}
+        return {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
 
     @property
     def has_responses(self) -> bool:

@@ -1,17 +1,18 @@
 """Costs of the run of answers in a state of what was read before the question.
 
 A run of answers leaves out of a question's cost what its method prepares. In a state below the one
-in which that is known, the question waits for it.
+in which that is known, the question waits for it; but for embeddings of documents, which are made
+when these are indexed.
 """
 
 import math
 
-from ragauge.cost import cycles
+from ragauge.cost.trace import all_online, indexing_s
 from ragauge.methods.base.method import State
 from ragauge.methods.base.states import effective_state, usable_state
 from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measure, Measures
-from ragauge.results.costs import cost, online_cycles
+from ragauge.results.costs import CyclesFold, cost, costs, online_cycles
 from ragauge.results.runs import Runs, Variant, method_of
 from ragauge.results.times import LatencyTimes
 
@@ -32,28 +33,41 @@ def waits_for_documents(variant: Variant, state: State) -> bool | None:
     return None if not method.prepares else False
 
 
-def seconds(variant: Variant, field: str, state: State) -> list[float]:
-    """A field of the run's seconds (`online_s`, `first_token_s`) in a state; failed questions have
-    none.
+def seconds(variant: Variant, field: str, state: State) -> dict[str, float]:
+    """A field of the run's seconds (`online_s`, `first_token_s`) in a state, by question; failed
+    questions have none.
     """
     waits = waits_for_documents(variant, state)
     if not waits:
-        return variant.values(field) if waits is False else []
-    pairs = ((getattr(r, field), r.offline_s) for r in variant.answered.values())
-    return [online + offline for online, offline in pairs if None not in (online, offline)]
+        return variant.by_question(field) if waits is False else {}
+    offline = _preparation_s(variant)
+    return {
+        key: online + offline[key]
+        for key, online in variant.by_question(field).items()
+        if key in offline
+    }
 
 
 def online_cost(runs: Runs, variant: Variant, state: State) -> Measure:
     """Mean multiply-accumulates that a question waits for in a state."""
-    waits = waits_for_documents(variant, state)
-    if waits is None:
+    if waits_for_documents(variant, state) is None:
         return Measure(reason=NOT_ANSWERED)
+    return cost(runs, variant, _fold(state))
 
+
+def cycles_by_question(variant: Variant, state: State) -> dict[str, float]:
+    """The multiply-accumulates that each question waits for in a state."""
+    is_answered = waits_for_documents(variant, state) is not None
+    return costs(variant, _fold(state)) if is_answered else {}
+
+
+def _fold(state: State) -> CyclesFold:
     def fold(variant: Variant, key: str) -> float:
         trace = variant.traces[key]
-        return online_cycles(variant, key, cycles.uncached(trace) if waits else trace)
+        waits = waits_for_documents(variant, state)
+        return online_cycles(variant, key, all_online(trace) if waits else trace)
 
-    return cost(runs, variant, fold)
+    return fold
 
 
 def preparation(variant: Variant, timed: LatencyTimes | None, state: State) -> Measures:
@@ -67,19 +81,19 @@ def preparation(variant: Variant, timed: LatencyTimes | None, state: State) -> M
     has_read_all = method is not None and method.read_before() is method
     if measures or not has_read_all or waits_for_documents(variant, state) is not False:
         return measures
-    values = _preparation_s(variant)
+    values = [*_preparation_s(variant).values()]
     note = "of the answering run"
     return (
         {"preparation_s": timing.quartiles(values, note, CellSource.RECORDS)} if any(values) else {}
     )
 
 
-def _preparation_s(variant: Variant) -> list[float]:
-    """Seconds of what was prepared for each question, those that its calls took where several
-    questions were answered side by side.
+def _preparation_s(variant: Variant) -> dict[str, float]:
+    """Seconds of what was prepared for each question but embeddings, those that its calls took where
+    several questions were answered side by side.
     """
-    known = variant.values("offline_s")
-    if known:
-        return known
-    prepared = ([c.seconds for c in trace if c.offline] for trace in variant.traces.values())
-    return [math.fsum(filter(None, calls)) for calls in prepared if None not in calls]
+    known = variant.by_question("offline_s")
+    if not known:
+        calls = {k: [c.seconds for c in t if c.offline] for k, t in variant.traces.items()}
+        known = {k: math.fsum(filter(None, s)) for k, s in calls.items() if None not in s}
+    return {key: value - indexing_s(variant.traces.get(key, ())) for key, value in known.items()}

@@ -1,6 +1,7 @@
 """The recommendation of a study, and the report of a run that was cut short."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def print_recommended(out: Path, name: str) -> None:
             continue
         variant = found.row["name"]
         text = _joined(f"{variant}: {_reason(found, group)}", group["provisional"])
-        comment = f"{word}recommended: {text}"
+        comment = f"{word}recommended: {text}\nrule: {numbers.RULE}"
         write_file(out / RECOMMENDED, _configuration(out, name, variant, comment).encode())
         print(f"{comment}\nits configuration: {out / RECOMMENDED}")
 
@@ -91,8 +92,8 @@ def _configuration(out: Path, name: str, variant: str, text: str) -> str:
         entry |= {} if model.served else {"dtype": model.dtype}
     how = json.loads((out / RETRIEVAL).read_bytes())["retrieval"]
     by = f"{how['chosen']}, dense retrieval by {how['encoder']}"
-    comments = f"# {text}\n# passages: the first {how['top']} by {by}\n"
-    return comments + yaml.safe_dump(settings, sort_keys=False)
+    comments = f"{text}\npassages: the first {how['top']} by {by}\n"
+    return textwrap.indent(comments, "# ") + yaml.safe_dump(settings, sort_keys=False)
 
 
 def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
@@ -110,6 +111,5 @@ def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
         words.append(f"at most {group['targets'][kind]:.3g} {unit}")
     others = [other for other in (found.best, *found.tied) if other is not row]
     names = ", ".join(f"{other['name']} {other['shared_mean']:.3f}" for other in others)
-    rule = f"the fastest of the best and those statistically tied with it: {names}"
-    words.append(rule if others else "the best, with which no other is statistically tied")
+    words.append(f"statistically tied: {names or 'no other'}")
     return "; ".join(words)

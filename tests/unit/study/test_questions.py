@@ -47,6 +47,52 @@ def test_what_people_export_is_read(tmp_path, content, name):
     assert read(tmp_path, content, name) == [HOLM]
 
 
+@given(
+    st.lists(st.lists(st.lists(st.integers(0, 2), max_size=3), max_size=3), max_size=3),
+    st.sampled_from([None, 1]),
+)
+@example([[[2, 0]], [[1]]], None)
+def test_squads_nested_files_are_read(tmp_path_factory, counts, indent):
+    """Articles, paragraphs, and questions with so many answers."""
+    expected = []
+    data = []
+    for article in counts:
+        paragraphs = []
+        for paragraph in article:
+            qas = []
+            for count in paragraph:
+                answers = [f"word {i}" for i in range(count)]
+                question = f"Which is {len(expected)}?"
+                expected.append(StudyQuestion(question, tuple(answers)))
+                texts = [{"text": text, "answer_start": 3} for text in answers]
+                facts = {"id": str(len(expected)), "is_impossible": not count}
+                qas.append({"question": question, "answers": texts, **facts})
+            paragraphs.append({"context": "word 0, word 1", "qas": qas})
+        data.append({"title": "Words", "paragraphs": paragraphs})
+    content = json.dumps({"version": "v2.0", "data": data}, indent=indent)
+    folder = tmp_path_factory.mktemp("squad")
+    if expected:
+        assert read(folder, content, "dev.json") == expected
+    else:
+        with pytest.raises(UserError, match="no questions"):
+            read(folder, content, "dev.json")
+
+
+@pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        ([{"question": "Who?", "answers": ["a"]}], "data[0]: no field 'paragraphs'"),
+        ([{"paragraphs": [{"qas": []}, {"qas": 7}]}], "data[0]: paragraphs[1]: field 'qas'"),
+        ([{"paragraphs": [{"qas": [{"question": True}]}]}], "qas[0]: field 'question'"),
+        ([{"paragraphs": [{"qas": [{"question": "Who?", "answers": [{}]}]}]}], "'answers[0]'"),
+        ({"paragraphs": []}, "field 'data' must be a list"),
+    ],
+)
+def test_what_is_not_as_in_squad_is_refused_with_its_place(tmp_path, data, place):
+    with pytest.raises(UserError, match=re.escape(place)):
+        read(tmp_path, json.dumps({"data": data}), "dev.json")
+
+
 def test_quotes_line_ends_and_commas_inside_cells_are_read(tmp_path):
     assert read(tmp_path, FULL) == [HOLM, RYE]
     assert read(tmp_path, FULL.replace(",", ";").replace("; of", ", of")) == [HOLM, RYE]
@@ -285,7 +331,7 @@ def test_questions_as_other_tools_write_them_are_read(tmp_path, name, content, e
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ('[{"question": "Q?"}, 7]', r"questions\[1\] must be an object, not 7"),
+        ('[{"question": "Q?"}, 7]', r'questions\[1\] must be an object, not "7"'),
         ('[{"question": "Q?", "answers": [true]}]', r"questions\[0\].*answers\[0\]"),
         ('{"question": "Q?", "answers": true}', r":1.*answers\[0\]"),
         ('{"question": "Q?", "gold": ["a", "b"]}', r":1.*gold"),

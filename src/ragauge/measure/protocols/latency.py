@@ -35,7 +35,7 @@ from ragauge.cost.machine import (
     processor,
     provenance,
 )
-from ragauge.cost.trace import online, stage_seconds
+from ragauge.cost.trace import indexing_s, online, stage_seconds
 from ragauge.cost.trace import seconds as call_seconds
 from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.lm import LM
@@ -144,7 +144,7 @@ def run(
         raise UserError(
             f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer"
         )
-    able, unsupported = bench.supported(variants)
+    able, unsupported = timing.supported(variants, bench.lm)
     one_document = all(len(prompt.documents) == 1 for prompt in bench.prompts)
     usable = {name: usable_state(method, one_document) for name, method in able.items()}
     timed_methods = {
@@ -387,7 +387,7 @@ class _Trials:
             state = self.variants[key].prepare(self.engine, prompt)
         stays = self.engine.cache_bytes - before
         self.preparations[key] = {
-            "preparation_s": call_seconds(trace),
+            "preparation_s": call_seconds(trace) - indexing_s(trace),
             "preparation_bytes": stays,
         }
         return state
@@ -460,8 +460,10 @@ class _Trials:
             started = time.perf_counter()
             self._answer(key, state, prompt)
             self.engine.synchronize()
-            total_s = time.perf_counter() - started
+            ended = time.perf_counter()
         assert self.engine.first_token_at is not None
+        started += indexing_s(trace)
+        total_s = ended - started
         first_token_s = self.engine.first_token_at - started
         further = self.limits.max_new_tokens - 1
         per_token_s = (total_s - first_token_s) / further if further else None

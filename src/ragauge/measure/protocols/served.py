@@ -14,7 +14,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +37,7 @@ from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
-from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
+from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method, State
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
@@ -92,17 +92,9 @@ class ServedBench:
 
     def adapted(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that run on a server, adapted to it, and the reasons why the others do not."""
-        methods = {
-            name: method.adapted_to(self.engine.capabilities) for name, method in variants.items()
-        }
-        unsupported = {
-            name: reason
-            for name, method in methods.items()
-            if (reason := method.refusal(self.engine))
-        }
-        return {
-            name: method for name, method in methods.items() if name not in unsupported
-        }, unsupported
+        able = self.engine.capabilities
+        adapted = {name: method.adapted_to(able) for name, method in variants.items()}
+        return timing.supported(adapted, self.engine)
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
@@ -215,7 +207,7 @@ class Sender:
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s
         self._turn = threading.Lock()
-        self._done = SimpleQueue[TimedRequest | BaseException]()
+        self._done = SimpleQueue[Future[TimedRequest]]()
         self._open = 0
         self._pool = ThreadPoolExecutor(MAX_OPEN)
         self._answered_at = math.inf  # since when nothing was answered
@@ -232,26 +224,17 @@ class Sender:
         return self._open > 0
 
     def admit(self, request: ScheduledRequest) -> None:
-        def work() -> None:
-            try:
-                self._done.put(self.serve(request))
-            except BaseException as error:  # raised where results are read
-                self._done.put(error)
-
         self._open += 1
-        self._pool.submit(work)
+        self._pool.submit(self.serve, request).add_done_callback(self._done.put)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
+        wait_s = min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX)
         try:
-            done = self._done.get(
-                timeout=min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX)
-            )
+            done = self._done.get(timeout=wait_s)
         except Empty:
             return []
         self._open -= 1
-        if isinstance(done, BaseException):
-            raise done
-        return [done]
+        return [done.result()]
 
     def serve(self, request: ScheduledRequest) -> TimedRequest:
         """Answer a request, while others wait for the server."""
@@ -394,7 +377,7 @@ def _time(
 
 def _trial(name: str, timed: TimedRequest) -> Trial:
     """The trial of a request that was sent by itself."""
-    (times,) = arrivals.rows([timed], 0)
+    times = arrivals.times(timed, timed.request.arrival_s)
     return Trial(variant=name, trial=timed.request.number, disturbed=False, **times.to_json())
 
 
@@ -407,17 +390,9 @@ def _served(sender: Sender, number: int, prompt: int) -> TimedRequest:
 
 def latency_table(times: LatencyTimes) -> str:
     """A line a variant, by the client's clock and by the server's, and what was lost."""
-    heads = (
-        "variant",
-        "first token s",
-        "per token s",
-        "total s",
-        "n",
-        "server: first token s",
-        "per token s",
-        "cached",
-    )
-    lines: list[Sequence[str]] = [heads]
+    heads = "variant,first token s,per token s,total s,n,server: first token s,per token s,cached"
+    lines = [heads.split(",")]
+    notes = arrivals.losses(times.rows)
     there = times.states[times.default_state]
     for name, summary in there.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
@@ -432,12 +407,8 @@ def latency_table(times: LatencyTimes) -> str:
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
-    notes = [
-        f"{name}: {remark}"
-        for name in there.summary
-        for remark in remarks([row for row in times.rows if row.variant == name])
-    ]
-    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *notes])
+        notes += [f"{name}: {remark}" for remark in remarks(rows)]
+    return "\n".join([aligned(lines), *notes])
 
 
 def measure_load(
@@ -447,44 +418,31 @@ def measure_load(
     request that failed has its `failure` in place of times.
     """
     able, unsupported = bench.adapted(variants)
-    measured = list[LoadLevel]()
-    levels = load.levels_of(settings, bench.trace)
     lengths = load.lengths(settings, bench.trace)
     prompts = bench.prompts
-    number = len(bench.trace) or settings.warmup + settings.requests
     is_cold = settings.server_cache == "cold"
     bench.engine.nonce = new_nonce if is_cold else str
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
-    # a replay reuses what it read itself
-    cache = "found" if bench.trace and is_cold else settings.server_cache
+    reuses = is_cold and bool(bench.trace)  # a replay reuses what it read itself
+    cache = "found" if reuses else settings.server_cache
     more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
-    more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
-    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
-        for name, method in able.items():
-            for level in levels:
-                progress.set_postfix_str(f"{name}, {level.name}")
-                with Sender(bench, method, prompts, *lengths) as sender:
-                    for index in warmup:  # and learn what the server refuses
-                        _served(sender, index, index)
-                    if bench.trace and is_cold:
-                        bench.engine.nonce = partial(str, new_nonce())
-                        sender.method = stream.fresh(method, settings.store_gb)
-                    drive = partial(_drive, sender, level, number, settings.warmup, seed)
-                    times = bench.watched(settings, cache, drive)
-                measured.append(
-                    load.level_times(level, *times, settings, seed, variant=name, batch=None)
-                )
-                progress.update()
-    result = bench.result(settings, seed, unsupported, counted=load.COUNTED, **more)
+    more |= {"cache_state": load.REPLAYED} if reuses else {}
+
+    def measure(name: str, level: arrivals.Level) -> LoadLevel:
+        with Sender(bench, able[name], prompts, *lengths) as sender:
+            for index in warmup:  # and learn what the server refuses
+                _served(sender, index, index)
+            if reuses:
+                sender.method = stream.fresh(able[name], settings.store_gb)
+                bench.engine.nonce = partial(str, new_nonce())
+            work = partial(load.drive, sender, level, settings, len(prompts), seed)
+            times = bench.watched(settings, cache, work)
+        return load.level_times(level, *times, settings, seed, variant=name, batch=None)
+
+    measured = load.measure_levels(able, bench.dataset, bench.trace, settings, measure)
+    state = CACHED_STATES[settings.server_cache]
+    result = bench.result(settings, seed, unsupported, counted=load.COUNTED, state=state, **more)
     return LoadTimes(**result, levels=measured)
-
-
-def _drive(
-    sender: Sender, level: arrivals.Level, number: int, warmup: int, seed: int
-) -> list[RequestTimes]:
-    """The times of all requests of a level."""
-    done = arrivals.drive(sender, level, len(sender.prompts), number, Clock(), seed)
-    return arrivals.rows(done, warmup)
 
 
 def measure_stream(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ragauge.config.protocols import StreamSettings
 from ragauge.cost.machine import MAX_LOAD, provenance
-from ragauge.cost.trace import Call
+from ragauge.cost.trace import Call, indexing_s
 from ragauge.engines.lm import LM
 from ragauge.engines.store import MemoryStore
 from ragauge.errors import UserError
@@ -67,7 +67,7 @@ def measure_stream(
     Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
     prompts = requests(bench.prompts, settings, seed)
-    able, unsupported = bench.supported(variants)
+    able, unsupported = timing.supported(variants, bench.lm)
     streams = []
     with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
         for name, method in able.items():
@@ -186,6 +186,7 @@ class _Stream:
         end = perf_counter()
         timing.check_length(answer, limits, self.lm, self.name)
         assert self.lm.first_token_at is not None
+        start += indexing_s(trace)  # so that no wait has it
         self.after_request()
         request = TimedRequest(
             ScheduledRequest(index, index, start),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ragauge.cost.trace import all_online
 from ragauge.engines.protocol import Limits, Response, SpanEngine
 from ragauge.methods.base.method import (
     STATES,
@@ -49,14 +50,16 @@ class Around(Method):
 
 
 class Unprepared(Around):
-    """A method for which nothing was read before the question: all of its calls are online."""
+    """A method for which nothing was read before the question: its calls are online, but for
+    embeddings of documents.
+    """
 
     def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         with engine.tracing() as trace:
             prepared = self.method.prepare(engine, prompt)
             answer = self.method.answer(engine, prepared, prompt, limits)
-        for call in trace:
-            engine.note(replace(call, offline=False))
+        for call in all_online(trace):
+            engine.note(call)
         return answer
 
 

@@ -64,7 +64,7 @@ def latencies(
 
 def answering_latency(variant: Variant, field: str, state: State) -> Measure:
     """The median of a field of seconds in a state, of the questions that did not fail."""
-    seconds = seconds_in(variant, field, state)
+    seconds = [*seconds_in(variant, field, state).values()]
     note = join(
         "latency of the answering run, not of the latency protocol",
         f"before the question: {STATE_WORDS[state]}",

@@ -19,7 +19,6 @@ function buildChooser(place) {
     el("p", { id: "cost-note", class: "small" }),
     el("div", { class: "screen" }, el("div", { id: "chart", class: "chart" }), el("div", { id: "advice", "aria-live": "polite" })),
     el("div", { id: "ranking" }),
-    el("div", { id: "families" }),
   );
   chooseGroup(0);
   new ResizeObserver(redraw).observe(document.getElementById("chart"));
@@ -122,7 +121,8 @@ function describe(p) {
 }
 
 const byCost = (a, b) => (a.cost ?? Infinity) - (b.cost ?? Infinity) || 0; // two unknown ones are equal
-const byQuality = (a, b) => b.variant.shared_mean - a.variant.shared_mean || byCost(a, b);
+const byQuality = (a, b) =>
+  b.variant.shared_mean - a.variant.shared_mean || (a.variant.tokens_read ?? Infinity) - (b.variant.tokens_read ?? Infinity) || (a.variant.name < b.variant.name ? -1 : 1);
 
 /** Those that qualify and whose lag behind the best quality chance could have made, the best first; as numbers.py has them. */
 function leaders(points) {
@@ -131,8 +131,13 @@ function leaders(points) {
   return able.filter((p) => p === able[0] || difference(able[0].variant, p.variant).low <= 0);
 }
 
-/** Of the best quality and those tied with it the fastest. */
-const recommend = (points) => [...leaders(points)].sort(byCost)[0] || null;
+/** By the page's rule, as numbers.py has it. */
+function recommend(points) {
+  const able = leaders(points);
+  const [fastest] = [...able].sort(byCost);
+  const isSlower = (p) => known(fastest.cost) && (!known(p.cost) || priced(p.variant).longer_than.includes(fastest.variant.name));
+  return able.find((p) => p === fastest || !isSlower(p)) || null;
+}
 
 /** The best quality, whatever the limits are. */
 function bestOf(points) {
@@ -146,7 +151,6 @@ function update() {
   document.getElementById("cost-note").replaceChildren(...costNote());
   document.getElementById("advice").replaceChildren(...advice(points, first, best));
   document.getElementById("ranking").replaceChildren(ranking(points, first, best));
-  document.getElementById("families").replaceChildren(...families());
   redraw();
 }
 
@@ -206,7 +210,7 @@ function advice(points, first, best) {
   return [
     el("p", { class: "kicker" }, group().provisional ? "PROVISIONAL recommendation" : "Recommended"),
     el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
-    el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
+    el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...loadLines(first), ...memoryLines(first), ...priceLines(first, best)),
     ...why,
     ...rivals(leaders(points), first),
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
@@ -241,6 +245,14 @@ function costLines({ variant, cost, high }) {
   return [...waits, ...line("before the question", readWords(variant))];
 }
 
+/** How many users are served in time, where the load protocol searched it. */
+function loadLines({ variant }) {
+  const { clients, rate } = variant.capacities;
+  if (!clients) return [];
+  const rates = rate?.load ? ` at a time, or ${digits(rate.load)} questions a second` : " at a time";
+  return line("users at your target", el("b", {}, digits(clients.load)), `${rates} (${clients.limits})`);
+}
+
 /** Seconds and bytes of what a variant has read in the chosen state. */
 function readWords(variant) {
   const { preparation_s: s, preparation_bytes: size } = variant.preparation[setting.state] || {};
@@ -265,14 +277,12 @@ function priceLines(first, best) {
 
 /** The rule behind the recommendation in a sentence, and the variants that chance could have put in its place. */
 function rivals(near, first) {
-  const [best] = near;
   const others = near.filter((p) => p !== first);
-  const rule = first === best ? "It has the best quality" : `Its quality is statistically tied with the best, that of ${best.variant.name}, and it is the fastest of those`;
-  if (!others.length) return [el("p", { class: "small", id: "rule" }, `${rule}, and no other variant is statistically tied with it.`)];
-  const fastest = first === best ? " and is the fastest of those statistically tied with it" : "";
+  const rule = sentence(`rule: ${payload.rule}`);
+  if (!others.length) return [el("p", { class: "small", id: "rule" }, `${rule} No other variant is statistically tied.`)];
   const items = others.slice(0, 5).map((p) => el("li", {}, el("a", { href: address(p.variant) }, p.variant.name), ` ${share(p.variant.shared_mean)}, ${price(p.cost, setting.kind)}`));
   const more = others.length > 5 ? el("li", {}, `and ${others.length - 5} more`) : null;
-  const said = `${rule}${fastest} (${group().paired} questions; the paired 95% interval of the difference from the best includes zero):`;
+  const said = `${rule} Statistically tied (${group().paired} questions; the paired 95% interval of the difference from the best includes zero):`;
   return [el("p", { class: "small", id: "rule" }, said), el("ul", { class: "small rivals" }, items, more)];
 }
 
@@ -334,17 +344,4 @@ function standingText(p) {
 function gapText(best, p) {
   const gap = best && p.variant !== best.variant && difference(best.variant, p.variant);
   return gap ? [share(gap.mean), el("small", {}, ` [${share(gap.low)}, ${share(gap.high)}]`)] : "";
-}
-
-function families() {
-  const found = group().families[setting.kind]?.[setting.state] || [];
-  if (!found.length) return [];
-  const row = (f) =>
-    el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, known(f.low) ? ` [${share(f.low)}, ${share(f.high)}]` : "")), el("td", {}, f.variants.join(", ")));
-  const head = el("tr", {}, ["Method", "Hypervolume", "Its variants"].map((name) => el("th", { scope: "col" }, name)));
-  const about = `The best ${group().metric} that a method's variants reach at an online cost, averaged over the logarithm of cost from the cheapest to the dearest variant: one number for a method's whole frontier.`;
-  return [
-    el("details", {}, el("summary", {}, "Methods as families: hypervolume"), el("p", { class: "small" }, about),
-      el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Families" }, el("table", {}, el("thead", {}, head), el("tbody", {}, found.map(row))))),
-  ];
 }

@@ -4,14 +4,14 @@ pair them.
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
+from ragauge.results.capacity import capacities
 from ragauge.results.costs import weight_bytes
 from ragauge.results.measures import (
     FLOOR,
@@ -27,7 +27,6 @@ from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import (
     detectable_difference,
     doubts,
-    hypervolume,
     paired_test,
     resampled_means,
 )
@@ -49,9 +48,16 @@ COSTS = {
     "compute_cycles": ("compute cycles, online MACs", "MAC"),
 }
 PROTOCOL = ("total_s", "first_token_s")
-ANSWERING = "answering_"
+
+NOTICED = 1.2  # the least ratio of two waits that people notice (Seow, 2008: the 20% rule)
+RULE = (
+    "the best quality and all that is statistically tied with it; of these the shortest wait and "
+    f"all less than {NOTICED - 1:.0%} longer, or longer by chance, paired by question; of these "
+    "the best quality, then the fewest tokens read"
+)
 
 Numbers = dict[str, Any]
+Waits = Mapping[Any, float]  # by question or trial
 # in the page's order
 READ: tuple[State, ...] = ("nothing", "documents", "set")
 
@@ -68,6 +74,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
     timed, untimed = _timed(runs, dataset, model)
     is_study = runs.registered(dataset) == "study"
     rows = [_variant(runs, variant, timed) for variant in variants]
+    _compare_waits(rows)
     shared = _pair(runs, variants, rows)
     kinds = [kind for kind in COSTS if any(row["costs"][kind] for row in rows)]
     state = timed.default_state if timed else "documents"
@@ -89,10 +96,6 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "state": state,
         "stack": next((v.stack for v in variants if v.stack), None),
         "cached": _cached(variants),
-        "families": {
-            kind: {read: _families(runs, variants, rows, kind, read) for read in READ}
-            for kind in kinds
-        },
         "variants": rows,
     }
 
@@ -118,10 +121,8 @@ class Recommendation:
 
 
 def recommendation(group: Numbers) -> Recommendation | None:
-    """What the first screen of a page recommends before its reader sets anything; None: nothing.
-
-    Of the variants within the limit, if one is given, the best by the mean over the questions that
-    all share, and those tied with it; of these the fastest.
+    """What the first screen of a page recommends before its reader sets anything, of the variants
+    within the limit, if one is given, by `RULE`; None: nothing.
     """
     kind = group["cost"]
     target = group["targets"].get(kind)
@@ -136,9 +137,14 @@ def recommendation(group: Numbers) -> Recommendation | None:
     ]
     if group["withheld"] or not able:
         return None
-    able.sort(key=lambda row: (-row["shared_mean"], waits[row["name"]]))
+    able.sort(key=lambda row: (-row["shared_mean"], _or_inf(row["tokens_read"]), row["name"]))
     equals = [row for row in able if row is able[0] or is_tied(able[0], row)]
-    chosen = min(equals, key=lambda row: waits[row["name"]])
+    fastest = min(equals, key=lambda row: waits[row["name"]])
+    chosen = next(
+        row
+        for row in equals
+        if row is fastest or not (kind and is_slower(row, fastest, kind, group["state"]))
+    )
     return Recommendation(
         chosen, able[0], [row for row in equals if row is not chosen and row is not able[0]]
     )
@@ -155,6 +161,12 @@ def is_candidate(row: Numbers) -> bool:
 def is_tied(best: Numbers, row: Numbers) -> bool:
     """Whether the paired interval of a difference from the best includes zero, or is not known."""
     return (best["pairs"][row["name"]]["low"] or 0.0) <= 0
+
+
+def is_slower(row: Numbers, fastest: Numbers, kind: str, state: State) -> bool:
+    """Whether the wait is longer than the shortest one by more than chance, or is not known."""
+    entry = row["costs"][kind].get(state)
+    return entry is None or fastest["name"] in entry["longer_than"]
 
 
 def wait(row: Numbers, kind: str, state: State) -> float | None:
@@ -292,11 +304,13 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
             "n": measured.n,
         },
         "costs": _costs(runs, variant, timed),
+        "capacities": _capacities(runs, variant),
         "preparation": {
             state: {q: measure.value for q, measure in measures.items()}
             for state in READ
             if (measures := states.preparation(variant, timed, state))
         },
+        "tokens_read": _tokens_read(variant),
         "kv_bytes": max(cached, default=None),
         "weight_bytes": weight_bytes(variant),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
@@ -310,19 +324,80 @@ def _costs(
     waits for, with its spread. `measured`: the state of the trials that the seconds are from.
     """
     numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
-    for state in READ:
-        measures = {"compute_cycles": states.online_cost(runs, variant, state)}
-        for kind, field in (("total_s", "online_s"), ("first_token_s", "first_token_s")):
-            answering = states.seconds(variant, field, state)
-            measures[ANSWERING + kind] = timing.quartiles(answering)
-            clock = timed.at_answer_length if timed else LatencyTimes()
-            measures[kind] = timing.quartiles(clock.seconds(variant.name, kind, state))
-        measured = timed and timed.measured_state(variant.name, state)
-        for kind, measure in measures.items():
-            if measure.value is not None:
-                spread = {"low": measure.low, "high": measure.high, "n": measure.n}
-                numbers[kind][state] = {"online": measure.value, "measured": measured, **spread}
+    for kind, state in product(COSTS, READ):
+        waits = _waits(variant, timed, kind, state)
+        measure = timing.quartiles([*waits.values()])
+        if kind == "compute_cycles":
+            measure = states.online_cost(runs, variant, state)
+        if measure.value is not None:
+            numbers[kind][state] = {
+                "online": measure.value,
+                "measured": timed and timed.measured_state(variant.name, state),
+                "low": measure.low,
+                "high": measure.high,
+                "n": measure.n,
+                "waits": waits,
+            }
     return numbers
+
+
+def _waits(variant: Variant, timed: LatencyTimes | None, kind: str, state: State) -> Waits:
+    """A cost in a state by question or, of the latency protocol, by trial."""
+    if kind == "compute_cycles":
+        return states.cycles_by_question(variant, state)
+    if kind not in PROTOCOL:
+        field = "online_s" if kind == "answering_total_s" else "first_token_s"
+        return states.seconds(variant, field, state)
+    trials = timed.at_answer_length.trials(variant.name, state) if timed else []
+    times = {(trial.prompt, trial.trial): getattr(trial, kind) for trial in trials}
+    return {trial: seconds for trial, seconds in times.items() if seconds is not None}
+
+
+def _compare_waits(rows: Sequence[Numbers]) -> None:
+    """Replace the waits of each cost by the names of the variants than which they are longer."""
+    for kind, state in product(COSTS, READ):
+        known = {
+            row["name"]: row["costs"][kind][state] for row in rows if state in row["costs"][kind]
+        }
+        waits = {name: entry.pop("waits") for name, entry in known.items()}
+        for name, entry in known.items():
+            entry["longer_than"] = [n for n in waits if is_longer(waits[name], waits[n])]
+
+
+def is_longer(waits: Waits, others: Waits) -> bool:
+    """Whether waits are longer than others of the same questions by as much as people notice, and
+    by more than chance: the median ratio is `NOTICED`, and its 95% interval, from order statistics,
+    is above 1.
+    """
+    ratios = sorted(waits[key] / others[key] for key in waits.keys() & others.keys() if others[key])
+    lowest = max(0, int((len(ratios) - 1.96 * len(ratios) ** 0.5) / 2))
+    return bool(ratios) and statistics.median(ratios) >= NOTICED and ratios[lowest] > 1
+
+
+def _tokens_read(variant: Variant) -> float | None:
+    """The mean number of tokens that the decoder read for an answer, before the question or after,
+    those in a server's cache included.
+    """
+    read = [
+        sum(
+            sum(call.lengths + call.past if variant.stack else call.lengths)
+            for call in trace
+            if call.macs is None and call.stage != "decode"
+        )
+        for trace in variant.traces.values()
+    ]
+    return statistics.mean(read) if read else None
+
+
+def _capacities(runs: Runs, variant: Variant) -> Numbers:
+    """The highest loads at which a variant met the targets, by how requests arrived."""
+    return {
+        found.arrivals: {"load": found.met or 0, "limits": times.protocol.limits}
+        for times in runs.loads
+        if (times.dataset, times.model) == (variant.dataset, variant.model)
+        for found in capacities(times)
+        if found.variant == variant.name
+    }
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
@@ -357,34 +432,3 @@ def _paired(
         ends = [end if end is None else -end for end in reversed(ends)]
         pairs[b][a] = {"low": ends[0], "high": ends[1], "doubt": doubt}
     return pairs
-
-
-def _families(
-    runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str, state: State
-) -> list[Numbers]:
-    """The hypervolume of each method's variants between the least and the greatest cost of all in a
-    state, best first.
-    """
-    prices = {
-        row["name"]: wait(row, kind, state) or 0.0
-        for row in rows
-        if row["resampled"] and not row["reference"]
-    }
-    prices = {name: price for name, price in prices.items() if price}
-    if len(set(prices.values())) < 2:
-        return []
-    limits = (min(prices.values()), max(prices.values()))
-    shared = on_shared({v.name: scored(runs, v) for v in variants if v.name in prices})
-    by_label = defaultdict[str, list[str]](list)
-    for row in rows:
-        if row["name"] in prices:
-            by_label[row["label"]].append(row["name"])
-    families = []
-    for family, names in by_label.items():
-        costs_of = [prices[name] for name in names]
-        values = [shared[name] for name in names]
-        volume, low, high = hypervolume(costs_of, values, limits, runs.seed, n=RESAMPLES)
-        families.append(
-            {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
-        )
-    return sorted(families, key=lambda entry: -entry["volume"])

@@ -65,6 +65,7 @@ def page(runs: Runs, folder: Path) -> str:
             kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()
         },
         "resamples": numbers.RESAMPLES,
+        "rule": numbers.RULE,
         "call": blocks.CALL,
     }
     datasets = dict.fromkeys(variant.dataset for variant in runs.run)

@@ -9,7 +9,6 @@ import socket
 import ssl
 import time
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,8 @@ from ragauge.engines.served.completions import Completion, Piece
 from ragauge.measure.server_metrics import difference, parse
 from ragauge.measure.servers import serving as started
 from ragauge.methods.base.method import STATES
-from ragauge.results.times import LatencyTimes
+from ragauge.results.capacity import capacities
+from ragauge.results.times import LatencyTimes, LoadTimes
 from ragauge.testing import write_questions
 
 KEY = "sk-very-secret"
@@ -54,8 +54,7 @@ def _key(monkeypatch):
 def measured(verb, out, *options, model="openai:m"):
     assert main([verb, "--model", model, *options, "--out", str(out)]) == 0
     assert KEY not in out.read_text()
-    result: dict[str, Any] = json.loads(out.read_text())
-    return result
+    return json.loads(out.read_text())
 
 
 def tokens(number, model="m", cached=0, prompt=100):
@@ -130,7 +129,7 @@ def test_a_started_server_ends_and_leaves_the_environment_as_it_was(data, tmp_pa
     assert {
         name: value for name, value in os.environ.items() if name.startswith("OPENAI_")
     } == before
-    started: list[Any] = []
+    started = []
     monkeypatch.setattr(
         "ragauge.measure.servers.serving", lambda *given: started.append(given) or nullcontext()
     )
@@ -181,6 +180,19 @@ def test_load_and_streams_on_llama_cpp(llama, data, tmp_path, capsys, monkeypatc
     assert stream["requests"][0]["found"] < 0.5 < max(row["found"] for row in stream["requests"])
     assert f"naive: found {stream['hit_rate']:.0%}" in capsys.readouterr().out
     assert result["protocol"]["cache_state"].startswith("a stream begins with nothing cached")
+
+
+def test_a_search_on_llama_cpp(llama, data, tmp_path):
+    options = [*data, "--methods=naive", "--requests=4", "--warmup=1", "--new-tokens=2"]
+    options += ["--find", "--target-first-token=0.5", "--prompts=1", "--attainment=0.75"]
+    result = measured("load", tmp_path / "load.json", *options)
+    found = capacities(LoadTimes.read(tmp_path / "load.json"))
+    assert found[0].levels
+    for one in found:
+        for load, level in one.levels.items():
+            is_met = level.summary.good_share >= 0.75
+            assert (load <= (one.met or 0)) if is_met else (load >= one.missed)
+    assert result["levels"][0]["clients"] == 1
 
 
 # --- servers in trouble ---
@@ -320,7 +332,7 @@ def test_what_was_measured_stays_and_losses_are_counted(
 @pytest.mark.parametrize("level", ["--rates=200", "--clients=2"])
 def test_a_load_goes_on_when_requests_fail(level, data, tmp_path, monkeypatch):
     left = [*[tokens(3)] * 4, BUSY, TORN, DOWN, Reply(b"", 0)]
-    replies: Any = lambda text: left.pop() if len(left) > 1 else left[0]  # noqa: E731
+    replies = lambda text: left.pop() if len(left) > 1 else left[0]  # noqa: E731
     with serving(replies) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         options = [*data, "--methods=naive,bm25", "--requests=10", "--warmup=1", "--new-tokens=3"]
@@ -407,11 +419,6 @@ def test_what_servers_say_of_themselves(text, expected):
     assert difference(*map(parse, texts)) == expected
     if text == VLLM:
         assert parse(texts[0])["vllm:num_requests_running"] == 4
-
-
-def test_the_use_of_the_caches_of_several_engines_is_their_mean():
-    text = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
-    assert parse(text) == {"vllm:kv_cache_usage_perc": 0.625}
 
 
 # --- servers with habits, by a clock that the test sets ---
